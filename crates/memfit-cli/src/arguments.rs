@@ -1,0 +1,105 @@
+//! What can be typed behind `memfit`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use memfit::{Bytes, Error, Job};
+
+/// fit() that fits: train neural networks inside a byte budget.
+///
+/// You draw a line in bytes; memfit plans forward, backward and optimizer before the first byte is taken, and
+/// training stays under the line. Without a command, a demonstration runs: a network whose first activation alone is
+/// 34 GB at its batch of 256 trains inside 2 GiB.
+#[derive(Parser)]
+#[command(name = "memfit", version, after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXIT_CODES: &str =
+    "Exit codes: 0 it fits or it trained, 3 it does not fit, 2 bad input, 1 anything else.
+
+Examples:
+  memfit
+  memfit plan examples/large-images.toml --budget 2GiB
+  memfit train examples/large-images.toml --budget 2GiB --steps 3 --report report.html
+  memfit batch examples/six-convolutions.toml --budget 8GiB";
+
+/// The commands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Train a job inside its budget.
+    ///
+    /// The bar shows epoch, step, loss, rows a second, and memory used / budget. With --json, one object a line: a
+    /// "step" event for every step and an "end" event with the peak that was predicted and the one that was measured.
+    Train(TrainArguments),
+    /// Say what a job would hold, before anything runs.
+    ///
+    /// Prints what holds how much at the peak, by kind and by layer, where the peak stands, the lower bound beside it,
+    /// and into how many pieces the batch is split. Exits with 3 and the reason when it does not fit.
+    Plan(JobArguments),
+    /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
+    Batch(JobArguments),
+}
+
+/// A job, and what overrides it.
+#[derive(Args)]
+pub struct JobArguments {
+    /// The job file (TOML).
+    pub file: PathBuf,
+    /// The line: what the whole process may hold, as in 2GiB or 1536MiB [default: what the machine allows].
+    #[arg(long, value_name = "SIZE")]
+    pub budget: Option<Bytes>,
+    /// Rows of one training step, instead of the job's.
+    #[arg(long, value_name = "N")]
+    pub batch: Option<usize>,
+    /// Worker threads [default: the machine's].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print JSON for programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How long to train, and where to tell.
+#[derive(Args)]
+pub struct TrainArguments {
+    #[command(flatten)]
+    pub job: JobArguments,
+    /// Steps in all, instead of the job's.
+    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    pub steps: Option<u64>,
+    /// Passes over the data, instead of the job's.
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Write where every byte was to this page.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+}
+
+impl JobArguments {
+    /// The job with what was typed in place of what the file says.
+    pub fn read(&self) -> Result<Job, Error> {
+        let mut job = Job::read(&self.file)?;
+        if let Some(batch) = self.batch {
+            job.train.batch = batch;
+        }
+        if self.budget.is_some() {
+            job.memory.budget = self.budget;
+        }
+        Ok(job)
+    }
+}
+
+impl TrainArguments {
+    /// The job with its length as typed.
+    pub fn apply(&self, mut job: Job) -> Job {
+        if self.steps.is_some() || self.epochs.is_some() {
+            job.train.steps = self.steps;
+            job.train.epochs = self.epochs;
+        }
+        job
+    }
+}

@@ -1,0 +1,129 @@
+//! The `memfit` command: arguments in, tables and progress out.
+
+mod arguments;
+mod bar;
+mod demo;
+mod report_file;
+mod tables;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+use memfit::{Error, Event, Job, Observer, Summary, batch_curve, fit, heap, prepare};
+use serde_json::json;
+
+use crate::arguments::{Arguments, Command, JobArguments, TrainArguments};
+use crate::bar::Bar;
+use crate::report_file::ReportFile;
+
+/// Counts live heap, so that a byte that grows from step to step is seen.
+#[global_allocator]
+static HEAP: heap::Counting = heap::Counting;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match &arguments.command {
+        None => demo::run(),
+        Some(Command::Train(train)) => run_train(train),
+        Some(Command::Plan(job)) => run_plan(job),
+        Some(Command::Batch(job)) => run_batch(job),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            say_error(&error);
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
+    let job = arguments.job.read()?;
+    let job = arguments.apply(job);
+    let report_file = arguments.report.as_deref().map(ReportFile::reserve).transpose()?;
+    let report = if arguments.job.json {
+        fit(&job, arguments.job.threads, &mut Lines)?
+    } else {
+        let mut bar = Bar::default();
+        fit(&job, arguments.job.threads, &mut bar)?
+    };
+    if arguments.job.json {
+        out(&report.to_json().to_string());
+    } else {
+        out(&tables::report(&report));
+    }
+    if let Some(file) = report_file {
+        let path = file.write(&memfit::html(&report))?;
+        if !arguments.job.json {
+            out(&format!("report   {}", path.display()));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_plan(arguments: &JobArguments) -> Result<ExitCode, Error> {
+    let job: Job = arguments.read()?;
+    let prepared = prepare(&job, arguments.threads)?;
+    let (summary, _) = Summary::new(&prepared);
+    if arguments.json {
+        out(&summary.to_json().to_string());
+    } else if prepared.outcome.is_ok() {
+        out(&tables::plan(&summary));
+    }
+    match prepared.outcome {
+        Ok(_) => Ok(ExitCode::SUCCESS),
+        Err(answer) => Err(Error::DoesNotFit(answer)),
+    }
+}
+
+fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
+    let job = arguments.read()?;
+    let prepared = prepare(&job, arguments.threads)?;
+    let curve = batch_curve(&prepared);
+    if arguments.json {
+        let points: Vec<_> =
+            curve.points.iter().map(|(batch, bytes)| json!({"batch": batch, "bytes": bytes.0})).collect();
+        out(&json!({"budget": curve.budget.0, "largest_batch": curve.largest, "points": points}).to_string());
+    } else {
+        out(&tables::batch(&curve));
+    }
+    Ok(if curve.largest.is_some() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// One JSON object a line.
+struct Lines;
+
+impl Observer for Lines {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Planned(_) | Event::Piece { .. } => {}
+            Event::Step { record, metrics, .. } => {
+                let mut line = json!({
+                    "event": "step",
+                    "step": record.step + 1,
+                    "loss": record.loss,
+                    "seconds": record.seconds,
+                    "bytes_used": record.bytes_used.0,
+                });
+                for (name, value) in metrics.iter().zip(&record.metrics) {
+                    line[name] = json!(value);
+                }
+                out(&line.to_string());
+            }
+        }
+    }
+}
+
+/// Writes a line to standard output. A reader that went away (`memfit … | head`) is no reason to fail.
+fn out(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+fn say_error(error: &Error) {
+    // Nothing is left to tell where standard error is closed.
+    let _ = writeln!(std::io::stderr(), "error: {error}");
+}

@@ -1,0 +1,232 @@
+//! Bad input gets a message that names the thing, and the right exit code.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A job that trains, as a base to spoil.
+const JOB: &str = r#"
+[[model.layers]]
+class = "Input"
+shape = [6]
+[[model.layers]]
+class = "Dense"
+name = "middle"
+units = 4
+activation = "relu"
+[[model.layers]]
+class = "Dense"
+name = "last"
+units = 2
+[train]
+loss = "mean_squared_error"
+optimizer = "sgd"
+batch = 4
+steps = 3
+"#;
+
+struct Answer {
+    code: Option<i32>,
+    stderr: String,
+}
+
+fn run(folder: &Path, job: &str, arguments: &[&str]) -> Answer {
+    let path = folder.join("job.toml");
+    fs::write(&path, job).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_memfit"))
+        .arg(arguments[0])
+        .arg(&path)
+        .args(&arguments[1..])
+        .output()
+        .unwrap();
+    Answer { code: output.status.code(), stderr: String::from_utf8(output.stderr).unwrap() }
+}
+
+/// Runs a job and checks its exit code and that the message names these things.
+fn expect(job: &str, arguments: &[&str], code: i32, names: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    expect_in(folder.path(), job, arguments, code, names);
+}
+
+fn expect_in(folder: &Path, job: &str, arguments: &[&str], code: i32, names: &[&str]) {
+    let answer = run(folder, job, arguments);
+    assert_eq!(answer.code, Some(code), "{arguments:?}: {}", answer.stderr);
+    for name in names {
+        assert!(answer.stderr.contains(name), "`{name}` is not in: {}", answer.stderr);
+    }
+    assert!(!answer.stderr.contains("panicked"), "{}", answer.stderr);
+}
+
+#[test]
+fn the_base_job_trains() {
+    expect(JOB, &["train", "--json"], 0, &[]);
+}
+
+#[test]
+fn an_unknown_layer_is_named_with_the_nearest_known() {
+    expect(&JOB.replace("class = \"Dense\"\nname = \"middle\"", "class = \"Dence\"\nname = \"middle\""), &["train"], 2, &["Dence", "middle", "Dense"]);
+}
+
+#[test]
+fn a_missing_argument_is_named() {
+    expect(&JOB.replace("units = 4\n", ""), &["train"], 2, &["middle", "units"]);
+}
+
+#[test]
+fn an_unknown_argument_is_named() {
+    expect(&JOB.replace("units = 4\n", "units = 4\nunit = 3\n"), &["train"], 2, &["middle", "unit"]);
+}
+
+#[test]
+fn a_shape_mismatch_names_layer_expected_and_got() {
+    let job = JOB.replace("class = \"Dense\"\nname = \"last\"\nunits = 2", "class = \"Conv2D\"\nname = \"last\"\nfilters = 2\nkernel_size = 3");
+    expect(&job, &["plan"], 2, &["last", "expected", "got"]);
+}
+
+#[test]
+fn unknown_losses_optimizers_and_keys_are_named() {
+    expect(&JOB.replace("mean_squared_error", "hinge_of_doom"), &["plan"], 2, &["hinge_of_doom", "mean_squared_error"]);
+    expect(&JOB.replace("\"sgd\"", "\"sdg\""), &["plan"], 2, &["sdg", "SGD"]);
+    expect(&JOB.replace("batch = 4", "batch = 4\nbatches = 3"), &["plan"], 2, &["batches"]);
+    expect("this is not toml [", &["plan"], 2, &["job.toml"]);
+}
+
+#[test]
+fn a_missing_job_file_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_memfit")).args(["plan", "no-such-job.toml"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no-such-job.toml"));
+}
+
+#[test]
+fn batch_0_and_0_steps_are_refused() {
+    expect(JOB, &["train", "--batch", "0"], 2, &["batch of 0"]);
+    expect(JOB, &["train", "--steps", "0"], 2, &["0 steps"]);
+}
+
+#[test]
+fn a_size_that_is_none_is_refused() {
+    expect(JOB, &["plan", "--budget", "2 parsecs"], 2, &["2 parsecs"]);
+    expect(&format!("{JOB}\n[memory]\nbudget = \"much\""), &["plan"], 2, &["much"]);
+}
+
+#[test]
+fn a_budget_of_0_and_one_below_the_program_are_answered() {
+    expect(JOB, &["plan", "--budget", "0"], 3, &["budget is 0 B", "fits   at"]);
+    expect(JOB, &["train", "--budget", "1MiB"], 3, &["budget is 1.00 MiB", "fits   at", "program itself"]);
+}
+
+#[test]
+fn a_batch_normalisation_that_forbids_the_split_says_so() {
+    let job = JOB
+        .replace("[6]", "[64, 64, 3]")
+        .replace("class = \"Dense\"\nname = \"last\"", "class = \"BatchNormalization\"\n[[model.layers]]\nclass = \"Dense\"\nname = \"last\"")
+        .replace("batch = 4", "batch = 256");
+    expect(&job, &["plan", "--budget", "40MiB"], 3, &["BatchNormalization", "allow_batchnorm_split", "--batch"]);
+    let allowed = format!("{job}\n[memory]\nallow_batchnorm_split = true");
+    expect(&allowed, &["train", "--budget", "40MiB", "--steps", "1", "--json"], 0, &[]);
+}
+
+#[test]
+fn a_read_only_report_path_is_refused_before_training() {
+    expect(JOB, &["train", "--report", "/proc/report.html"], 2, &["/proc/report.html"]);
+    expect(JOB, &["train", "--report", "no/such/folder/report.html"], 2, &["no/such/folder"]);
+}
+
+// ---- data
+
+/// A `.npy` file of version 1.
+fn npy(path: &Path, descr: &str, shape: &str, data: &[u8]) {
+    let mut header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    fs::write(path, bytes).unwrap();
+}
+
+fn floats(count: usize) -> Vec<u8> {
+    (0..count).flat_map(|i| ((i % 7) as f32 * 0.1).to_le_bytes()).collect()
+}
+
+fn with_files() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    npy(&folder.path().join("x.npy"), "<f4", "(10, 6)", &floats(60));
+    npy(&folder.path().join("y.npy"), "<f4", "(10, 2)", &floats(20));
+    let job = JOB.replace("steps = 3", "epochs = 2") + "\n[data]\nx = \"x.npy\"\ny = \"y.npy\"\n";
+    (folder, job)
+}
+
+#[test]
+fn files_train_with_a_short_last_batch() {
+    let (folder, job) = with_files();
+    expect_in(folder.path(), &job, &["train", "--json"], 0, &[]);
+}
+
+#[test]
+fn a_truncated_file_is_named_with_what_is_missing() {
+    let (folder, job) = with_files();
+    npy(&folder.path().join("x.npy"), "<f4", "(10, 6)", &floats(59));
+    expect_in(folder.path(), &job, &["train"], 2, &["x.npy", "240", "236"]);
+    fs::write(folder.path().join("x.npy"), b"\x93NUM").unwrap();
+    expect_in(folder.path(), &job, &["train"], 2, &["x.npy"]);
+}
+
+#[test]
+fn a_wrong_dtype_shape_or_number_of_rows_is_named() {
+    let (folder, job) = with_files();
+    npy(&folder.path().join("x.npy"), "<c8", "(10, 6)", &floats(120));
+    expect_in(folder.path(), &job, &["train"], 2, &["x.npy", "c8"]);
+    npy(&folder.path().join("x.npy"), "<f4", "(10, 5)", &floats(50));
+    expect_in(folder.path(), &job, &["train"], 2, &["x.npy", "6", "5"]);
+    npy(&folder.path().join("x.npy"), "<f4", "(9, 6)", &floats(54));
+    expect_in(folder.path(), &job, &["train"], 2, &["9", "10"]);
+    fs::remove_file(folder.path().join("x.npy")).unwrap();
+    expect_in(folder.path(), &job, &["train"], 2, &["x.npy"]);
+}
+
+#[test]
+fn a_nan_names_the_step_and_where_it_came_from() {
+    let (folder, job) = with_files();
+    let mut data = floats(60);
+    data[4 * 40..4 * 41].copy_from_slice(&f32::NAN.to_le_bytes());
+    npy(&folder.path().join("x.npy"), "<f4", "(10, 6)", &data);
+    // Element 40 is in row 6: the second batch of four, its third row.
+    expect_in(folder.path(), &job, &["train", "--json"], 2, &["step 2", "row 2", "input"]);
+}
+
+#[test]
+fn a_layer_that_overflows_is_named() {
+    let job = JOB.replace("units = 4\nactivation = \"relu\"", "units = 4\nbias_initializer = { class_name = \"Constant\", config = { value = 1e38 } }")
+        .replace("units = 2", "units = 2\nkernel_initializer = { class_name = \"Constant\", config = { value = 1e38 } }");
+    expect(&job, &["train"], 2, &["step 1", "layer `last`"]);
+}
+
+#[test]
+fn a_keras_file_that_is_broken_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "[model]\nfile = \"m.json\"\n[train]\nloss = \"mse\"\nbatch = 2\nsteps = 1\n";
+    fs::write(folder.path().join("m.json"), "{\"class_name\": ").unwrap();
+    expect_in(folder.path(), job, &["plan"], 2, &["m.json", "JSON"]);
+    fs::write(folder.path().join("m.json"), "{\"a\": 1}").unwrap();
+    expect_in(folder.path(), job, &["plan"], 2, &["Keras"]);
+    fs::remove_file(folder.path().join("m.json")).unwrap();
+    expect_in(folder.path(), job, &["plan"], 2, &["m.json"]);
+}
+
+#[test]
+fn help_teaches() {
+    let output = Command::new(env!("CARGO_BIN_EXE_memfit")).arg("--help").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for word in ["train", "plan", "batch", "Exit codes", "Examples"] {
+        assert!(text.contains(word), "{text}");
+    }
+    let examples = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for name in text.split_whitespace().filter_map(|word| word.strip_prefix("examples/")) {
+        assert!(examples.join(name).exists(), "the help names {name}");
+    }
+}

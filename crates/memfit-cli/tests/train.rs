@@ -1,0 +1,156 @@
+//! The command as its users run it: every example at a small size, inside its line, to the byte.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn example(name: &str) -> String {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
+}
+
+fn memfit(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).args(arguments).output().unwrap()
+}
+
+fn events(arguments: &[&str]) -> Vec<Value> {
+    let output = memfit(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+        .collect()
+}
+
+/// Trains with `--json` and checks what every run must hold; gives the events back.
+fn train(arguments: &[&str]) -> Vec<Value> {
+    let events = events(&[&["train"], arguments, &["--json"]].concat());
+    let end = events.last().unwrap();
+    assert_eq!(end["event"], "end");
+    assert_eq!(end["bytes_peak_predicted"], end["bytes_peak_measured"], "{arguments:?}");
+    assert!(end["vm_hwm"].as_u64() <= end["budget"].as_u64(), "{arguments:?}: {end}");
+    assert_eq!(end["steps"].as_u64().unwrap() as usize, events.len() - 1);
+    for (index, step) in events[..events.len() - 1].iter().enumerate() {
+        assert_eq!(step["event"], "step");
+        assert_eq!(step["step"].as_u64().unwrap() as usize, index + 1);
+        assert!(step["loss"].as_f64().unwrap().is_finite() && step["seconds"].as_f64().unwrap() > 0.0);
+        assert!(step["bytes_used"].as_u64() <= end["budget"].as_u64());
+    }
+    events
+}
+
+fn losses(events: &[Value]) -> Vec<f64> {
+    events.iter().filter(|event| event["event"] == "step").map(|step| step["loss"].as_f64().unwrap()).collect()
+}
+
+#[test]
+fn large_images_train_inside_1536_mib() {
+    let job = example("large-images.toml");
+    let events = train(&[&job, "--budget", "1536MiB", "--batch", "3", "--steps", "1"]);
+    assert_eq!(losses(&events).len(), 1);
+}
+
+#[test]
+fn six_convolutions_train() {
+    train(&[&example("six-convolutions.toml"), "--budget", "512MiB", "--batch", "2", "--steps", "1"]);
+}
+
+#[test]
+fn the_reduced_network_trains() {
+    train(&[&example("reduced.toml"), "--budget", "200MiB", "--batch", "4", "--steps", "2"]);
+}
+
+#[test]
+fn five_thousand_layers_train() {
+    train(&[&example("deep-dense.toml"), "--budget", "1GiB", "--batch", "50", "--steps", "2"]);
+}
+
+#[test]
+fn a_batch_split_by_its_budget_equals_the_whole() {
+    let job = example("accumulate.toml");
+    let split = train(&[&job]);
+    let whole = train(&[&job, "--budget", "1GiB"]);
+    for (a, b) in losses(&split).iter().zip(losses(&whole)) {
+        assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} and {b}");
+    }
+    let pieces = |budget: &str| {
+        events(&["plan", &job, "--budget", budget, "--json"])[0]["micro_batches"].as_u64().unwrap()
+    };
+    assert!(pieces("32MiB") > 1, "the example's own budget splits the batch");
+    assert_eq!(pieces("1GiB"), 1);
+}
+
+#[test]
+fn twenty_epochs_hold_what_the_second_step_held() {
+    let events = train(&[&example("flat.toml")]);
+    assert_eq!(events.len() - 1, 20 * 8, "500 rows are 8 batches of 64, the last one short");
+    let used: Vec<u64> = events[1..events.len() - 1].iter().map(|step| step["bytes_used"].as_u64().unwrap()).collect();
+    let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
+    // The system counts resident pages in batches for each thread, so a reading may be a few pages off.
+    assert!(most - least <= 256 << 10, "resident memory moved between {least} and {most}");
+    assert!(used[used.len() - 1] <= used[10] + (64 << 10), "the last step holds what an early one held");
+    let losses = losses(&events);
+    let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
+    assert!(mean(&losses[152..]) < mean(&losses[..8]), "twenty epochs over the same rows are learnt by heart");
+}
+
+#[test]
+fn the_smallest_budget_is_honest() {
+    for name in ["accumulate.toml", "flat.toml"] {
+        let job = example(name);
+        let plan = &events(&["plan", &job, "--budget", "1GiB", "--json"])[0];
+        let smallest = plan["bytes_smallest_budget"].as_u64().unwrap();
+        train(&[&job, "--budget", &smallest.to_string(), "--steps", "2"]);
+        let below = (smallest - (1 << 20)).to_string();
+        let refused = memfit(&["plan", &job, "--budget", &below]);
+        assert_eq!(refused.status.code(), Some(3));
+        let answer = String::from_utf8(refused.stderr).unwrap();
+        assert!(answer.contains("fits   at") && answer.contains("held"), "{answer}");
+        assert_eq!(memfit(&["train", &job, "--budget", &below]).status.code(), Some(3));
+    }
+}
+
+#[test]
+fn the_same_job_twice_gives_the_same_bits_at_any_number_of_threads() {
+    let job = example("flat.toml");
+    let run = |threads: &str| losses(&train(&[&job, "--steps", "12", "--threads", threads]));
+    let once = run("2");
+    assert_eq!(once, run("2"));
+    assert_eq!(once, run("1"));
+    assert_eq!(once, run("3"));
+}
+
+#[test]
+fn a_report_is_written_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.html");
+    train(&[&example("flat.toml"), "--steps", "2", "--report", path.to_str().unwrap()]);
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.starts_with("<!doctype html>") || page.starts_with("<!DOCTYPE html>"));
+    assert!(page.contains("conv2d") && page.trim_end().ends_with("</html>"));
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left beside the report");
+}
+
+#[test]
+fn plan_and_batch_answer_programs() {
+    let job = example("six-convolutions.toml");
+    let plan = &events(&["plan", &job, "--budget", "2GiB", "--json"])[0];
+    for key in [
+        "fits", "budget", "bytes_peak", "bytes_arena", "bytes_bound", "bytes_runtime", "held", "batch", "micro_batch",
+        "micro_batches", "bytes_smallest_budget", "seconds_planning",
+    ] {
+        assert!(!plan[key].is_null(), "{key} is missing in {plan}");
+    }
+    for kind in ["weights", "gradients", "optimizer", "activations", "workspace", "input"] {
+        assert!(plan["held"][kind].is_u64(), "{kind} is missing in {plan}");
+    }
+    let batch = &events(&["batch", &job, "--budget", "8GiB", "--json"])[0];
+    let largest = batch["largest_batch"].as_u64().unwrap();
+    let unsplit = &events(&["plan", &job, "--budget", "8GiB", "--batch", &largest.to_string(), "--json"])[0];
+    assert_eq!(unsplit["micro_batches"], 1);
+    let split = &events(&["plan", &job, "--budget", "8GiB", "--batch", &(largest + 1).to_string(), "--json"])[0];
+    assert_ne!(split["micro_batches"], 1);
+}

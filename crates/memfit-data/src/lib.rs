@@ -1,0 +1,26 @@
+//! Rows for training: sources that read or make any stretch of rows straight into the bytes they are given.
+//!
+//! A source holds no more than [`Source::bytes`] says; nothing is mapped, cached or read ahead behind the budget's back.
+//!
+//! ```
+//! use memfit_data::{Field, Source, Synthetic, Values};
+//! use memfit_ir::DType;
+//!
+//! let x = Field { name: "x".to_owned(), dims: vec![3], dtype: DType::F32 };
+//! let mut source = Synthetic::new(7, Some(100), vec![(x, Values::Uniform { low: 0.0, high: 1.0 })]);
+//! let mut rows = vec![0u8; 2 * 3 * 4];
+//! source.read(0, 98, 2, &mut rows).unwrap();
+//! assert!(source.read(0, 99, 2, &mut rows).is_err());
+//! ```
+
+mod convert;
+mod error;
+mod header;
+mod npy;
+mod source;
+mod synthetic;
+
+pub use error::DataError;
+pub use npy::Npy;
+pub use source::{Field, Source};
+pub use synthetic::{Synthetic, Values};

@@ -1,0 +1,156 @@
+//! The arena: one mapping, as large as the plan says, resident from the start, with a guard page on either side.
+
+use std::io;
+use std::ptr::NonNull;
+
+use memfit_ir::{ALIGNMENT, Bytes, Slot};
+
+use crate::DeviceError;
+
+/// Size and alignment of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// One stretch of anonymous memory. It never grows, and is given back when dropped.
+pub(crate) struct Arena {
+    /// Start of the reservation, the front guard.
+    reserved: NonNull<u8>,
+    reserved_bytes: usize,
+    /// First usable byte.
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an arena is memory that it owns alone; the pointers are not tied to a thread.
+unsafe impl Send for Arena {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Arena {}
+
+/// The size of a page.
+pub(crate) fn page() -> usize {
+    // SAFETY: asks the system for a number.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).expect("every system has pages")
+}
+
+impl Arena {
+    /// Maps `bytes`, rounded up to whole pages, and makes them resident.
+    pub(crate) fn map(bytes: Bytes) -> Result<Arena, DeviceError> {
+        let refused = |reason| DeviceError::Refused { arena: bytes, reason };
+        let page = page();
+        let usable = bytes.align_up(page as u64).to_usize();
+        // Room to move the start to where huge pages begin; small arenas have none to gain.
+        let slack = if usable < HUGE { 0 } else { HUGE };
+        let reserved_bytes = usable.checked_add(2 * page + slack).ok_or_else(|| refused(out_of_memory()))?;
+        let reserved = reserve(reserved_bytes).map_err(refused)?;
+        let first = reserved.as_ptr() as usize + page;
+        let skip = if slack == 0 { page } else { page + first.next_multiple_of(HUGE) - first };
+        // SAFETY: the skip is a page plus less than the slack, so the start lies inside the reservation.
+        let start = unsafe { reserved.add(skip) };
+        let arena = Arena { reserved, reserved_bytes, start, bytes: usable };
+        arena.open(page).map_err(refused)?;
+        Ok(arena)
+    }
+
+    /// Makes the stretch between the guards usable and resident.
+    fn open(&self, page: usize) -> io::Result<()> {
+        if self.bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: the stretch lies inside the reservation, which nobody else knows yet.
+        let opened =
+            unsafe { libc::mprotect(self.start.as_ptr().cast(), self.bytes, libc::PROT_READ | libc::PROT_WRITE) };
+        if opened != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        self.prefer_huge_pages();
+        self.populate(page)
+    }
+
+    /// Huge pages for the part that whole ones cover, so that no byte beyond the arena becomes resident.
+    /// This is a wish: where the system has none, small pages serve.
+    fn prefer_huge_pages(&self) {
+        #[cfg(target_os = "linux")]
+        {
+            let aligned = (self.start.as_ptr() as usize).is_multiple_of(HUGE);
+            let whole = if aligned { self.bytes - self.bytes % HUGE } else { 0 };
+            // SAFETY: advice about memory that this arena owns; `whole` is inside it.
+            unsafe {
+                libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE);
+                libc::madvise(self.start.add(whole).as_ptr().cast(), self.bytes - whole, libc::MADV_NOHUGEPAGE);
+            }
+        }
+    }
+
+    /// Makes every page resident now, so that a lack of memory is an answer here and not a crash later.
+    fn populate(&self, page: usize) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            let (start, bytes) = (self.start.as_ptr().cast(), self.bytes);
+            // SAFETY: writes nothing but zeros that are there already.
+            if unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            // Kernels before 5.14 do not know the advice.
+            if error.raw_os_error() != Some(libc::EINVAL) {
+                return Err(error);
+            }
+        }
+        for offset in (0..self.bytes).step_by(page) {
+            // SAFETY: the byte lies inside the arena.
+            unsafe { self.start.add(offset).write_volatile(0) };
+        }
+        Ok(())
+    }
+
+    /// How many bytes can be used.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes(self.bytes as u64)
+    }
+
+    /// The first byte of a slot, which must lie inside the arena at a multiple of [`ALIGNMENT`].
+    pub(crate) fn pointer(&self, slot: Slot) -> NonNull<u8> {
+        if slot.bytes == Bytes::ZERO {
+            return self.start;
+        }
+        assert!(
+            slot.offset.0.is_multiple_of(ALIGNMENT) && slot.end() <= self.bytes(),
+            "slot {}+{} does not lie aligned in an arena of {} bytes",
+            slot.offset.0,
+            slot.bytes.0,
+            self.bytes
+        );
+        // SAFETY: the offset lies inside the arena.
+        unsafe { self.start.add(slot.offset.to_usize()) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the reservation is this arena's own, and no slice of it outlives it.
+        unsafe { libc::munmap(self.reserved.as_ptr().cast(), self.reserved_bytes) };
+    }
+}
+
+/// Addresses without memory behind them.
+fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a new anonymous mapping touches nothing that exists.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(address.cast()).ok_or_else(out_of_memory)
+}
+
+fn out_of_memory() -> io::Error {
+    io::Error::from(io::ErrorKind::OutOfMemory)
+}

@@ -1,0 +1,51 @@
+//! Convolutions: geometry read from shapes, for the kernels in `convolution`.
+
+use memfit_ir::{Conv2D, Shape};
+
+use super::convolution::{self, Convolution};
+use super::operands::Operands;
+
+/// The geometry of a convolution between two images.
+pub(crate) fn geometry(conv: &Conv2D, input: &Shape, output: &Shape, rows: usize) -> Convolution {
+    Convolution {
+        rows,
+        input: image(input),
+        output: image(output),
+        kernel: conv.kernel,
+        strides: conv.strides,
+        dilation: conv.dilation,
+        groups: conv.groups,
+        pad_top: conv.pads.top,
+        pad_left: conv.pads.left,
+    }
+}
+
+/// `y = x ∗ kernel + bias`.
+pub(crate) fn forward(operands: &Operands, conv: &Conv2D) {
+    let shape =
+        geometry(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
+    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
+    convolution::forward(operands.threads, &shape, x, kernel, bias, y, operands.workspace().floats());
+}
+
+/// The gradient of the input.
+pub(crate) fn grad_input(operands: &Operands, conv: &Conv2D) {
+    let shape =
+        geometry(conv, operands.output_shape(0), operands.input_shape(0), operands.context.rows);
+    let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    convolution::grad_input(operands.threads, &shape, dy, kernel, dx, operands.workspace().floats());
+}
+
+/// The gradient of the kernel, added to what is there.
+pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
+    let shape = geometry(conv, operands.input_shape(0), operands.input_shape(1), operands.context.rows);
+    let (x, dy, dkernel) = (operands.input(0), operands.input(1), operands.update(0));
+    let workspace = operands.workspace().floats();
+    convolution::grad_kernel(operands.threads, &shape, x, dy, dkernel, !operands.fresh, workspace);
+}
+
+/// Height, width and channels.
+pub(crate) fn image(shape: &Shape) -> [usize; 3] {
+    shape.dims[..].try_into().expect("the shape rules ask for images of three dimensions")
+}

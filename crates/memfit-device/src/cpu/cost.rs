@@ -1,0 +1,168 @@
+//! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
+
+use memfit_ir::{Bytes, Cost, Graph, Node, Op, Shape};
+
+use super::convolution::{self, Convolution};
+use super::gemm::{self, Gemm};
+use super::{conv2d, dense, elementwise, loss, metric, norm, optimizer};
+
+/// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
+const FLOPS_PER_NANO: f64 = 30.0;
+const BYTES_PER_NANO: f64 = 8.0;
+const LAUNCH_NANOS: f64 = 2000.0;
+
+/// A batch of ordinary size: workspace is bounded most tightly there.
+const ROWS_ORDINARY: usize = 256;
+/// More rows than any batch has.
+const ROWS_MOST: usize = 1 << 22;
+
+/// What a node costs with so many threads. The time is an estimate: arithmetic at a rate of so many operations a thread,
+/// bytes at a rate of so many for all, and something for the launch.
+pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
+    let operation = Operation { graph, node, threads };
+    let nanos = |rows: usize| {
+        operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64) + operation.bytes(rows) / BYTES_PER_NANO
+    };
+    let (workspace_fixed, workspace_per_row) = line_above(|rows| operation.demand(rows).workspace.0);
+    Cost {
+        workspace_fixed: Bytes(workspace_fixed),
+        workspace_per_row: Bytes(workspace_per_row),
+        nanos_fixed: LAUNCH_NANOS + nanos(0),
+        nanos_per_row: nanos(1) - nanos(0),
+    }
+}
+
+/// A node and where it runs.
+struct Operation<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+    threads: usize,
+}
+
+impl Operation<'_> {
+    /// The workspace that the node's kernel wants for so many rows, and its arithmetic where that outweighs the bytes.
+    fn demand(&self, rows: usize) -> Demand {
+        let threads = self.threads;
+        match &self.node.op {
+            Op::Dense => self.product(dense::forward_product(self.input(0), self.input(1), rows)),
+            Op::DenseGradInput => self.product(dense::grad_input_product(self.input(0), self.input(1), rows)),
+            Op::DenseGradKernel => self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows)),
+            Op::Conv2D(conv) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
+                convolution_of(&shape, convolution::forward_workspace(&shape, threads))
+            }
+            Op::Conv2DGradInput(conv, _) => {
+                let shape = conv2d::geometry(conv, self.output(0), self.input(0), rows);
+                convolution_of(&shape, convolution::grad_input_workspace(&shape, threads))
+            }
+            Op::Conv2DGradKernel(conv) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
+                convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
+            }
+            Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
+            Op::Elementwise(chain) => floats(elementwise::workspace(chain, threads)),
+            Op::Loss(_) => doubles(loss::WORKSPACE),
+            Op::Metric(_) => doubles(metric::WORKSPACE),
+            Op::BatchNorm(_) => mixed(norm::batch::forward_workspace(self.input(0))),
+            Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
+            Op::BatchNormInference(_) => floats(norm::batch::inference_workspace(self.input(0))),
+            Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
+            Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
+            Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
+            Op::MaxPool2D(_)
+            | Op::MaxPool2DGrad(..)
+            | Op::AveragePool2D(_)
+            | Op::AveragePool2DGrad(..)
+            | Op::GlobalAveragePool2D
+            | Op::GlobalAveragePool2DGrad(_)
+            | Op::GlobalMaxPool2D
+            | Op::GlobalMaxPool2DGrad(_)
+            | Op::SignBits
+            | Op::MaskBits
+            | Op::Softmax
+            | Op::SoftmaxGrad
+            | Op::Dropout { .. }
+            | Op::BatchNormMoving { .. }
+            | Op::LayerNorm(..)
+            | Op::Pad2D(_)
+            | Op::Crop2D(_)
+            | Op::UpSample2D(..)
+            | Op::UpSample2DGrad(..)
+            | Op::Broadcast(_)
+            | Op::SumTo(_)
+            | Op::Concat(_)
+            | Op::Slice { .. }
+            | Op::Embedding
+            | Op::EmbeddingGrad
+            | Op::Reshape(_)
+            | Op::Zero
+            | Op::Update(_) => floats(0),
+        }
+    }
+
+    fn product(&self, product: Gemm) -> Demand {
+        let flops = 2.0 * product.m as f64 * product.n as f64 * product.k as f64;
+        Demand { flops, ..floats(gemm::workspace(&product, self.threads)) }
+    }
+
+    /// Bytes that are read and written. A view moves none.
+    fn bytes(&self, rows: usize) -> f64 {
+        if self.node.op.is_view() {
+            return 0.0;
+        }
+        let Node { inputs, outputs, updates, .. } = self.node;
+        let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
+        let tensors = operands.map(|id| &self.graph.tensors[id.0]);
+        tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum()
+    }
+
+    fn input(&self, index: usize) -> &Shape {
+        &self.graph.tensors[self.node.inputs[index].0].shape
+    }
+
+    fn output(&self, index: usize) -> &Shape {
+        &self.graph.tensors[self.node.outputs[index].0].shape
+    }
+}
+
+/// What a kernel wants, and how much it calculates.
+struct Demand {
+    workspace: Bytes,
+    flops: f64,
+}
+
+fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
+    let taps = shape.kernel[0] * shape.kernel[1] * shape.input[2] / shape.groups;
+    let outputs = shape.rows * shape.output.iter().product::<usize>();
+    Demand { flops: 2.0 * taps as f64 * outputs as f64, ..floats(workspace) }
+}
+
+fn floats(count: usize) -> Demand {
+    mixed((0, count))
+}
+
+fn doubles(count: usize) -> Demand {
+    mixed((count, 0))
+}
+
+fn mixed((doubles, floats): (usize, usize)) -> Demand {
+    Demand { workspace: Bytes::of::<f64>(doubles) + Bytes::of::<f32>(floats), flops: 0.0 }
+}
+
+/// The line, fixed part and slope, that lies nowhere below a need that never falls, and lowest at an ordinary batch.
+fn line_above(need: impl Fn(usize) -> u64) -> (u64, u64) {
+    if need(1) == need(ROWS_MOST) {
+        return (need(1), 0);
+    }
+    let mut samples = vec![(0, 0)];
+    while let Some((rows, _)) = samples.last().copied().filter(|(rows, _)| *rows < ROWS_MOST) {
+        let next = rows + (rows / 8).max(1);
+        samples.push((next, need(next)));
+    }
+    let lines = samples[1..].iter().map(|(rows, bytes)| bytes.div_ceil(*rows as u64)).chain([0]).map(|slope| {
+        // Between two samples the need may be that of the later one already.
+        let missing = samples.windows(2).map(|pair| pair[1].1.saturating_sub(slope * (pair[0].0 as u64 + 1)));
+        (missing.max().unwrap_or(0), slope)
+    });
+    lines.min_by_key(|(fixed, slope)| fixed + slope * ROWS_ORDINARY as u64).expect("there is at least a level line")
+}

@@ -1,0 +1,83 @@
+//! Dense layers: products over the last axis, their gradients, and the gradient of a bias.
+
+use memfit_ir::Shape;
+
+use super::gemm::{self, Gemm};
+use super::operands::Operands;
+use super::sums::{COLUMNS, Columns, Terms, settle};
+
+/// The product of a dense layer: positions are everything before the last axis.
+pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
+    let [k, n] = matrix(kernel);
+    Gemm { m: positions(x, rows), n, k, transpose_a: false, transpose_b: false }
+}
+
+/// `y = x kernel + bias`.
+pub(crate) fn forward(operands: &Operands) {
+    let shape = forward_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
+    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
+    gemm::gemm(operands.threads, &shape, x, kernel, bias, y, false, operands.workspace().floats());
+}
+
+/// The product that gives the gradient of a dense layer's input.
+pub(crate) fn grad_input_product(dy: &Shape, kernel: &Shape, rows: usize) -> Gemm {
+    let [n, k] = matrix(kernel);
+    Gemm { m: positions(dy, rows), n, k, transpose_a: false, transpose_b: true }
+}
+
+/// `dx = dy kernelᵀ`.
+pub(crate) fn grad_input(operands: &Operands) {
+    let shape = grad_input_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
+    let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    gemm::gemm(operands.threads, &shape, dy, kernel, None, dx, false, operands.workspace().floats());
+}
+
+/// The product that gives the gradient of a dense layer's kernel.
+pub(crate) fn grad_kernel_product(x: &Shape, dy: &Shape, rows: usize) -> Gemm {
+    Gemm { m: x.last(), n: dy.last(), k: positions(x, rows), transpose_a: true, transpose_b: false }
+}
+
+/// `dkernel += xᵀ dy`.
+pub(crate) fn grad_kernel(operands: &Operands) {
+    let shape = grad_kernel_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
+    let (x, dy, dkernel) = (operands.input(0), operands.input(1), operands.update(0));
+    let workspace = operands.workspace().floats();
+    gemm::gemm(operands.threads, &shape, x, dy, None, dkernel, !operands.fresh, workspace);
+}
+
+/// Doubles of workspace that `bias_grad` wants.
+pub(crate) fn bias_grad_workspace(dy: &Shape) -> usize {
+    Columns::workspace(Columns::width(dy.last()), 1)
+}
+
+/// `dbias += Σ dy` over every axis but the last.
+pub(crate) fn bias_grad(operands: &Operands) {
+    let (dy, dbias) = (operands.input(0), operands.update(0));
+    let columns = Columns::folded(dy.len(), dbias.len());
+    let workspace = operands.workspace().take_doubles(bias_grad_workspace(operands.input_shape(0)));
+    columns.sum(operands.threads, &Values(dy), workspace, |column, [sum]| {
+        settle(&mut dbias[column], sum, operands.fresh);
+    });
+}
+
+struct Values<'a>(&'a [f32]);
+
+impl Terms<1> for Values<'_> {
+    #[inline(always)]
+    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 1]) {
+        let values = &self.0[element..element + count];
+        for (sum, value) in sums[0].iter_mut().zip(values) {
+            *sum += f64::from(*value);
+        }
+    }
+}
+
+/// How many products one tensor stands for: all its elements but the last axis.
+fn positions(shape: &Shape, rows: usize) -> usize {
+    shape.elements(rows) / shape.last().max(1)
+}
+
+fn matrix(kernel: &Shape) -> [usize; 2] {
+    kernel.dims[..].try_into().expect("the shape rules ask for a kernel of two dimensions")
+}

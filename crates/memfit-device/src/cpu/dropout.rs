@@ -1,0 +1,53 @@
+//! Dropout: which elements stay is a function of seed, step and place, so that it need not be stored.
+
+use memfit_ir::random;
+
+use super::operands::{Floats, Operands};
+use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
+
+/// Sets a share of elements to 0 and scales the others, so that the expected value stays.
+pub(crate) fn launch(operands: &Operands, rate: f32, seed: u64) {
+    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let context = operands.context;
+    let before = context.row_start * operands.input_shape(0).elements_per_row();
+    let cut = Cut::items(x.len(), 4);
+    let work = Dropout {
+        cut,
+        x,
+        y,
+        seed: random::derive(random::derive(context.seed, seed), context.step),
+        before: before as u64,
+        rate,
+        scale: 1.0 / (1.0 - rate),
+    };
+    tasks::run(operands.threads, cut.count(), &work);
+}
+
+struct Dropout<'a> {
+    cut: Cut,
+    x: Floats<'a>,
+    y: Floats<'a>,
+    seed: u64,
+    /// Elements of the batch before this piece: draws belong to places in the batch, however it is split.
+    before: u64,
+    rate: f32,
+    scale: f32,
+}
+
+impl Tasks for Dropout<'_> {
+    #[inline(always)]
+    fn task(&self, task: usize, _worker: usize) {
+        let mut kept = [0.0; BLOCK];
+        for block in blocks(self.cut.range(task)) {
+            let first = self.before + block.start as u64;
+            // SAFETY: the only write to the block is this task's own, behind the read.
+            let x = unsafe { self.x.read(block.clone()) };
+            for (index, (kept, x)) in kept.iter_mut().zip(x).enumerate() {
+                let draw = random::unit(self.seed, first + index as u64);
+                *kept = if draw >= self.rate { *x * self.scale } else { 0.0 };
+            }
+            // SAFETY: the block belongs to this task, and the slice that read it is gone.
+            unsafe { self.y.write(block.clone()) }.copy_from_slice(&kept[..block.len()]);
+        }
+    }
+}

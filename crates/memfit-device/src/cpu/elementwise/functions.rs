@@ -1,0 +1,80 @@
+//! The functions of a chain and their derivatives. What is not a number stays so.
+
+use memfit_ir::{Binary, Unary};
+
+use super::super::maths::{
+    exp_m1, normal_density, normal_distribution, sigmoid, softplus, tanh,
+};
+
+/// A function of every element.
+#[inline(always)]
+pub(super) fn unary(function: Unary, x: &[f32], to: &mut [f32]) {
+    match function {
+        Unary::Relu => map(x, to, |x| if x <= 0.0 { 0.0 } else { x }),
+        Unary::ReluGeneral { negative_slope, max_value, threshold } => map(x, to, |x| {
+            let below = negative_slope * (x - threshold);
+            let inside = if x >= threshold { x } else { below };
+            if x >= max_value { max_value } else { inside }
+        }),
+        Unary::LeakyRelu(slope) => map(x, to, |x| if x > 0.0 { x } else { slope * x }),
+        Unary::Elu(alpha) => map(x, to, |x| if x > 0.0 { x } else { alpha * exp_m1(x) }),
+        Unary::Gelu => map(x, to, |x| x * normal_distribution(x)),
+        Unary::Silu => map(x, to, |x| x * sigmoid(x)),
+        Unary::Sigmoid => map(x, to, sigmoid),
+        Unary::Tanh => map(x, to, tanh),
+        Unary::Softplus => map(x, to, softplus),
+        Unary::Scale(factor) => map(x, to, |x| factor * x),
+        Unary::Offset(term) => map(x, to, |x| x + term),
+    }
+}
+
+/// A function of every pair of elements.
+#[inline(always)]
+pub(super) fn binary(function: Binary, a: &[f32], b: &[f32], to: &mut [f32]) {
+    match function {
+        Binary::Add => zip(a, b, to, |a, b| a + b),
+        Binary::Subtract => zip(a, b, to, |a, b| a - b),
+        Binary::Multiply => zip(a, b, to, |a, b| a * b),
+        Binary::Maximum => zip(a, b, to, |a, b| if a > b || a.is_nan() { a } else { b }),
+        Binary::GreaterEqual => zip(a, b, to, |a, b| if a >= b { 1.0 } else { 0.0 }),
+        Binary::Derivative(of) => derivative(of, a, b, to),
+    }
+}
+
+/// `dy f′`, from the input `x` or the output `y` of the function, as `Unary::saves` says.
+#[inline(always)]
+fn derivative(of: Unary, dy: &[f32], saved: &[f32], to: &mut [f32]) {
+    match of {
+        Unary::Relu => zip(dy, saved, to, |dy, y| if y > 0.0 { dy } else { 0.0 }),
+        Unary::ReluGeneral { negative_slope, max_value, threshold } => zip(dy, saved, to, |dy, x| {
+            let inside = if x >= threshold { dy } else { negative_slope * dy };
+            if x >= max_value { 0.0 } else { inside }
+        }),
+        Unary::LeakyRelu(slope) => zip(dy, saved, to, |dy, y| if y > 0.0 { dy } else { slope * dy }),
+        Unary::Elu(alpha) => zip(dy, saved, to, |dy, y| if y > 0.0 { dy } else { dy * (y + alpha) }),
+        Unary::Gelu => zip(dy, saved, to, |dy, x| dy * (normal_distribution(x) + x * normal_density(x))),
+        Unary::Silu => zip(dy, saved, to, |dy, x| {
+            let s = sigmoid(x);
+            dy * s * (1.0 + x * (1.0 - s))
+        }),
+        Unary::Sigmoid => zip(dy, saved, to, |dy, y| dy * y * (1.0 - y)),
+        Unary::Tanh => zip(dy, saved, to, |dy, y| dy * (1.0 - y * y)),
+        Unary::Softplus => zip(dy, saved, to, |dy, y| dy * -exp_m1(-y)),
+        Unary::Scale(factor) => map(dy, to, |dy| factor * dy),
+        Unary::Offset(_) => to.copy_from_slice(dy),
+    }
+}
+
+#[inline(always)]
+fn map(x: &[f32], to: &mut [f32], function: impl Fn(f32) -> f32) {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to = function(*x);
+    }
+}
+
+#[inline(always)]
+fn zip(a: &[f32], b: &[f32], to: &mut [f32], function: impl Fn(f32, f32) -> f32) {
+    for ((to, a), b) in to.iter_mut().zip(a).zip(b) {
+        *to = function(*a, *b);
+    }
+}

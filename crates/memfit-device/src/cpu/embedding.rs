@@ -1,0 +1,86 @@
+//! Embeddings: rows of a table by number, and their gradient.
+
+use memfit_ir::DType;
+
+use super::operands::Operands;
+use super::tasks::Cut;
+use super::threads::Shared;
+
+/// The most tasks that a gradient is cut in: each looks at all ids and takes those of its own entries.
+const TASKS: usize = 16;
+
+/// Writes the entry of every id; NaN where there is none.
+pub(crate) fn forward(operands: &Operands) {
+    let (ids, table) = (Ids::new(operands), operands.input::<f32>(1));
+    let width = operands.input_shape(1).last();
+    let entries = operands.input_shape(1).dims[0];
+    let cut = Cut::items(ids.count(), width);
+    let y = Shared::new(operands.output::<f32>(0));
+    operands.threads.for_each(cut.count(), |task, _| {
+        for position in cut.range(task) {
+            // SAFETY: every position belongs to one task.
+            let to = unsafe { y.slice(position * width..(position + 1) * width) };
+            match ids.entry(position, entries) {
+                Some(entry) => to.copy_from_slice(&table[entry * width..(entry + 1) * width]),
+                None => to.fill(f32::NAN),
+            }
+        }
+    });
+}
+
+/// Adds every position's slope to its entry, in the order of positions; slopes of ids that have no entry are dropped.
+pub(crate) fn grad(operands: &Operands) {
+    let (ids, dy) = (Ids::new(operands), operands.input::<f32>(1));
+    let width = operands.input_shape(1).last();
+    let dtable = operands.update(0);
+    let entries = dtable.len() / width.max(1);
+    let size = entries.div_ceil(TASKS).max(1);
+    operands.threads.for_each_chunk(dtable, size * width.max(1), |task, dtable| {
+        if operands.fresh {
+            dtable.fill(0.0);
+        }
+        let mine = task * size..entries.min((task + 1) * size);
+        for position in 0..ids.count() {
+            if let Some(entry) = ids.entry(position, entries).filter(|entry| mine.contains(entry)) {
+                let to = &mut dtable[(entry - mine.start) * width..][..width];
+                let slopes = &dy[position * width..(position + 1) * width];
+                to.iter_mut().zip(slopes).for_each(|(to, slope)| *to += slope);
+            }
+        }
+    });
+}
+
+/// Ids in either of their types.
+enum Ids<'a> {
+    Whole(&'a [i32]),
+    Floats(&'a [f32]),
+}
+
+impl<'a> Ids<'a> {
+    fn new(operands: &Operands<'a>) -> Ids<'a> {
+        match operands.input_type(0) {
+            DType::I32 => Ids::Whole(operands.input(0)),
+            DType::F32 => Ids::Floats(operands.input(0)),
+            DType::F16 | DType::BF16 | DType::I64 | DType::U8 | DType::Bool => {
+                unreachable!("the shape rules ask for ids of i32 or f32")
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        match self {
+            Ids::Whole(ids) => ids.len(),
+            Ids::Floats(ids) => ids.len(),
+        }
+    }
+
+    /// The entry of a position, where the table has it. Floats are cut to whole numbers; NaN has no entry.
+    fn entry(&self, position: usize, entries: usize) -> Option<usize> {
+        let id = match self {
+            Ids::Whole(ids) => i64::from(ids[position]),
+            Ids::Floats(ids) if ids[position].is_nan() => return None,
+            Ids::Floats(ids) => ids[position] as i64,
+        };
+        usize::try_from(id).ok().filter(|entry| *entry < entries)
+    }
+}

@@ -1,0 +1,238 @@
+//! The packed-panel driver: cuts a product in tasks, packs operands for the microkernel, adds partial sums in order.
+
+use std::ops::Range;
+
+use super::super::lanes::Level;
+use super::super::lanes::{COLUMNS_MAX, ROWS_MAX};
+use super::super::microkernel::{Stripe, View};
+use super::super::threads::{Shared, Threads};
+
+/// The most depth that is packed at once: a panel of the left operand stays in the first-level cache.
+pub(crate) const DEPTH_MAX: usize = 256;
+/// Floats between the rows of a packed left panel: not a power of two, so that rows do not share cache sets.
+pub(crate) const LEFT_STRIDE: usize = DEPTH_MAX + 16;
+/// The most columns of a task: `DEPTH_MAX` of them, packed, fit in the second-level cache.
+const COLUMNS_TASK: usize = 512;
+/// The most rows of a task.
+const ROWS_TASK: usize = 240;
+/// The most partial results of one product.
+const SPLITS_MAX: usize = 8;
+/// The least depth worth a partial result.
+const DEPTH_SPLIT: usize = 1024;
+/// The most floats of all partial results together.
+pub(crate) const PARTIALS_MAX: usize = 1 << 19;
+/// Floats in a cache line.
+const LINE: usize = 16;
+
+const LEFT_FLOATS: usize = ROWS_MAX * LEFT_STRIDE;
+
+/// The left operand, m x k.
+pub(crate) trait Left: Sync {
+    /// Shows `rows`, no more than the level's tile has, over `depth`: packed in `buffer`, or as they lie where that
+    /// suits a right operand of so many columns.
+    fn panel(&self, level: Level, rows: Range<usize>, depth: Range<usize>, columns: usize, buffer: &mut [f32])
+    -> View;
+}
+
+/// The right operand, k x n.
+pub(crate) trait Right: Sync {
+    /// Packs a part of the operand in panels two vectors wide, as `Stripe` wants them.
+    fn pack(&self, level: Level, depth: Range<usize>, columns: Range<usize>, panels: &mut [f32]);
+}
+
+/// Where rows of the result go.
+pub(crate) trait Target: Sync {
+    /// The offsets of column 0 of the rows from `first` on.
+    fn offsets(&self, first: usize, offsets: &mut [usize]);
+}
+
+/// Rows at a constant distance.
+pub(crate) struct Strided {
+    pub(crate) start: usize,
+    pub(crate) stride: usize,
+}
+
+impl Target for Strided {
+    fn offsets(&self, first: usize, offsets: &mut [usize]) {
+        for (row, offset) in offsets.iter_mut().enumerate() {
+            *offset = self.start + (first + row) * self.stride;
+        }
+    }
+}
+
+/// A product and where it goes. `target` gives every row n floats of its own.
+pub(crate) struct Product<'a, A, B, C> {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    pub(crate) left: A,
+    pub(crate) right: B,
+    pub(crate) target: C,
+    pub(crate) bias: Option<&'a [f32]>,
+    pub(crate) accumulate: bool,
+    /// In how many parts, summed apart, the depth is cut.
+    pub(crate) splits: usize,
+}
+
+/// How many parts the depth of a product is cut in when its result alone would not keep many threads busy.
+pub(crate) fn splits(m: usize, n: usize, k: usize) -> usize {
+    let tiles = m.div_ceil(ROWS_TASK) * n.div_ceil(COLUMNS_TASK);
+    let wanted = (2 * SPLITS_MAX / tiles.max(1)).min(SPLITS_MAX);
+    wanted.min(k / DEPTH_SPLIT).min(PARTIALS_MAX / (m * n).max(1)).max(1)
+}
+
+/// At least as many floats as the partial results of `splits(m, n, k)` have, never more for a smaller `m` or `k`.
+pub(crate) fn partials_max(m: usize, n: usize, k: usize) -> usize {
+    (m * n * SPLITS_MAX.min(k / DEPTH_SPLIT)).min(PARTIALS_MAX)
+}
+
+/// How many floats of workspace a product wants, besides its partial results.
+pub(crate) fn workspace(n: usize, k: usize, threads: usize) -> usize {
+    threads * worker_floats(n, k) + LINE
+}
+
+/// How many floats of workspace a worker has: one left panel, and the right panels of a task.
+fn worker_floats(n: usize, k: usize) -> usize {
+    let columns = n.min(COLUMNS_TASK).next_multiple_of(COLUMNS_MAX);
+    LEFT_FLOATS + (columns * k.min(DEPTH_MAX)).next_multiple_of(LINE)
+}
+
+impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
+    /// Computes the product into `result`.
+    pub(crate) fn run(&self, threads: &Threads, result: &mut [f32], workspace: &mut [f32]) {
+        if self.m == 0 || self.n == 0 {
+            return;
+        }
+        let workspace = aligned(workspace);
+        let (workers, partials) = workspace.split_at_mut(threads.count() * worker_floats(self.n, self.k));
+        let (result, workers) = (Shared::new(result), Shared::new(workers));
+        if self.splits == 1 {
+            self.multiply(threads, &result, &self.target, self.bias, self.accumulate, &workers);
+        } else {
+            let partials = Shared::new(partials);
+            let target = Strided { start: 0, stride: self.n };
+            self.multiply(threads, &partials, &target, None, false, &workers);
+            self.add_partials(threads, &result, &partials);
+        }
+    }
+
+    /// Computes all tiles of all splits; split `s` goes `s * m * n` floats further in `result`.
+    fn multiply<D: Target>(
+        &self,
+        threads: &Threads,
+        result: &Shared<f32>,
+        target: &D,
+        bias: Option<&[f32]>,
+        accumulate: bool,
+        workers: &Shared<f32>,
+    ) {
+        let tiles = [even_tile(self.m, ROWS_TASK, ROWS_MAX), even_tile(self.n, COLUMNS_TASK, COLUMNS_MAX)];
+        let counts = [self.m.div_ceil(tiles[0]), self.n.div_ceil(tiles[1])];
+        let split = self.k.div_ceil(self.splits);
+        let floats = worker_floats(self.n, self.k);
+        threads.for_each(self.splits * counts[0] * counts[1], |task, worker| {
+            let (row, column) = (task / counts[1] % counts[0], task % counts[1]);
+            let part = task / (counts[0] * counts[1]);
+            let tile = Tile {
+                rows: row * tiles[0]..self.m.min((row + 1) * tiles[0]),
+                columns: column * tiles[1]..self.n.min((column + 1) * tiles[1]),
+                depth: self.k.min(part * split)..self.k.min((part + 1) * split),
+                offset: part * self.m * self.n,
+            };
+            // SAFETY: a worker runs one task at a time.
+            let scratch = unsafe { workers.slice(worker * floats..(worker + 1) * floats) };
+            self.tile(threads.level(), tile, result, target, bias, accumulate, scratch);
+        });
+    }
+
+    /// Computes one tile.
+    fn tile<D: Target>(
+        &self,
+        level: Level,
+        tile: Tile,
+        result: &Shared<f32>,
+        target: &D,
+        bias: Option<&[f32]>,
+        accumulate: bool,
+        scratch: &mut [f32],
+    ) {
+        let (left_panel, right_panels) = scratch.split_at_mut(LEFT_FLOATS);
+        let block = even_tile(tile.depth.len(), DEPTH_MAX, 1);
+        let mut depth = tile.depth.start..tile.depth.end.min(tile.depth.start + block);
+        loop {
+            let first = depth.start == tile.depth.start;
+            self.right.pack(level, depth.clone(), tile.columns.clone(), right_panels);
+            for row in tile.rows.clone().step_by(level.rows()) {
+                let rows = row..tile.rows.end.min(row + level.rows());
+                let mut offsets = [0; ROWS_MAX];
+                target.offsets(row, &mut offsets[..rows.len()]);
+                assert!(
+                    offsets[..rows.len()].iter().all(|&o| tile.offset + o + tile.columns.end <= result.len()),
+                    "the result lies inside its slice"
+                );
+                let targets = offsets
+                    .map(|offset| result.pointer().wrapping_add(tile.offset + offset + tile.columns.start));
+                let left = self.left.panel(level, rows.clone(), depth.clone(), tile.columns.len(), left_panel);
+                level.call(Stripe {
+                    left,
+                    rows: rows.len(),
+                    depth: depth.len(),
+                    right: right_panels.as_ptr(),
+                    columns: tile.columns.len(),
+                    targets: &targets,
+                    bias: bias.filter(|_| first).map(|bias| bias[tile.columns.clone()].as_ptr()),
+                    accumulate: accumulate || !first,
+                });
+            }
+            depth = depth.end..tile.depth.end.min(depth.end + block);
+            if depth.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Adds the partial results, in their order, to the result.
+    fn add_partials(&self, threads: &Threads, result: &Shared<f32>, partials: &Shared<f32>) {
+        let rows = even_tile(self.m, (8192 / self.n).max(1), 1);
+        threads.for_each(self.m.div_ceil(rows), |task, _| {
+            for row in task * rows..self.m.min((task + 1) * rows) {
+                let mut offset = [0];
+                self.target.offsets(row, &mut offset);
+                // SAFETY: every row of the result is written by one task.
+                let result = unsafe { result.slice(offset[0]..offset[0] + self.n) };
+                if !self.accumulate {
+                    result.fill(0.0);
+                }
+                for split in 0..self.splits {
+                    let start = (split * self.m + row) * self.n;
+                    // SAFETY: every row of the partial results is read by one task.
+                    let partial = unsafe { partials.slice(start..start + self.n) };
+                    result.iter_mut().zip(partial).for_each(|(result, partial)| *result += *partial);
+                }
+                if let Some(bias) = self.bias {
+                    result.iter_mut().zip(bias).for_each(|(result, bias)| *result += bias);
+                }
+            }
+        });
+    }
+}
+
+/// One task: a tile of one partial result.
+struct Tile {
+    rows: Range<usize>,
+    columns: Range<usize>,
+    depth: Range<usize>,
+    offset: usize,
+}
+
+/// The size of tiles of at most `most` (at least one) that cover `length` evenly, a multiple of `unit`.
+pub(crate) fn even_tile(length: usize, most: usize, unit: usize) -> usize {
+    let tiles = length.div_ceil(most).max(1);
+    length.div_ceil(tiles).next_multiple_of(unit).max(1)
+}
+
+/// The workspace from its first cache line on.
+fn aligned(workspace: &mut [f32]) -> &mut [f32] {
+    let skip = workspace.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
+    &mut workspace[skip..]
+}

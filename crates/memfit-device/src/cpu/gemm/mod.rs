@@ -1,0 +1,77 @@
+//! Matrix products, `c = a b + bias`: the shapes of dense layers and their gradients.
+
+pub(crate) mod driver;
+mod few_depths;
+mod few_rows;
+pub(crate) mod operand;
+
+use super::threads::Threads;
+use driver::{Product, Strided};
+use operand::{Matrix, MatrixRight};
+
+/// The shape of a product of an m x k and a k x n matrix, both row-major as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gemm {
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// The dimension that is summed over.
+    pub k: usize,
+    /// Whether `a` is stored as k x m.
+    pub transpose_a: bool,
+    /// Whether `b` is stored as n x k.
+    pub transpose_b: bool,
+}
+
+/// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
+pub fn workspace(shape: &Gemm, threads: usize) -> usize {
+    // Fewer rows than these take another path, which may want more.
+    let few = Gemm { m: shape.m.min(few_rows::ROWS_FEW), ..*shape };
+    let driver = driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
+    driver.max(few_rows::partials(&few))
+}
+
+/// Computes `c = a b`, or `c += a b` where `accumulate`, and adds `bias` (n values) to every row.
+pub fn gemm(
+    threads: &Threads,
+    shape: &Gemm,
+    a: &[f32],
+    b: &[f32],
+    bias: Option<&[f32]>,
+    c: &mut [f32],
+    accumulate: bool,
+    workspace: &mut [f32],
+) {
+    let Gemm { m, n, k, transpose_a, transpose_b } = *shape;
+    assert!(
+        a.len() == m * k && b.len() == k * n && c.len() == m * n,
+        "operands have the sizes of their shape"
+    );
+    assert!(bias.is_none_or(|bias| bias.len() == n), "the bias has a value for every column");
+    if few_rows::applies(shape) {
+        return few_rows::run(threads, shape, a, b, bias, c, accumulate, workspace);
+    }
+    if few_depths::applies(threads.level(), shape) {
+        return few_depths::run(threads, shape, a, b, bias, c, accumulate);
+    }
+    Product {
+        m,
+        n,
+        k,
+        left: Matrix { values: a, stride: if transpose_a { m } else { k }, transposed: transpose_a },
+        right: MatrixRight(Matrix {
+            values: b,
+            stride: if transpose_b { k } else { n },
+            transposed: transpose_b,
+        }),
+        target: Strided { start: 0, stride: n },
+        bias,
+        accumulate,
+        splits: driver::splits(m, n, k),
+    }
+    .run(threads, c, workspace);
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,117 @@
+//! Products against plain loops in double precision.
+
+use super::*;
+use crate::cpu::lanes::Level;
+
+/// Values in -1..1 that repeat on every run.
+pub(crate) fn noise(length: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12_345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Whether values differ from a reference by no more than rounding `terms` terms allows.
+pub(crate) fn assert_close(values: &[f32], reference: &[f64], terms: usize, what: &str) {
+    let tolerance = 1e-6 * (terms as f64).sqrt().max(1.0) * 4.0;
+    for (index, (&value, &reference)) in values.iter().zip(reference).enumerate() {
+        let error = (f64::from(value) - reference).abs();
+        assert!(
+            error <= tolerance * (1.0 + reference.abs()),
+            "{what}: [{index}] is {value}, not {reference}"
+        );
+    }
+}
+
+fn reference(
+    shape: &Gemm,
+    a: &[f32],
+    b: &[f32],
+    bias: Option<&[f32]>,
+    c: &[f32],
+    accumulate: bool,
+) -> Vec<f64> {
+    let Gemm { m, n, k, .. } = *shape;
+    let a = |i: usize, p: usize| f64::from(if shape.transpose_a { a[p * m + i] } else { a[i * k + p] });
+    let b = |p: usize, j: usize| f64::from(if shape.transpose_b { b[j * k + p] } else { b[p * n + j] });
+    let entry = |i: usize, j: usize| {
+        let before = if accumulate { f64::from(c[i * n + j]) } else { 0.0 };
+        let bias = bias.map_or(0.0, |bias| f64::from(bias[j]));
+        before + bias + (0..k).map(|p| a(i, p) * b(p, j)).sum::<f64>()
+    };
+    (0..m * n).map(|at| entry(at / n, at % n)).collect()
+}
+
+fn check(threads: &[Threads], m: usize, n: usize, k: usize) {
+    let (a, b, bias) = (noise(m * k, 1), noise(k * n, 2), noise(n, 3));
+    for variant in 0..16 {
+        let bit = |i: usize| variant >> i & 1 == 1;
+        let shape = Gemm { m, n, k, transpose_a: bit(0), transpose_b: bit(1) };
+        let (bias, accumulate) = (bit(2).then_some(&bias[..]), bit(3));
+        let before = noise(m * n, 4);
+        let reference = reference(&shape, &a, &b, bias, &before, accumulate);
+        let results = threads.iter().map(|threads| {
+            let mut c = before.clone();
+            let mut workspace = vec![f32::NAN; workspace(&shape, threads.count())];
+            gemm(threads, &shape, &a, &b, bias, &mut c, accumulate, &mut workspace);
+            c
+        });
+        let results: Vec<_> = results.collect();
+        assert_close(&results[0], &reference, k, &format!("{shape:?}"));
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        assert!(
+            results.iter().all(|c| bits(c) == bits(&results[0])),
+            "{shape:?}: bits depend on the threads"
+        );
+    }
+}
+
+#[test]
+fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
+    let sizes = [
+        [1, 1, 1],
+        [1, 1, 0],
+        [3, 5, 0],
+        [1, 33, 7],
+        [7, 1, 300],
+        [12, 32, 256],
+        [13, 31, 257],
+        [25, 16, 17],
+        [6, 17, 64],
+        [100, 90, 80],
+        [250, 40, 30],
+        [9, 700, 20],
+        [5, 10, 3000],
+        [20, 11, 5000],
+        [8, 600, 9],
+        [500, 10, 4],
+        [4500, 10, 4],
+        [4097, 3, 16],
+        [4101, 24, 1],
+    ];
+    for level in Level::available() {
+        let threads = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
+        sizes.iter().for_each(|&[m, n, k]| check(&threads, m, n, k));
+    }
+}
+
+#[test]
+fn a_smaller_product_wants_no_more_workspace() {
+    let sizes = [1, 2, 8, 9, 100, 1000, 2047, 2048, 10_000, 1_000_000];
+    for n in [1, 10, 33, 513, 5000] {
+        for pair in sizes.windows(2) {
+            for other in sizes {
+                let of = |m, k| {
+                    let plain = Gemm { m, n, k, transpose_a: false, transpose_b: false };
+                    let shapes =
+                        [plain, Gemm { transpose_a: true, ..plain }, Gemm { transpose_b: true, ..plain }];
+                    shapes.map(|shape| workspace(&shape, 2))
+                };
+                assert!(of(pair[0], other).iter().zip(of(pair[1], other)).all(|(less, more)| *less <= more));
+                assert!(of(other, pair[0]).iter().zip(of(other, pair[1])).all(|(less, more)| *less <= more));
+            }
+        }
+    }
+}

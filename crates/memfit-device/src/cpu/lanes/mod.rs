@@ -1,0 +1,268 @@
+//! Vectors of floats: one trait, one type for each instruction set, and the choice between them at run time.
+
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod plain;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use std::sync::OnceLock;
+
+/// The most rows that any level's register tile has.
+pub(crate) const ROWS_MAX: usize = 12;
+/// The most floats that any level's vector holds.
+pub(crate) const LANES_MAX: usize = 16;
+/// The most columns that any level's register tile has: two vectors.
+pub(crate) const COLUMNS_MAX: usize = 2 * LANES_MAX;
+
+/// A vector of floats. Types that implement it are met only inside `Level::call`, which knows that the machine has
+/// their instructions.
+pub(crate) trait Lanes: Copy {
+    /// How many floats a vector holds.
+    const COUNT: usize;
+    /// How many rows, of two vectors each, a register tile has before registers spill.
+    const ROWS: usize;
+
+    fn splat(value: f32) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
+    /// `self * factor + term`, rounded once where the machine can.
+    fn mul_add(self, factor: Self, term: Self) -> Self;
+    /// Asks for the cache line of an address that is about to be written, whether or not it can be.
+    fn prefetch(_to: *mut f32) {}
+    /// # Safety
+    /// `COUNT` floats can be read.
+    unsafe fn load(from: *const f32) -> Self;
+    /// Zero in the lanes from `count` on.
+    /// # Safety
+    /// `count` floats can be read.
+    unsafe fn load_first(from: *const f32, count: usize) -> Self;
+    /// # Safety
+    /// `COUNT` floats can be written.
+    unsafe fn store(self, to: *mut f32);
+    /// # Safety
+    /// `count` floats can be written.
+    unsafe fn store_first(self, to: *mut f32, count: usize);
+    /// Writes `COUNT` rows of no more than `COUNT` columns as that many rows of `COUNT` floats.
+    /// # Safety
+    /// Both ends hold their rows, `stride` and `to_stride` apart.
+    #[inline(always)]
+    unsafe fn transpose(from: *const f32, stride: usize, columns: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the caller vouches for both ends.
+        unsafe { transpose(from, stride, Self::COUNT, columns, to, to_stride) }
+    }
+}
+
+/// A loop over vectors. `run` and all that it calls are `#[inline(always)]`, so that they are compiled for the
+/// instructions of `L`.
+pub(crate) trait Kernel {
+    fn run<L: Lanes>(self);
+}
+
+/// The vector instructions to use: always ones that this machine has, since nothing outside this file makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level(Instructions);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Instructions {
+    Plain,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+}
+
+impl Level {
+    /// The widest vectors that this machine has.
+    pub(crate) fn best() -> Level {
+        static BEST: OnceLock<Level> = OnceLock::new();
+        *BEST.get_or_init(|| Level::available().last().expect("plain floats are always there"))
+    }
+
+    /// Every level that this machine has, the widest last.
+    pub(crate) fn available() -> impl Iterator<Item = Level> {
+        let levels = [
+            Some(Instructions::Plain),
+            #[cfg(target_arch = "x86_64")]
+            (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"))
+                .then_some(Instructions::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            is_x86_feature_detected!("avx512f").then_some(Instructions::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            Some(Instructions::Neon),
+        ];
+        levels.into_iter().flatten().map(Level)
+    }
+
+    /// Runs a kernel, compiled for these instructions.
+    pub(crate) fn call(self, kernel: impl Kernel) {
+        match self.0 {
+            Instructions::Plain => kernel.run::<plain::Plain>(),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a level exists only where `available` found its instructions.
+            Instructions::Avx2 => unsafe { x86::call_avx2(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Instructions::Avx512 => unsafe { x86::call_avx512(kernel) },
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => kernel.run::<std::arch::aarch64::float32x4_t>(),
+        }
+    }
+
+    /// How many floats a vector holds.
+    pub(crate) fn lanes(self) -> usize {
+        match self.0 {
+            Instructions::Plain => plain::Plain::COUNT,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => std::arch::x86_64::__m256::COUNT,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => std::arch::x86_64::__m512::COUNT,
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => std::arch::aarch64::float32x4_t::COUNT,
+        }
+    }
+
+    /// How many rows a register tile has.
+    pub(crate) fn rows(self) -> usize {
+        match self.0 {
+            Instructions::Plain => plain::Plain::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => std::arch::x86_64::__m256::ROWS,
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => std::arch::x86_64::__m512::ROWS,
+            #[cfg(target_arch = "aarch64")]
+            Instructions::Neon => std::arch::aarch64::float32x4_t::ROWS,
+        }
+    }
+}
+
+/// Rows and columns of what `transpose_block` transposes.
+const BLOCK: usize = 4;
+
+/// Writes four rows of four floats as four columns.
+///
+/// # Safety
+/// Both ends hold four rows of four floats, `stride` and `to_stride` apart.
+#[inline(always)]
+unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
+    // SAFETY: the caller vouches for both ends.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        x86::transpose_block(from, stride, to, to_stride);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..BLOCK * BLOCK {
+        let (row, column) = (at / BLOCK, at % BLOCK);
+        // SAFETY: as above.
+        unsafe { *to.add(column * to_stride + row) = *from.add(row * stride + column) };
+    }
+}
+
+/// Writes `rows` x `columns` floats as `columns` x `rows`.
+///
+/// # Safety
+/// Both ends hold their rows.
+#[inline(always)]
+pub(crate) unsafe fn transpose(from: *const f32, stride: usize, rows: usize, columns: usize, to: *mut f32, to_stride: usize) {
+    if rows < BLOCK || columns < BLOCK {
+        for at in 0..rows * columns {
+            let (row, column) = (at / columns, at % columns);
+            // SAFETY: the caller vouches for both ends.
+            unsafe { *to.add(column * to_stride + row) = *from.add(row * stride + column) };
+        }
+        return;
+    }
+    // The last block of a row or column overlaps the one before where sizes are no multiples.
+    for row in (0..rows).step_by(BLOCK).map(|row| row.min(rows - BLOCK)) {
+        for column in (0..columns).step_by(BLOCK).map(|column| column.min(columns - BLOCK)) {
+            let (from, to) = (from.wrapping_add(row * stride + column), to.wrapping_add(column * to_stride + row));
+            // SAFETY: as above.
+            unsafe { transpose_block(from, stride, to, to_stride) };
+        }
+    }
+}
+
+/// Asks for the cache line of an address that is about to be read, whether or not it can be.
+#[inline(always)]
+pub(crate) fn prefetch(from: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch(from);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
+/// Copies `count` floats.
+///
+/// # Safety
+/// Both ends hold `count` floats and do not overlap.
+#[inline(always)]
+pub(crate) unsafe fn copy<L: Lanes>(from: *const f32, to: *mut f32, count: usize) {
+    let mut at = 0;
+    while at + L::COUNT <= count {
+        // SAFETY: a whole vector is left.
+        unsafe { L::load(from.add(at)).store(to.add(at)) };
+        at += L::COUNT;
+    }
+    if at < count {
+        // SAFETY: `count - at` floats are left.
+        unsafe { L::load_first(from.add(at), count - at).store_first(to.add(at), count - at) };
+    }
+}
+
+/// Sets `count` floats to zero.
+///
+/// # Safety
+/// `count` floats can be written.
+#[inline(always)]
+pub(crate) unsafe fn clear<L: Lanes>(to: *mut f32, count: usize) {
+    let mut at = 0;
+    while at + L::COUNT <= count {
+        // SAFETY: a whole vector is left.
+        unsafe { L::splat(0.0).store(to.add(at)) };
+        at += L::COUNT;
+    }
+    if at < count {
+        // SAFETY: `count - at` floats are left.
+        unsafe { L::splat(0.0).store_first(to.add(at), count - at) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Check;
+
+    impl Kernel for Check {
+        fn run<L: Lanes>(self) {
+            let from: Vec<f32> = (0..L::COUNT).map(|i| i as f32 + 1.0).collect();
+            for count in 0..=L::COUNT {
+                let mut to = vec![-1.0; L::COUNT + 1];
+                // SAFETY: both vectors hold at least `COUNT` floats.
+                unsafe { L::load_first(from.as_ptr(), count).store(to.as_mut_ptr()) };
+                let expected = |i: usize| if i < count { from[i] } else { 0.0 };
+                assert!((0..L::COUNT).all(|i| to[i] == expected(i)));
+
+                let mut to = vec![-1.0; L::COUNT + 1];
+                // SAFETY: as above.
+                unsafe { L::load(from.as_ptr()).store_first(to.as_mut_ptr(), count) };
+                let expected = |i: usize| if i < count { from[i] } else { -1.0 };
+                assert!((0..=L::COUNT).all(|i| to[i] == expected(i)));
+            }
+            let mut to = vec![0.0; L::COUNT];
+            let value =
+                L::splat(3.0).mul(L::splat(2.0)).add(L::splat(1.0)).mul_add(L::splat(10.0), L::splat(0.5));
+            // SAFETY: as above.
+            unsafe { value.store(to.as_mut_ptr()) };
+            assert_eq!(to, vec![70.5; L::COUNT]);
+            assert!(L::ROWS <= ROWS_MAX && 2 * L::COUNT <= COLUMNS_MAX);
+        }
+    }
+
+    #[test]
+    fn every_level_loads_stores_and_computes() {
+        Level::available().for_each(|level| level.call(Check));
+    }
+}

@@ -1,0 +1,239 @@
+//! Vectors of eight floats (AVX2 with FMA, 16 registers) and of sixteen (AVX-512, 32 registers).
+
+use std::arch::x86_64::*;
+
+use super::{Kernel, Lanes};
+
+/// Runs a kernel compiled for AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn call_avx2(kernel: impl Kernel) {
+    kernel.run::<__m256>();
+}
+
+/// Runs a kernel compiled for AVX-512.
+#[target_feature(enable = "avx512f")]
+pub(super) fn call_avx512(kernel: impl Kernel) {
+    kernel.run::<__m512>();
+}
+
+/// Asks for the cache line of an address that is about to be read.
+#[inline(always)]
+pub(super) fn prefetch(from: *const f32) {
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+}
+
+/// Writes four rows of four floats as four columns, with instructions that every x86-64 has.
+///
+/// # Safety
+/// Both ends hold four rows of four floats, `stride` and `to_stride` apart.
+#[inline(always)]
+pub(super) unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
+    // SAFETY: the caller vouches for both ends.
+    unsafe {
+        let mut rows = (
+            _mm_loadu_ps(from),
+            _mm_loadu_ps(from.add(stride)),
+            _mm_loadu_ps(from.add(2 * stride)),
+            _mm_loadu_ps(from.add(3 * stride)),
+        );
+        _MM_TRANSPOSE4_PS(&mut rows.0, &mut rows.1, &mut rows.2, &mut rows.3);
+        _mm_storeu_ps(to, rows.0);
+        _mm_storeu_ps(to.add(to_stride), rows.1);
+        _mm_storeu_ps(to.add(2 * to_stride), rows.2);
+        _mm_storeu_ps(to.add(3 * to_stride), rows.3);
+    }
+}
+
+// SAFETY of every block below: kernels meet this type only inside `call_avx2`, and callers vouch for the floats behind
+// a pointer.
+impl Lanes for __m256 {
+    const COUNT: usize = 8;
+    const ROWS: usize = 6;
+
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_add_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_mul_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_fmadd_ps(self, factor, term) }
+    }
+
+    #[inline(always)]
+    fn prefetch(to: *mut f32) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, count: usize) -> Self {
+        // SAFETY: see above; lanes that the mask leaves out are not read.
+        unsafe {
+            let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lane);
+            _mm256_maskload_ps(from, mask)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { _mm256_storeu_ps(to, self) }
+    }
+
+    /// In halves: a masked store of eight lanes is microcode on some machines.
+    #[inline(always)]
+    unsafe fn store_first(self, mut to: *mut f32, count: usize) {
+        // SAFETY: see above; each store writes lanes below `count`.
+        unsafe {
+            if count >= 8 {
+                return _mm256_storeu_ps(to, self);
+            }
+            let mut rest = _mm256_castps256_ps128(self);
+            if count & 4 != 0 {
+                _mm_storeu_ps(to, rest);
+                rest = _mm256_extractf128_ps::<1>(self);
+                to = to.add(4);
+            }
+            if count & 2 != 0 {
+                _mm_storel_pd(to.cast(), _mm_castps_pd(rest));
+                rest = _mm_movehl_ps(rest, rest);
+                to = to.add(2);
+            }
+            if count & 1 != 0 {
+                _mm_store_ss(to, rest);
+            }
+        }
+    }
+}
+
+// SAFETY of every block below: kernels meet this type only inside `call_avx512`, and callers vouch for the floats
+// behind a pointer.
+impl Lanes for __m512 {
+    const COUNT: usize = 16;
+    const ROWS: usize = 12;
+
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_add_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn mul(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_mul_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_fmadd_ps(self, factor, term) }
+    }
+
+    #[inline(always)]
+    fn prefetch(to: *mut f32) {
+        // SAFETY: a prefetch of any address is harmless.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, count: usize) -> Self {
+        // SAFETY: see above; lanes that the mask leaves out are not read.
+        unsafe { _mm512_maskz_loadu_ps(first(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { _mm512_storeu_ps(to, self) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut f32, count: usize) {
+        // SAFETY: see above; lanes that the mask leaves out are not written.
+        unsafe { _mm512_mask_storeu_ps(to, first(count), self) }
+    }
+
+    /// In four steps, each of which swaps halves of ever larger squares.
+    #[inline(always)]
+    unsafe fn transpose(from: *const f32, stride: usize, columns: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: see above; rows are read and written as far as there are columns.
+        unsafe {
+            let mut rows = [_mm512_setzero_ps(); 16];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = Self::load_first(from.add(i * stride), columns);
+            }
+            let mut pairs = rows;
+            for i in 0..8 {
+                pairs[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
+                pairs[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
+            }
+            let mut quads = rows;
+            for i in 0..8 {
+                let (first, half) = (i / 2 * 4, i % 2);
+                let (low, high) = (_mm512_castps_pd(pairs[first + half]), _mm512_castps_pd(pairs[first + half + 2]));
+                quads[first + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+                quads[first + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+            }
+            // quads[4 * q + c] holds column c of rows 4q..4q+4, then column c + 4, c + 8 and c + 12 of them.
+            for column in 0..4 {
+                let even = _mm512_shuffle_f32x4::<0x88>(quads[column], quads[4 + column]);
+                let odd = _mm512_shuffle_f32x4::<0xdd>(quads[column], quads[4 + column]);
+                let even_high = _mm512_shuffle_f32x4::<0x88>(quads[8 + column], quads[12 + column]);
+                let odd_high = _mm512_shuffle_f32x4::<0xdd>(quads[8 + column], quads[12 + column]);
+                let results = [
+                    _mm512_shuffle_f32x4::<0x88>(even, even_high),
+                    _mm512_shuffle_f32x4::<0x88>(odd, odd_high),
+                    _mm512_shuffle_f32x4::<0xdd>(even, even_high),
+                    _mm512_shuffle_f32x4::<0xdd>(odd, odd_high),
+                ];
+                for (i, result) in results.into_iter().enumerate() {
+                    if column + 4 * i < columns {
+                        result.store(to.add((column + 4 * i) * to_stride));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A mask of the first `count` of sixteen lanes.
+#[inline(always)]
+fn first(count: usize) -> __mmask16 {
+    ((1u32 << count) - 1) as __mmask16
+}

@@ -1,0 +1,134 @@
+//! Functions of one float, without branches, so that loops over them become vector code.
+//!
+//! Each is within a few units in the last place of the exact value, and what is not a number stays so.
+
+use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E, SQRT_2};
+
+/// `eˣ`, by `2ⁿ eʳ` with `r` within half of ln 2.
+#[inline(always)]
+pub(crate) fn exp(x: f32) -> f32 {
+    // Beyond these the result is 0 or infinite; comparisons let NaN pass.
+    let x = if x < -104.0 { -104.0 } else { x };
+    let x = if x > 89.0 { 89.0 } else { x };
+    // Adding and subtracting 1.5 · 2²³ rounds to a whole number, which then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let shifted = x * LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    // ln 2 in two parts, of which the first has few enough bits for exact products.
+    let r = x - whole * 0.693_359_4 - whole * -2.121_944_4e-4;
+    let mut p = 1.987_569_1e-4;
+    p = p * r + 1.398_199_9e-3;
+    p = p * r + 8.333_452e-3;
+    p = p * r + 4.166_579_6e-2;
+    p = p * r + 1.666_666_5e-1;
+    p = p * r + 0.5;
+    let e = p * r * r + r + 1.0;
+    // Two factors, since 2ⁿ alone can lie outside the normal numbers.
+    let n = shifted.to_bits().wrapping_sub(ROUND.to_bits()) as i32;
+    let half = n >> 1;
+    e * power_of_two(half) * power_of_two(n - half)
+}
+
+#[inline(always)]
+fn power_of_two(n: i32) -> f32 {
+    f32::from_bits((n.wrapping_add(127) as u32) << 23)
+}
+
+/// The natural logarithm of a positive, normal number.
+#[inline(always)]
+pub(crate) fn ln(x: f32) -> f32 {
+    // x = 2ⁿ m with m within a factor of √2 around 1.
+    const OFFSET: u32 = 0x3F80_0000 - 0x3F35_04F3;
+    let shifted = x.to_bits().wrapping_add(OFFSET);
+    let n = (shifted >> 23) as i32 - 127;
+    let m = f32::from_bits((shifted & 0x007F_FFFF) + 0x3F35_04F3);
+    let s = (m - 1.0) / (m + 1.0);
+    let value = twice_atanh(s) + n as f32 * LN_2;
+    if x != x { x } else { value }
+}
+
+/// `ln(1 + u)` for `u` from 0 to 1.
+#[inline(always)]
+pub(crate) fn ln_1p(u: f32) -> f32 {
+    twice_atanh(u / (2.0 + u))
+}
+
+/// `2 artanh(s) = ln((1 + s) / (1 − s))` for `s` up to a third.
+#[inline(always)]
+fn twice_atanh(s: f32) -> f32 {
+    let z = s * s;
+    let mut p = 1.0 / 15.0;
+    p = p * z + 1.0 / 13.0;
+    p = p * z + 1.0 / 11.0;
+    p = p * z + 1.0 / 9.0;
+    p = p * z + 1.0 / 7.0;
+    p = p * z + 1.0 / 5.0;
+    p = p * z + 1.0 / 3.0;
+    2.0 * s + 2.0 * s * z * p
+}
+
+/// `1 / (1 + e⁻ˣ)`.
+#[inline(always)]
+pub(crate) fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + exp(-x))
+}
+
+/// Hyperbolic tangent.
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let z = x * x;
+    let mut p = -5.704_988_7e-3;
+    p = p * z + 2.063_908_9e-2;
+    p = p * z - 5.373_971_6e-2;
+    p = p * z + 1.333_144_2e-1;
+    p = p * z - 3.333_328_2e-1;
+    let near = p * z * x + x;
+    let far = (1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0)).copysign(x);
+    if x.abs() < 0.625 { near } else { far }
+}
+
+/// `eˣ − 1`.
+#[inline(always)]
+pub(crate) fn exp_m1(x: f32) -> f32 {
+    let t = tanh(0.5 * x);
+    let near = 2.0 * t / (1.0 - t);
+    if x.abs() < 1.0 { near } else { exp(x) - 1.0 }
+}
+
+/// `ln(1 + eˣ)`.
+#[inline(always)]
+pub(crate) fn softplus(x: f32) -> f32 {
+    let positive = if x < 0.0 { 0.0 } else { x };
+    positive + ln_1p(exp(-x.abs()))
+}
+
+/// The distribution function of the normal distribution, `Φ(x)`, by the error function.
+#[inline(always)]
+pub(crate) fn normal_distribution(x: f32) -> f32 {
+    let a = x * FRAC_1_SQRT_2;
+    let (t, s) = (a.abs(), a * a);
+    // erf(a) near 0, and 1 − erf(t) further out, where a difference to 1 would lose digits.
+    let mut near = -5.967_617e-4;
+    near = near * s + 4.991_194_2e-3;
+    near = near * s - 2.676_813_5e-2;
+    near = near * s + 1.128_199_25e-1;
+    near = near * s - 3.761_253_4e-1;
+    near = near * s + 1.283_791_7e-1;
+    near = near * a + a;
+    let far = -1.728_534_7e-5 * t + 3.831_971_3e-4;
+    let mut far = far * s + (-3.883_964_4e-3 * t + 2.425_462_2e-2);
+    far = far * t - 1.067_778_8e-1;
+    far = far * t - 6.348_467e-1;
+    far = far * t - 1.287_175_1e-1;
+    far = exp(far * t - t);
+    let tail = 0.5 * far;
+    let outer = if x > 0.0 { 1.0 - tail } else { tail };
+    if t > 0.927_734_4 { outer } else { 0.5 + 0.5 * near }
+}
+
+/// The density of the normal distribution.
+#[inline(always)]
+pub(crate) fn normal_density(x: f32) -> f32 {
+    const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI / (2.0 * SQRT_2);
+    SCALE * exp(-0.5 * x * x)
+}

@@ -1,0 +1,33 @@
+//! The kernels of the CPU: plain functions over slices that receive every byte they touch.
+#![allow(
+    unsafe_code,
+    reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
+)]
+
+mod bits;
+mod conv2d;
+pub mod convolution;
+pub(crate) mod cost;
+mod dense;
+mod dropout;
+mod elementwise;
+mod embedding;
+pub mod gemm;
+mod lanes;
+pub(crate) mod launch;
+mod loss;
+mod maths;
+mod metric;
+mod microkernel;
+mod norm;
+pub(crate) mod operands;
+mod optimizer;
+mod pool;
+mod rearrange;
+mod softmax;
+mod spatial;
+mod stretch;
+mod sums;
+mod tasks;
+pub mod threads;
+mod upsample;

@@ -1,0 +1,298 @@
+//! The operands of one launch: typed stretches of the arena, handed out so that no two references share a byte.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memfit_ir::{DType, Graph, Node, Shape, Slot, Tensor};
+
+use super::threads::Threads;
+use crate::Context;
+use crate::arena::Arena;
+
+/// What one launch works on.
+pub(crate) struct Operands<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) context: &'a Context,
+    pub(crate) threads: &'a Threads,
+    /// Whether updates count as zero before the node adds to them.
+    pub(crate) fresh: bool,
+    graph: &'a Graph,
+    args: &'a [Slot],
+    workspace: Slot,
+    arena: &'a Arena,
+    /// One bit for each output and update that was handed out to be written, and one for the workspace.
+    taken: AtomicU64,
+}
+
+/// Element types that any pattern of bits is a value of.
+pub(crate) trait Element: Copy + Send + Sync {
+    /// Whether tensors of a type hold these elements.
+    fn holds(dtype: DType) -> bool;
+}
+
+impl Element for f32 {
+    fn holds(dtype: DType) -> bool {
+        dtype == DType::F32
+    }
+}
+
+impl Element for i32 {
+    fn holds(dtype: DType) -> bool {
+        dtype == DType::I32
+    }
+}
+
+impl Element for u8 {
+    fn holds(dtype: DType) -> bool {
+        dtype == DType::U8
+    }
+}
+
+impl<'a> Operands<'a> {
+    /// Checks the slots of a launch and keeps the arena for it.
+    pub(crate) fn new(
+        arena: &'a mut Arena,
+        threads: &'a Threads,
+        graph: &'a Graph,
+        node: &'a Node,
+        args: &'a [Slot],
+        workspace: Slot,
+        fresh: bool,
+        context: &'a Context,
+    ) -> Operands<'a> {
+        let operands =
+            Operands { node, context, threads, fresh, graph, args, workspace, arena, taken: AtomicU64::new(0) };
+        operands.check();
+        operands
+    }
+
+    /// Every write is alone with its bytes, but for an output that the op lets stand where an input stands.
+    fn check(&self) {
+        let Node { op, inputs, outputs, updates, .. } = self.node;
+        assert_eq!(
+            self.args.len(),
+            inputs.len() + outputs.len() + updates.len(),
+            "{}: a slot for every operand",
+            op.name()
+        );
+        let (reads, writes) = self.args.split_at(inputs.len());
+        for (index, write) in writes.iter().chain([&self.workspace]).enumerate() {
+            let clash = writes.iter().take(index).any(|other| other.overlaps(write));
+            let shared = reads.iter().enumerate().any(|(input, read)| {
+                let allowed = || {
+                    index < outputs.len() && read == write && op.in_place().contains(&(index, input))
+                };
+                read.overlaps(write) && !allowed()
+            });
+            assert!(!clash && !shared, "{}: write {index} shares bytes with another operand", op.name());
+        }
+    }
+
+    /// The shape of an input.
+    pub(crate) fn input_shape(&self, index: usize) -> &'a Shape {
+        &self.input_tensor(index).shape
+    }
+
+    /// The element type of an input.
+    pub(crate) fn input_type(&self, index: usize) -> DType {
+        self.input_tensor(index).dtype
+    }
+
+    /// The shape of an output.
+    pub(crate) fn output_shape(&self, index: usize) -> &'a Shape {
+        &self.graph.tensors[self.node.outputs[index].0].shape
+    }
+
+    /// An input that shares no byte with an output.
+    pub(crate) fn input<T: Element>(&self, index: usize) -> &'a [T] {
+        let slot = self.args[index];
+        let writes = &self.args[self.node.inputs.len()..];
+        assert!(!writes.iter().any(|write| write.overlaps(&slot)), "an input in place is read as `Floats`");
+        let (start, length) = self.stretch::<T>(slot, self.input_tensor(index));
+        // SAFETY: `stretch` vouches for the elements, and nobody writes them during this launch.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
+    }
+
+    /// An input that the node may be without.
+    pub(crate) fn input_if(&self, present: bool, index: usize) -> Option<&'a [f32]> {
+        present.then(|| self.input(index))
+    }
+
+    /// An output that shares no byte with an input; can be taken once.
+    pub(crate) fn output<T: Element>(&self, index: usize) -> &'a mut [T] {
+        let slot = self.args[self.node.inputs.len() + index];
+        let reads = &self.args[..self.node.inputs.len()];
+        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output in place is written as `Floats`");
+        self.take(index);
+        let (start, length) = self.stretch::<T>(slot, &self.graph.tensors[self.node.outputs[index].0]);
+        // SAFETY: `stretch` vouches for the elements; no other operand shares them and `take` hands them out once.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+
+    /// A tensor that is changed in place; can be taken once.
+    pub(crate) fn update(&self, index: usize) -> &'a mut [f32] {
+        let write = self.node.outputs.len() + index;
+        self.take(write);
+        let slot = self.args[self.node.inputs.len() + write];
+        let (start, length) = self.stretch(slot, &self.graph.tensors[self.node.updates[index].0]);
+        // SAFETY: as for an output.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+
+    /// Whether the first output stands at the bytes of the first input.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.args[0] == self.args[self.node.inputs.len()]
+    }
+
+    /// The bytes of an input of any type.
+    pub(crate) fn input_bytes(&self, index: usize) -> &'a [u8] {
+        let writes = &self.args[self.node.inputs.len()..];
+        assert!(!writes.iter().any(|write| write.overlaps(&self.args[index])), "nobody writes what is read");
+        let (start, length) = self.byte_stretch(self.args[index], self.input_tensor(index));
+        // SAFETY: `byte_stretch` vouches for the bytes, and nobody writes them during this launch.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
+    }
+
+    /// The bytes of an output of any type; can be taken once.
+    pub(crate) fn output_bytes(&self, index: usize) -> &'a mut [u8] {
+        self.take(index);
+        let slot = self.args[self.node.inputs.len() + index];
+        let reads = &self.args[..self.node.inputs.len()];
+        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "nobody reads what is written");
+        let (start, length) = self.byte_stretch(slot, &self.graph.tensors[self.node.outputs[index].0]);
+        // SAFETY: as for an output of elements.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+
+    /// An input of floats that an output may share.
+    pub(crate) fn input_floats(&self, index: usize) -> Floats<'a> {
+        let (start, length) = self.stretch(self.args[index], self.input_tensor(index));
+        Floats { start, length, arena: PhantomData }
+    }
+
+    /// An output of floats that may stand where an input stands; can be taken once.
+    pub(crate) fn output_floats(&self, index: usize) -> Floats<'a> {
+        self.take(index);
+        let slot = self.args[self.node.inputs.len() + index];
+        let (start, length) = self.stretch(slot, &self.graph.tensors[self.node.outputs[index].0]);
+        Floats { start, length, arena: PhantomData }
+    }
+
+    /// The scratch memory; can be taken once.
+    pub(crate) fn workspace(&self) -> Workspace<'a> {
+        self.take(u64::BITS as usize - 1);
+        let start = self.arena.pointer(self.workspace);
+        // SAFETY: the arena vouches for the slot, no operand shares it, and `take` hands it out once.
+        let bytes =
+            unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.workspace.bytes.to_usize()) };
+        Workspace { bytes }
+    }
+
+    fn input_tensor(&self, index: usize) -> &'a Tensor {
+        &self.graph.tensors[self.node.inputs[index].0]
+    }
+
+    fn take(&self, write: usize) {
+        let bit = 1 << write;
+        let taken = self.taken.fetch_or(bit, Ordering::Relaxed);
+        assert!(taken & bit == 0, "a write is handed out once");
+    }
+
+    /// Start and number of a tensor's elements at the rows of this piece.
+    fn stretch<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
+        assert!(T::holds(tensor.dtype), "{}: `{}` is {}", self.node.op.name(), tensor.name, tensor.dtype);
+        let (start, _) = self.byte_stretch(slot, tensor);
+        (start.cast(), tensor.shape.elements(self.context.rows))
+    }
+
+    /// Start and length of a tensor's bytes at the rows of this piece.
+    fn byte_stretch(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
+        let bytes = tensor.shape.bytes(tensor.dtype, self.context.rows);
+        assert!(bytes <= slot.bytes, "{}: `{}` fits its slot", self.node.op.name(), tensor.name);
+        (self.arena.pointer(slot), bytes.to_usize())
+    }
+}
+
+/// Scratch memory, cut into typed parts. Parts of larger elements are taken first.
+pub(crate) struct Workspace<'a> {
+    bytes: &'a mut [u8],
+}
+
+impl<'a> Workspace<'a> {
+    /// Everything, as floats.
+    pub(crate) fn floats(mut self) -> &'a mut [f32] {
+        let count = self.bytes.len() / size_of::<f32>();
+        self.take_floats(count)
+    }
+
+    /// The next so many floats.
+    pub(crate) fn take_floats(&mut self, count: usize) -> &'a mut [f32] {
+        self.take(count)
+    }
+
+    /// The next so many doubles.
+    pub(crate) fn take_doubles(&mut self, count: usize) -> &'a mut [f64] {
+        self.take(count)
+    }
+
+    fn take<T>(&mut self, count: usize) -> &'a mut [T] {
+        let (part, rest) = std::mem::take(&mut self.bytes).split_at_mut(count * size_of::<T>());
+        self.bytes = rest;
+        let start: *mut T = part.as_mut_ptr().cast();
+        assert!(count == 0 || start.is_aligned(), "parts of larger elements are taken first");
+        let start = if count == 0 { NonNull::dangling().as_ptr() } else { start };
+        // SAFETY: the part is aligned and split off, and any bits are a float.
+        unsafe { std::slice::from_raw_parts_mut(start, count) }
+    }
+}
+
+/// Floats that an input and an output may share. It makes references only to parts, for moments in which nobody writes
+/// them: a kernel reads a block, computes in a buffer of its own, and writes the block.
+#[derive(Clone, Copy)]
+pub(crate) struct Floats<'a> {
+    start: NonNull<f32>,
+    length: usize,
+    arena: PhantomData<&'a Arena>,
+}
+
+// SAFETY: reading and writing parts is unsafe, and those who do it keep tasks apart.
+unsafe impl Send for Floats<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Floats<'_> {}
+
+impl<'a> Floats<'a> {
+    /// Scratch memory whose parts several tasks write and then read.
+    pub(crate) fn over(floats: &'a mut [f32]) -> Floats<'a> {
+        Floats { start: NonNull::from(&mut *floats).cast(), length: floats.len(), arena: PhantomData }
+    }
+
+    /// How many floats there are.
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    /// A part, to be read.
+    ///
+    /// # Safety
+    /// Nobody writes the part while the slice lives.
+    #[inline(always)]
+    pub(crate) unsafe fn read(&self, part: Range<usize>) -> &'a [f32] {
+        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
+        // SAFETY: the part lies inside, and the caller vouches that nobody writes it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(part.start), part.end - part.start) }
+    }
+
+    /// A part, to be written.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the part while the slice lives.
+    #[expect(clippy::mut_from_ref, reason = "handing out parts that the caller keeps apart is what this type is for")]
+    #[inline(always)]
+    pub(crate) unsafe fn write(&self, part: Range<usize>) -> &'a mut [f32] {
+        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
+        // SAFETY: the part lies inside, and the caller vouches that it is alone with it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(part.start), part.end - part.start) }
+    }
+}

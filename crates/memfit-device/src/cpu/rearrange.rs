@@ -1,0 +1,74 @@
+//! Elements moved but not changed: concatenation, slices, other shapes, and zeros.
+
+use memfit_ir::Shape;
+
+use super::operands::Operands;
+use super::tasks::Cut;
+use super::threads::Shared;
+
+/// Bytes that one task copies or clears.
+const TASK: usize = 1 << 16;
+
+/// Puts tensors side by side along an axis.
+pub(crate) fn concat(operands: &Operands, axis: usize) {
+    let stride = run(operands.output_shape(0), axis);
+    let y = operands.output(0);
+    let mut start = 0;
+    for index in 0..operands.node.inputs.len() {
+        let length = run(operands.input_shape(index), axis);
+        let from = Runs { start: 0, stride: length };
+        copy_runs(operands, length, operands.input(index), from, y, Runs { start, stride });
+        start += length;
+    }
+}
+
+/// Takes a stretch of an axis.
+pub(crate) fn slice(operands: &Operands, axis: usize, start: usize) {
+    let (whole, taken) = (operands.input_shape(0), operands.output_shape(0));
+    let length = run(taken, axis);
+    let from = Runs { start: start * run(whole, axis + 1), stride: run(whole, axis) };
+    copy_runs(operands, length, operands.input(0), from, operands.output(0), Runs { start: 0, stride: length });
+}
+
+/// Copies the same bytes, unless they stand there already.
+pub(crate) fn reshape(operands: &Operands) {
+    if operands.is_in_place() {
+        return;
+    }
+    let x = operands.input_bytes(0);
+    operands.threads.for_each_chunk(operands.output_bytes(0), TASK, |chunk, to| {
+        to.copy_from_slice(&x[chunk * TASK..][..to.len()]);
+    });
+}
+
+/// Writes zeros.
+pub(crate) fn zero(operands: &Operands) {
+    operands.threads.for_each_chunk(operands.output_bytes(0), TASK, |_, to| to.fill(0));
+}
+
+/// Elements that stand together from an axis on.
+fn run(shape: &Shape, axis: usize) -> usize {
+    shape.dims[axis..].iter().product()
+}
+
+/// Runs of elements, the first at `start` and the others `stride` apart.
+struct Runs {
+    start: usize,
+    stride: usize,
+}
+
+fn copy_runs(operands: &Operands, length: usize, from: &[f32], from_at: Runs, to: &mut [f32], to_at: Runs) {
+    if length == 0 {
+        return;
+    }
+    let cut = Cut::items(from.len() / from_at.stride, length);
+    let to = Shared::new(to);
+    operands.threads.for_each(cut.count(), |task, _| {
+        for index in cut.range(task) {
+            let (source, target) =
+                (from_at.start + index * from_at.stride, to_at.start + index * to_at.stride);
+            // SAFETY: runs do not overlap, and every run belongs to one task.
+            unsafe { to.slice(target..target + length) }.copy_from_slice(&from[source..source + length]);
+        }
+    });
+}

@@ -1,0 +1,177 @@
+//! Sums in double precision: over everything, and over the columns of a matrix. Parts are cut by shape and added in
+//! order, so that the bits do not depend on the number of threads.
+
+use std::ops::Range;
+
+use super::tasks::{self, Cut, Tasks};
+use super::threads::{Shared, Threads};
+
+/// Independent running sums, so that one addition need not wait for the last.
+const LANES: usize = 16;
+/// Columns that one task sums side by side.
+pub(crate) const COLUMNS: usize = 64;
+/// The most tasks a sum over columns is cut in.
+const TASKS: usize = 64;
+/// Elements that are worth a task.
+const TASK: usize = 1 << 14;
+
+/// The sum of `term(i)` over a range.
+#[inline(always)]
+pub(crate) fn sum(range: Range<usize>, term: impl Fn(usize) -> f64) -> f64 {
+    let mut lanes = [0.0; LANES];
+    let whole = range.start + range.len() / LANES * LANES;
+    for start in (range.start..whole).step_by(LANES) {
+        for (lane, sum) in lanes.iter_mut().enumerate() {
+            *sum += term(start + lane);
+        }
+    }
+    let rest: f64 = (whole..range.end).map(&term).sum();
+    lanes.iter().sum::<f64>() + rest
+}
+
+/// Doubles of workspace that [`sum_parts`] wants.
+pub(crate) const PARTS_WORKSPACE: usize = Cut::PARTS;
+
+/// Work on a range of items that yields a sum.
+pub(crate) trait Part: Sync {
+    /// Works on a range; `#[inline(always)]`.
+    fn part(&self, range: Range<usize>) -> f64;
+}
+
+/// Works on all items, of so many elements each, and adds what the parts yield.
+pub(crate) fn sum_parts(
+    threads: &Threads,
+    items: usize,
+    elements: usize,
+    work: &impl Part,
+    workspace: &mut [f64],
+) -> f64 {
+    let cut = Cut::parts(items, elements);
+    let partials = &mut workspace[..cut.count()];
+    tasks::run(threads, cut.count(), &Parts { cut, work, partials: Shared::new(partials) });
+    partials.iter().sum()
+}
+
+struct Parts<'a, W> {
+    cut: Cut,
+    work: &'a W,
+    partials: Shared<'a, f64>,
+}
+
+impl<W: Part> Tasks for Parts<'_, W> {
+    #[inline(always)]
+    fn task(&self, task: usize, _worker: usize) {
+        let sum = self.work.part(self.cut.range(task));
+        // SAFETY: every task has a partial sum of its own.
+        let partial = unsafe { self.partials.slice(task..task + 1) };
+        partial[0] = sum;
+    }
+}
+
+/// Elements whose columns repeat: `columns` of them, or several periods side by side where they are few.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Columns {
+    /// Elements in all.
+    pub(crate) elements: usize,
+    /// Columns to sum to.
+    pub(crate) columns: usize,
+    /// Columns that are summed apart: a multiple of `columns`.
+    pub(crate) width: usize,
+}
+
+/// What is summed, `N` sums for each column.
+pub(crate) trait Terms<const N: usize>: Sync {
+    /// Adds the terms of neighbouring elements, the first of them at `element` and in `column` of the width, to the
+    /// first `count` sums of each kind; `#[inline(always)]`.
+    fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; N]);
+}
+
+impl Columns {
+    /// So many elements in so many columns, a few columns side by side.
+    pub(crate) fn folded(elements: usize, columns: usize) -> Columns {
+        Columns { elements, columns, width: Columns::width(columns) }
+    }
+
+    /// So many elements in so many columns, every row by itself.
+    pub(crate) fn plain(elements: usize, columns: usize) -> Columns {
+        Columns { elements, columns, width: columns }
+    }
+
+    /// The width to which columns are folded.
+    pub(crate) fn width(columns: usize) -> usize {
+        columns * (COLUMNS / columns.max(1)).max(1)
+    }
+
+    /// Doubles of workspace that `N` sums over columns of this width want, whatever the elements.
+    pub(crate) fn workspace(width: usize, sums: usize) -> usize {
+        most_parts(width) * sums * width
+    }
+
+    /// Sums `N` kinds of terms; `finish` receives the sums of each column.
+    pub(crate) fn sum<const N: usize>(
+        &self,
+        threads: &Threads,
+        terms: &impl Terms<N>,
+        workspace: &mut [f64],
+        mut finish: impl FnMut(usize, [f64; N]),
+    ) {
+        let rows = self.elements.div_ceil(self.width.max(1));
+        let parts = most_parts(self.width).min(self.elements.div_ceil(TASK)).max(1);
+        let blocks = self.width.div_ceil(COLUMNS);
+        let partials = &mut workspace[..parts * N * self.width];
+        let work = ColumnParts { of: *self, rows: rows.div_ceil(parts), blocks, terms, partials: Shared::new(partials) };
+        tasks::run(threads, parts * blocks, &work);
+        for column in 0..self.columns {
+            let mut sums = [0.0; N];
+            for part in 0..parts {
+                for (kind, sum) in sums.iter_mut().enumerate() {
+                    let row = &partials[(part * N + kind) * self.width..][..self.width];
+                    *sum += row.iter().skip(column).step_by(self.columns).sum::<f64>();
+                }
+            }
+            finish(column, sums);
+        }
+    }
+}
+
+/// Into how many parts the rows of a matrix are cut at most: fewer where columns make tasks enough.
+fn most_parts(width: usize) -> usize {
+    (TASKS / width.div_ceil(COLUMNS).max(1)).max(1)
+}
+
+struct ColumnParts<'a, T, const N: usize> {
+    of: Columns,
+    /// Rows of a part.
+    rows: usize,
+    blocks: usize,
+    terms: &'a T,
+    partials: Shared<'a, f64>,
+}
+
+impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
+    #[inline(always)]
+    fn task(&self, task: usize, _worker: usize) {
+        let Columns { elements, width, .. } = self.of;
+        let (part, column) = (task / self.blocks, task % self.blocks * COLUMNS);
+        let columns = COLUMNS.min(width - column);
+        let mut sums = [[0.0; COLUMNS]; N];
+        for row in part * self.rows..(part + 1) * self.rows {
+            let element = row * width + column;
+            if elements <= element {
+                break;
+            }
+            self.terms.add(element, column, columns.min(elements - element), &mut sums);
+        }
+        for (kind, sums) in sums.iter().enumerate() {
+            let start = (part * N + kind) * width + column;
+            // SAFETY: every task has partial sums of its own.
+            unsafe { self.partials.slice(start..start + columns) }.copy_from_slice(&sums[..columns]);
+        }
+    }
+}
+
+/// Adds to an update, or replaces it where it is fresh.
+pub(crate) fn settle(update: &mut f32, value: f64, fresh: bool) {
+    let before = if fresh { 0.0 } else { f64::from(*update) };
+    *update = (before + value) as f32;
+}

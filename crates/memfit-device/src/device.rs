@@ -1,0 +1,115 @@
+//! Behind the door: an arena, and kernels that run in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memfit_ir::{Bytes, Graph, NodeId, Slot};
+
+use crate::arena::Arena;
+use crate::cpu::launch;
+use crate::cpu::operands::Operands;
+use crate::cpu::threads::Threads;
+
+/// What a kernel must know of the step it runs in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Context {
+    /// Training steps before this one.
+    pub step: u64,
+    /// The first row of this piece in the batch.
+    pub row_start: usize,
+    /// Rows of this piece.
+    pub rows: usize,
+    /// Rows of the batch.
+    pub rows_total: usize,
+    /// The learning rate of this step.
+    pub learning_rate: f32,
+    /// The seed of the run.
+    pub seed: u64,
+}
+
+/// One arena and the threads that work in it. It never allocates.
+pub struct Device {
+    threads: Arc<Threads>,
+    arena: Arena,
+    /// Highest end of any slot handed out so far; host reads through `&self` count too.
+    bytes_peak: AtomicU64,
+}
+
+impl Device {
+    pub(crate) fn new(threads: Arc<Threads>, arena: Arena) -> Device {
+        Device { threads, arena, bytes_peak: AtomicU64::new(0) }
+    }
+
+    /// Runs a node. `args` are the slots of its inputs, outputs and updates, sized for at least `context.rows` rows;
+    /// `fresh` lets it overwrite updates that it would add to.
+    ///
+    /// # Panics
+    /// Where slots are too small, or share bytes that the op does not let them share: such a plan was not checked.
+    pub fn launch(
+        &mut self,
+        graph: &Graph,
+        node: NodeId,
+        args: &[Slot],
+        workspace: Slot,
+        fresh: bool,
+        context: &Context,
+    ) {
+        for slot in args.iter().chain([&workspace]) {
+            self.mark(*slot);
+        }
+        let node = &graph.nodes[node.0];
+        let operands =
+            Operands::new(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, context);
+        launch::launch(&operands);
+    }
+
+    /// The bytes of a slot.
+    pub fn bytes(&self, slot: Slot) -> &[u8] {
+        self.mark(slot);
+        // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
+        unsafe { std::slice::from_raw_parts(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+    }
+
+    /// The bytes of a slot, to be written.
+    pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        self.mark(slot);
+        // SAFETY: as in `bytes`; the device is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+    }
+
+    /// A slot of floats.
+    pub fn floats(&self, slot: Slot) -> &[f32] {
+        let bytes = self.bytes(slot);
+        // SAFETY: slots are aligned to more than a float, and every pattern of bits is a float.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<f32>()) }
+    }
+
+    /// A slot of floats, to be written.
+    pub fn floats_mut(&mut self, slot: Slot) -> &mut [f32] {
+        let bytes = self.bytes_mut(slot);
+        // SAFETY: as in `floats`.
+        unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
+    }
+
+    /// The highest end of any slot that a kernel or the host was handed so far.
+    pub fn bytes_peak(&self) -> Bytes {
+        Bytes(self.bytes_peak.load(Ordering::Relaxed))
+    }
+
+    /// The arena as it is mapped.
+    pub fn bytes_arena(&self) -> Bytes {
+        self.arena.bytes()
+    }
+
+    /// Runs a closure on a thread of the pool, from where launches cost less.
+    pub fn install<R: Send>(&mut self, body: impl FnOnce(&mut Device) -> R + Send) -> R {
+        let threads = Arc::clone(&self.threads);
+        threads.install(|| body(self))
+    }
+
+    fn mark(&self, slot: Slot) {
+        if slot.bytes != Bytes::ZERO {
+            self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
+        }
+    }
+}

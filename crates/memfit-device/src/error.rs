@@ -1,0 +1,64 @@
+//! What can keep a device from being opened or sealed: answers that a user can act on.
+
+use std::fmt;
+
+use memfit_ir::Bytes;
+
+use crate::process::LimitedBy;
+
+/// Why there is no device.
+#[derive(Debug)]
+pub enum DeviceError {
+    /// The threads cannot be started.
+    Threads {
+        /// How many were wanted.
+        count: usize,
+        /// What the system said.
+        reason: String,
+    },
+    /// The arena is larger than what this process may still take.
+    NoRoom {
+        /// The arena's size.
+        arena: Bytes,
+        /// What the process holds already.
+        resident: Bytes,
+        /// What it may hold in all.
+        available: Bytes,
+        /// Who says so.
+        by: LimitedBy,
+    },
+    /// The system refuses the arena.
+    Refused {
+        /// The arena's size.
+        arena: Bytes,
+        /// What the system said.
+        reason: std::io::Error,
+    },
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceError::Threads { count, reason } => {
+                write!(f, "cannot start {count} threads ({reason}); ask for fewer, at least 1")
+            }
+            DeviceError::NoRoom { arena, resident, available, by } => write!(
+                f,
+                "the arena needs {arena} beside the {resident} this process holds, and {by} leaves it {available}; \
+                 lower the budget to {available} or raise that limit"
+            ),
+            DeviceError::Refused { arena, reason } => {
+                write!(f, "the system refuses an arena of {arena} ({reason}); lower the budget")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DeviceError::Refused { reason, .. } => Some(reason),
+            DeviceError::Threads { .. } | DeviceError::NoRoom { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! memfit's device: all memory, all `unsafe`, the kernels, and what a node costs here.
+//!
+//! A [`Setup`] can still allocate and says what nodes cost; [`Setup::seal`] turns it into a [`Device`], which owns one
+//! arena and never asks an allocator for anything again. Nothing here plans, reads a user's file or prints.
+//!
+//! ```
+//! use memfit_device::{Context, open};
+//! use memfit_ir::{Bytes, Chain, DType, Graph, Kind, NodeId, Op, Shape, Slot, Unary};
+//!
+//! let mut graph = Graph::default();
+//! let layer = graph.layer("relu");
+//! let x = graph.tensor("x", Shape::rows([2]), DType::F32, Kind::Input, layer);
+//! graph.push(Op::Elementwise(Chain::unary(Unary::Relu)), &[x], layer)?;
+//!
+//! let setup = open(Some(1))?;
+//! assert_eq!(setup.costs(&graph)[0].workspace(2), Bytes::ZERO);
+//!
+//! let mut device = setup.seal(Bytes(128))?;
+//! let (input, output) = (Slot { offset: Bytes(0), bytes: Bytes(16) }, Slot { offset: Bytes(64), bytes: Bytes(16) });
+//! let workspace = Slot { offset: Bytes(0), bytes: Bytes(0) };
+//! let context = Context { step: 0, row_start: 0, rows: 2, rows_total: 2, learning_rate: 0.1, seed: 7 };
+//! device.floats_mut(input).copy_from_slice(&[-1.0, 2.0, 3.0, -4.0]);
+//! device.launch(&graph, NodeId(0), &[input, output], workspace, false, &context);
+//! assert_eq!(device.floats(output), [0.0, 2.0, 3.0, 0.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![expect(unsafe_code, reason = "this crate owns the arena and the kernels; every other crate stays safe")]
+
+mod arena;
+mod cpu;
+mod device;
+mod error;
+pub mod heap;
+pub mod process;
+mod setup;
+#[cfg(test)]
+mod tests;
+
+pub use device::{Context, Device};
+pub use error::DeviceError;
+pub use setup::{Setup, open};

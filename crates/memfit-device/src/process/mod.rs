@@ -1,0 +1,89 @@
+//! What this process holds, as the system counts it, and what it may hold.
+
+mod limits;
+mod program;
+
+use memfit_ir::Bytes;
+
+pub use limits::{LimitedBy, Limits, limits};
+pub use program::populate_program;
+
+/// Memory that is resident now (`VmRSS`).
+pub fn resident() -> Bytes {
+    status("VmRSS:").unwrap_or_else(resident_largest)
+}
+
+/// The most memory that was ever resident (`VmHWM`).
+pub fn resident_peak() -> Bytes {
+    status("VmHWM:").unwrap_or_else(resident_largest)
+}
+
+/// Gives freed heap back to the system, where its allocator can.
+pub fn trim() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: the allocator may be asked this at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// A line of `/proc/self/status`, read without touching the heap that it may be asked to judge.
+fn status(field: &str) -> Option<Bytes> {
+    use std::io::Read;
+
+    let mut buffer = [0; 8192];
+    let mut length = 0;
+    let mut file = std::fs::File::open("/proc/self/status").ok()?;
+    while length < buffer.len() {
+        match file.read(&mut buffer[length..]).ok()? {
+            0 => break,
+            count => length += count,
+        }
+    }
+    kibibytes(std::str::from_utf8(&buffer[..length]).ok()?, field)
+}
+
+/// The value behind `field` in a text of lines such as `VmRSS:    1776 kB`.
+fn kibibytes(text: &str, field: &str) -> Option<Bytes> {
+    let line = text.lines().find_map(|line| line.strip_prefix(field))?;
+    let count: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(1024) * count)
+}
+
+/// For systems without `/proc`: the largest resident size, in kibibytes except on Apple's, which count bytes.
+fn resident_largest() -> Bytes {
+    // SAFETY: the call fills the structure, for which zeros are valid.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let unit = if cfg!(target_vendor = "apple") { 1 } else { 1024 };
+    Bytes(unit) * u64::try_from(usage.ru_maxrss).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_line_is_read_in_kibibytes() {
+        let text = "Name:\tcat\nVmHWM:\t    1776 kB\nVmRSS:\t 12 kB\n";
+        assert_eq!(kibibytes(text, "VmHWM:"), Some(Bytes(1776 * 1024)));
+        assert_eq!(kibibytes(text, "VmRSS:"), Some(Bytes(12 * 1024)));
+        assert_eq!(kibibytes(text, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn the_peak_is_at_least_what_is_resident() {
+        let resident = resident();
+        assert!(Bytes::mib(1) < resident && resident <= resident_peak() + Bytes::mib(1));
+    }
+
+    #[test]
+    fn the_program_can_be_made_resident_and_freed_heap_given_back() {
+        populate_program();
+        trim();
+        assert!(Bytes::mib(1) < resident());
+    }
+}

@@ -1,0 +1,80 @@
+//! The program's own pages: text, constants and shared libraries, made resident so that they count from the start.
+
+/// Touches every page of the files this program runs from. Files that are only mapped as data are left alone.
+pub fn populate_program() {
+    #[cfg(target_os = "linux")]
+    if let Ok(maps) = std::fs::read_to_string("/proc/self/maps") {
+        let mappings: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
+        for mapping in &mappings {
+            let runs = mappings.iter().any(|other| other.path == mapping.path && other.executable);
+            if runs && mapping.readable {
+                populate(mapping);
+            }
+        }
+    }
+}
+
+/// A line of `/proc/self/maps` that has a file behind it.
+#[cfg(target_os = "linux")]
+#[derive(Debug, PartialEq)]
+struct Mapping<'a> {
+    start: usize,
+    end: usize,
+    readable: bool,
+    executable: bool,
+    offset: usize,
+    path: &'a str,
+}
+
+#[cfg(target_os = "linux")]
+impl Mapping<'_> {
+    /// Reads `start-end permissions offset device inode path`.
+    fn parse(line: &str) -> Option<Mapping<'_>> {
+        let path = &line[line.find('/')?..];
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let permissions = words.next()?;
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        Some(Mapping {
+            start: number(start)?,
+            end: number(end)?,
+            readable: permissions.starts_with('r'),
+            executable: permissions.contains('x'),
+            offset: number(words.next()?)?,
+            path,
+        })
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn populate(mapping: &Mapping<'_>) {
+    let length = mapping.end - mapping.start;
+    // SAFETY: the advice reads pages in; it fails where a page has no file behind it, and changes nothing.
+    let populated =
+        unsafe { libc::madvise(mapping.start as *mut libc::c_void, length, libc::MADV_POPULATE_READ) };
+    if populated == 0 {
+        return;
+    }
+    // Kernels before 5.14 do not know the advice. Pages behind the end of the file must not be touched.
+    let file = std::fs::metadata(mapping.path).map_or(0, |file| file.len() as usize);
+    let inside = file.saturating_sub(mapping.offset).min(length);
+    for offset in (0..inside).step_by(crate::arena::page()) {
+        // SAFETY: the page is mapped, readable, and has the file behind it.
+        unsafe { ((mapping.start + offset) as *const u8).read_volatile() };
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_with_a_file_are_mappings() {
+        let line = "7f10-7f30 r-xp 00002000 fd:01 1234    /usr/lib/a library.so";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f10, 0x7f30, 0x2000));
+        assert!(mapping.readable && mapping.executable && mapping.path == "/usr/lib/a library.so");
+        assert_eq!(Mapping::parse("7f10-7f30 rw-p 00000000 00:00 0          [heap]"), None);
+        assert_eq!(Mapping::parse("7f10-7f30 rw-p 00000000 00:00 0"), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! Before the door: threads are started, costs are told, and the arena is taken once.
+
+use std::num::NonZero;
+use std::sync::Arc;
+
+use memfit_ir::{Bytes, Cost, Graph};
+
+use crate::arena::{self, Arena};
+use crate::cpu::cost;
+use crate::cpu::threads::Threads;
+use crate::{Device, DeviceError, process};
+
+/// A device that can still allocate. [`Setup::seal`] ends that.
+pub struct Setup {
+    threads: Arc<Threads>,
+}
+
+/// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
+/// or the control group's share of them.
+pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
+    let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    let threads = Threads::new(count).map_err(|reason| DeviceError::Threads { count, reason })?;
+    Ok(Setup { threads: Arc::new(threads) })
+}
+
+impl Setup {
+    /// How many threads run kernels.
+    pub fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    /// The arena is taken in multiples of this: a page.
+    pub fn granule(&self) -> Bytes {
+        Bytes(arena::page() as u64)
+    }
+
+    /// What each node of a graph costs here.
+    pub fn costs(&self, graph: &Graph) -> Vec<Cost> {
+        graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
+    }
+
+    /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
+    pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
+        let (limits, resident) = (process::limits(), process::resident());
+        if limits.available.saturating_sub(resident) < arena {
+            return Err(DeviceError::NoRoom { arena, resident, available: limits.available, by: limits.by });
+        }
+        Ok(Device::new(self.threads, Arena::map(arena)?))
+    }
+}

@@ -1,0 +1,166 @@
+//! From a model to its forward graph: every call of every layer, in an order that is valid to run.
+
+use memfit_ir::{DType, Graph, LayerId, TensorId};
+
+use crate::commute::relu_behind_pool;
+use crate::error::FormatError;
+use crate::keras::ANEW;
+use crate::layers;
+use crate::model::{Body, Built, Endpoint, Layer, Model};
+use crate::site::Site;
+use crate::table::{Class, LayerClass};
+use crate::{Mode, Options};
+
+/// The forward graph of a model.
+pub(crate) fn build(mut model: Model, options: &Options) -> Result<Graph, FormatError> {
+    let mut builder = Builder { graph: Graph::default(), options: *options };
+    let mut inputs = Vec::with_capacity(model.inputs.len());
+    for index in &model.inputs {
+        inputs.push(builder.feed(&model.layers[*index])?);
+    }
+    let outputs = builder.run(&mut model, "", &inputs, options.mode == Mode::Training)?;
+    let mut graph = builder.graph;
+    graph.inputs = inputs;
+    graph.outputs = outputs;
+    relu_behind_pool(&mut graph);
+    Ok(graph)
+}
+
+struct Builder {
+    graph: Graph,
+    options: Options,
+}
+
+impl Builder {
+    /// The tensor that an input layer is fed by.
+    fn feed(&mut self, layer: &Layer) -> Result<TensorId, FormatError> {
+        let Body::Single { row, settings } = &layer.body else { return Err(FormatError::NoInput) };
+        let id = self.declare(&layer.path);
+        layers::input(&mut Site {
+            graph: &mut self.graph,
+            settings,
+            path: &layer.path,
+            class: row.name,
+            layer: id,
+            trainable: false,
+            training: false,
+            call: 0,
+            seed: self.options.seed,
+            weights: &mut Vec::new(),
+        })
+    }
+
+    /// Calls a model on tensors. Recursion is as deep as models are nested, not as models are long.
+    fn run(
+        &mut self,
+        model: &mut Model,
+        path: &str,
+        inputs: &[TensorId],
+        training: bool,
+    ) -> Result<Vec<TensorId>, FormatError> {
+        if inputs.len() != model.inputs.len() {
+            return Err(FormatError::InputCount {
+                layer: path.to_owned(),
+                class: "Model",
+                expected: format!("{} inputs", model.inputs.len()),
+                got: inputs.len(),
+            });
+        }
+        let mut values: Vec<Vec<Vec<TensorId>>> =
+            model.layers.iter().map(|layer| vec![Vec::new(); layer.calls.len()]).collect();
+        for (index, tensor) in model.inputs.iter().zip(inputs) {
+            values[*index] = vec![vec![*tensor]];
+        }
+        for (index, call) in model.order()? {
+            let layer = &mut model.layers[index];
+            if layer.is_input() && layer.calls[call].is_empty() {
+                continue;
+            }
+            let operands = layer.calls[call]
+                .iter()
+                .map(|endpoint| value(&values, endpoint, || format!("layer `{}`", layer.path)))
+                .collect::<Result<Vec<_>, _>>()?;
+            values[index][call] = self.call(layer, &operands, training)?;
+        }
+        model
+            .outputs
+            .iter()
+            .map(|endpoint| value(&values, endpoint, || "the model's output".to_owned()))
+            .collect()
+    }
+
+    fn call(
+        &mut self,
+        layer: &mut Layer,
+        operands: &[TensorId],
+        training: bool,
+    ) -> Result<Vec<TensorId>, FormatError> {
+        let (row, settings) = match &mut layer.body {
+            Body::Nested(model) => return self.run(model, &layer.path, operands, training),
+            Body::Single { row, settings } => (*row, &*settings),
+            Body::Implied => return Err(FormatError::NoInput),
+        };
+        self.require_operands(&layer.path, row, operands)?;
+        let mut built = match layer.built.take() {
+            Some(built) => built,
+            None => Built { layer: self.declare(&layer.path), weights: Vec::new(), calls: 0 },
+        };
+        let mut site = Site {
+            graph: &mut self.graph,
+            settings,
+            path: &layer.path,
+            class: row.name,
+            layer: built.layer,
+            trainable: layer.trainable,
+            training,
+            call: built.calls,
+            seed: self.options.seed,
+            weights: &mut built.weights,
+        };
+        let output = layers::call(&mut site, row.class, operands)?;
+        built.calls += 1;
+        layer.built = Some(built);
+        Ok(vec![output])
+    }
+
+    fn require_operands(
+        &self,
+        path: &str,
+        row: &LayerClass,
+        operands: &[TensorId],
+    ) -> Result<(), FormatError> {
+        let (layer, class) = (path.to_owned(), row.name);
+        if !row.inputs.accept(operands.len()) {
+            let expected = row.inputs.describe().to_owned();
+            return Err(FormatError::InputCount { layer, class, expected, got: operands.len() });
+        }
+        let takes_integers = matches!(row.class, Class::Embedding | Class::Flatten | Class::Reshape);
+        let integer = operands.iter().map(|id| &self.graph.tensors[id.0]).find(|t| t.dtype == DType::I32);
+        match integer {
+            Some(tensor) if !takes_integers => {
+                Err(FormatError::IntegerInput { layer, class, got: tensor.shape.clone() })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The id of a new layer; paths are known to differ, so nobody searches for them.
+    fn declare(&mut self, path: &str) -> LayerId {
+        self.graph.layers.push(path.to_owned());
+        LayerId(self.graph.layers.len() - 1)
+    }
+}
+
+/// The tensor at an endpoint; nested models have several outputs, layers one.
+fn value(
+    values: &[Vec<Vec<TensorId>>],
+    endpoint: &Endpoint,
+    referrer: impl Fn() -> String,
+) -> Result<TensorId, FormatError> {
+    let made = &values[endpoint.layer][endpoint.call];
+    made.get(endpoint.output).copied().ok_or_else(|| FormatError::Dangling {
+        referrer: referrer(),
+        missing: format!("output {} of a layer that has {}", endpoint.output, made.len()),
+        hint: ANEW.to_owned(),
+    })
+}

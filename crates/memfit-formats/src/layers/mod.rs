@@ -1,0 +1,62 @@
+//! What each layer adds to the graph: one function a class, found by an exhaustive match.
+
+mod activations;
+mod convolution;
+mod input;
+mod merging;
+mod normalization;
+mod pooling;
+mod shaping;
+mod weighted;
+
+use memfit_ir::TensorId;
+
+use crate::error::FormatError;
+use crate::site::Site;
+use crate::table::Class;
+
+pub(crate) use input::input;
+
+/// Calls a layer on its operands, whose number the table has checked.
+pub(crate) fn call(
+    site: &mut Site<'_>,
+    class: Class,
+    operands: &[TensorId],
+) -> Result<TensorId, FormatError> {
+    let first = operands[0];
+    match class {
+        Class::InputLayer => Ok(first),
+        Class::Dense => weighted::dense(site, first),
+        Class::Embedding => weighted::embedding(site, first),
+        Class::Conv2D => convolution::conv2d(site, first),
+        Class::DepthwiseConv2D => convolution::depthwise_conv2d(site, first),
+        Class::MaxPooling2D => pooling::max(site, first),
+        Class::AveragePooling2D => pooling::average(site, first),
+        Class::GlobalAveragePooling2D => pooling::global_average(site, first),
+        Class::GlobalMaxPooling2D => pooling::global_max(site, first),
+        Class::Flatten => shaping::flatten(site, first),
+        Class::Reshape => shaping::reshape(site, first),
+        Class::ZeroPadding2D => shaping::zero_padding(site, first),
+        Class::UpSampling2D => shaping::up_sampling(site, first),
+        Class::Dropout => activations::dropout(site, first),
+        Class::Rescaling => activations::rescaling(site, first),
+        Class::Activation | Class::ReLU | Class::LeakyReLU | Class::Elu | Class::Softmax => {
+            activations::layer(site, class, first)
+        }
+        Class::BatchNormalization => normalization::batch(site, first),
+        Class::LayerNormalization => normalization::layer(site, first),
+        Class::Add => merging::add(site, operands),
+        Class::Subtract => merging::subtract(site, operands),
+        Class::Multiply => merging::multiply(site, operands),
+        Class::Average => merging::average(site, operands),
+        Class::Maximum => merging::maximum(site, operands),
+        Class::Concatenate => merging::concatenate(site, operands),
+    }
+}
+
+/// An axis as Keras counts it (the batch is 0, -1 the last), counted behind the batch instead.
+fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
+    let rank = i64::try_from(dims).ok()? + 1;
+    let counted = if axis < 0 { axis + rank } else { axis };
+    if 1 <= counted && counted < rank { usize::try_from(counted - 1).ok() } else { None }
+}

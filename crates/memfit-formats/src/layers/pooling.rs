@@ -1,0 +1,42 @@
+//! Pools, with windows and over the whole image.
+
+use memfit_ir::{Op, Pool2D, TensorId};
+
+use super::convolution::margins;
+use crate::error::FormatError;
+use crate::site::Site;
+
+pub(crate) fn max(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let pool = geometry(site, x)?;
+    site.push(Op::MaxPool2D(pool), &[x])
+}
+
+pub(crate) fn average(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let pool = geometry(site, x)?;
+    site.push(Op::AveragePool2D(pool), &[x])
+}
+
+pub(crate) fn global_average(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let y = site.push(Op::GlobalAveragePool2D, &[x])?;
+    keep_dims(site, y)
+}
+
+pub(crate) fn global_max(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let y = site.push(Op::GlobalMaxPool2D, &[x])?;
+    keep_dims(site, y)
+}
+
+fn geometry(site: &Site<'_>, x: TensorId) -> Result<Pool2D, FormatError> {
+    let [height, width, _] = site.image(x)?;
+    let window = site.settings.pair("pool_size");
+    let strides = site.settings.maybe_pair("strides").unwrap_or(window);
+    Ok(Pool2D { window, strides, pads: margins(site, [height, width], window, strides) })
+}
+
+fn keep_dims(site: &mut Site<'_>, y: TensorId) -> Result<TensorId, FormatError> {
+    if !site.settings.flag("keepdims") {
+        return Ok(y);
+    }
+    let channels = site.dims(y)[0];
+    site.push(Op::Reshape(vec![1, 1, channels]), &[y])
+}

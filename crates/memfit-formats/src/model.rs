@@ -1,0 +1,195 @@
+//! A model between file and graph: layers with their arguments read, and who calls whom.
+
+use std::collections::HashMap;
+
+use memfit_ir::{LayerId, TensorId};
+use serde_json::{Map, Value};
+
+use crate::argument::ArgumentError;
+use crate::error::FormatError;
+use crate::hint::hint;
+use crate::settings::Settings;
+use crate::table::{self, LayerClass};
+
+/// Layers, and how they are connected.
+#[derive(Debug)]
+pub(crate) struct Model {
+    /// The layers, in the order they were written down.
+    pub layers: Vec<Layer>,
+    /// Indices of the layers that are fed, in the order of the model's inputs.
+    pub inputs: Vec<usize>,
+    /// The predictions.
+    pub outputs: Vec<Endpoint>,
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// Its name, behind the names of the models around it.
+    pub path: String,
+    pub body: Body,
+    /// Whether its weights learn.
+    pub trainable: bool,
+    /// What each use of it reads; shared layers have several uses.
+    pub calls: Vec<Vec<Endpoint>>,
+    /// What the graph has of it already.
+    pub built: Option<Built>,
+}
+
+/// What a layer is.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// A layer of the table.
+    Single { row: &'static LayerClass, settings: Settings },
+    /// A model used as a layer.
+    Nested(Model),
+    /// The input of a Sequential model that was written down without one.
+    Implied,
+}
+
+/// An output of a call of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Endpoint {
+    pub layer: usize,
+    pub call: usize,
+    pub output: usize,
+}
+
+/// What the graph has of a layer.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub layer: LayerId,
+    pub weights: Vec<(&'static str, TensorId)>,
+    /// How often it was called.
+    pub calls: u64,
+}
+
+impl Endpoint {
+    /// The only output of a layer's first call.
+    pub fn first(layer: usize) -> Endpoint {
+        Endpoint { layer, call: 0, output: 0 }
+    }
+}
+
+impl Layer {
+    /// A layer of the table with its arguments, not called yet.
+    pub fn read(
+        path: String,
+        class: &str,
+        arguments: &Map<String, Value>,
+        trainable: bool,
+    ) -> Result<Layer, FormatError> {
+        let Some(row) = table::find(class) else {
+            let hint = hint(class, table::LAYERS.iter().map(|row| row.name));
+            return Err(FormatError::UnknownLayer { layer: path, class: class.to_owned(), hint });
+        };
+        match Settings::read(row.arguments, arguments) {
+            Ok(settings) => {
+                let trainable = trainable && settings.flag("trainable");
+                Ok(Layer::new(path, Body::Single { row, settings }, trainable))
+            }
+            Err(ArgumentError { argument, fault }) => {
+                Err(FormatError::Argument { layer: path, class: row.name, argument, fault })
+            }
+        }
+    }
+
+    /// A layer that is not called yet.
+    pub fn new(path: String, body: Body, trainable: bool) -> Layer {
+        Layer { path, body, trainable, calls: Vec::new(), built: None }
+    }
+
+    /// Its class, as messages name it.
+    pub fn class(&self) -> &'static str {
+        match &self.body {
+            Body::Single { row, .. } => row.name,
+            Body::Nested(_) => "Model",
+            Body::Implied => "InputLayer",
+        }
+    }
+
+    /// Whether it is fed instead of computed.
+    pub fn is_input(&self) -> bool {
+        match &self.body {
+            Body::Single { row, .. } => row.class == table::Class::InputLayer,
+            Body::Nested(_) => false,
+            Body::Implied => true,
+        }
+    }
+}
+
+/// The layers by path; two of one path are refused.
+pub(crate) fn index(layers: &[Layer]) -> Result<HashMap<&str, usize>, FormatError> {
+    let mut indices = HashMap::with_capacity(layers.len());
+    for (index, layer) in layers.iter().enumerate() {
+        if indices.insert(layer.path.as_str(), index).is_some() {
+            return Err(FormatError::DuplicateLayer { layer: layer.path.clone() });
+        }
+    }
+    Ok(indices)
+}
+
+impl Model {
+    /// Every call as (layer, call), behind those it reads: in the order written down wherever that is possible.
+    ///
+    /// It walks without recursion, so that depth costs no stack.
+    pub fn order(&self) -> Result<Vec<(usize, usize)>, FormatError> {
+        let mut marks: Vec<Vec<Mark>> =
+            self.layers.iter().map(|layer| vec![Mark::Unseen; layer.calls.len()]).collect();
+        let mut order = Vec::new();
+        let mut open: Vec<(usize, usize, usize)> = Vec::new();
+        for layer in 0..self.layers.len() {
+            for call in 0..self.layers[layer].calls.len() {
+                if marks[layer][call] == Mark::Unseen {
+                    open.push((layer, call, 0));
+                }
+                while let Some((layer, call, next)) = open.pop() {
+                    marks[layer][call] = Mark::Open;
+                    let Some(endpoint) = self.layers[layer].calls[call].get(next) else {
+                        marks[layer][call] = Mark::Done;
+                        order.push((layer, call));
+                        continue;
+                    };
+                    open.push((layer, call, next + 1));
+                    match marks[endpoint.layer][endpoint.call] {
+                        Mark::Unseen => open.push((endpoint.layer, endpoint.call, 0)),
+                        Mark::Open => return Err(self.circle(&open, *endpoint)),
+                        Mark::Done => {}
+                    }
+                }
+            }
+        }
+        self.require_use()?;
+        Ok(order)
+    }
+
+    fn require_use(&self) -> Result<(), FormatError> {
+        let mut used: Vec<Vec<bool>> =
+            self.layers.iter().map(|layer| vec![false; layer.calls.len()]).collect();
+        let calls = self.layers.iter().flat_map(|layer| &layer.calls);
+        for endpoint in calls.flatten().chain(&self.outputs) {
+            used[endpoint.layer][endpoint.call] = true;
+        }
+        match used.iter().position(|calls| calls.contains(&false)) {
+            Some(layer) => Err(FormatError::Unused { layer: self.layers[layer].path.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn circle(&self, open: &[(usize, usize, usize)], met: Endpoint) -> FormatError {
+        let start = open.iter().position(|(layer, call, _)| (*layer, *call) == (met.layer, met.call));
+        let start = start.expect("a call that is open stands on the stack");
+        let name = |layer: usize| self.layers[layer].path.clone();
+        // The stack leads from reader to read, so the circle is told from its end.
+        let layers =
+            open[start..].iter().rev().map(|(layer, ..)| name(*layer)).chain([name(open[open.len() - 1].0)]);
+        FormatError::Cycle { layers: layers.collect() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mark {
+    Unseen,
+    Open,
+    Done,
+}

@@ -1,0 +1,233 @@
+//! The arguments of one layer, read as the table says.
+
+use memfit_ir::Pads;
+use serde_json::{Map, Value};
+
+use crate::activation::Activation;
+use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, brief};
+use crate::error::Fault;
+use crate::hint::hint;
+use crate::initializer::Start;
+
+/// Arguments that every layer has.
+const COMMON: &[Argument] = &[
+    Argument::optional("name", Expects::Maybe(&Expects::Text), "null"),
+    Argument::optional("trainable", Expects::Flag, "true"),
+    Argument::optional("dtype", Expects::Float32, "null"),
+    Argument::refused("activity_regularizer"),
+];
+
+/// A value that was read as its row of the table says.
+#[derive(Clone, Debug)]
+enum Setting {
+    Nothing,
+    Size(usize),
+    Pair([usize; 2]),
+    Margins(Pads),
+    Number(f64),
+    Flag(bool),
+    Choice(&'static str),
+    Axis(i64),
+    Integers(Vec<i64>),
+    Activation(Activation),
+    Initializer(Start),
+    Seed(Option<u64>),
+}
+
+/// All arguments of one layer, given or by default.
+///
+/// The getters know from the table what stands where: a mismatch between the two is a bug and stops the program.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings(Vec<(&'static str, Setting)>);
+
+impl Settings {
+    /// Reads given arguments by their rows; a row of the class hides a common one of its name.
+    pub fn read(rows: &'static [Argument], given: &Map<String, Value>) -> Result<Settings, ArgumentError> {
+        let common = COMMON.iter().filter(|row| rows.iter().all(|own| own.name != row.name));
+        let all: Vec<&Argument> = rows.iter().chain(common).collect();
+        for (name, value) in given {
+            // A newer Keras writes arguments that this table has not seen; null says that they are not used.
+            if !value.is_null() && all.iter().all(|row| row.name != name) {
+                let hint = hint(name, rows.iter().map(|row| row.name));
+                return Err(ArgumentError { argument: name.clone(), fault: Fault::Unknown { hint } });
+            }
+        }
+        let read_row = |row: &&Argument| {
+            let setting = match (given.get(row.name), row.default) {
+                (Some(value), _) => read(&row.expects, value),
+                (None, Some(default)) => {
+                    let value = serde_json::from_str(default).expect("defaults in the table are JSON");
+                    read(&row.expects, &value)
+                }
+                (None, None) => {
+                    let fault = Fault::Missing { expected: row.expects.describe() };
+                    Err(ArgumentError { argument: String::new(), fault })
+                }
+            };
+            setting.map(|setting| (row.name, setting)).map_err(|error| error.within(row.name))
+        };
+        all.iter().map(read_row).collect::<Result<_, _>>().map(Settings)
+    }
+
+    fn get(&self, name: &str) -> &Setting {
+        let found = self.0.iter().find(|(known, _)| *known == name);
+        &found.expect("builders ask for arguments of the table").1
+    }
+
+    pub fn size(&self, name: &str) -> usize {
+        let Setting::Size(value) = self.get(name) else { panic!("`{name}` is no size in the table") };
+        *value
+    }
+
+    pub fn pair(&self, name: &str) -> [usize; 2] {
+        let Setting::Pair(value) = self.get(name) else { panic!("`{name}` is no pair in the table") };
+        *value
+    }
+
+    /// A pair, or nothing where it is null.
+    pub fn maybe_pair(&self, name: &str) -> Option<[usize; 2]> {
+        if let Setting::Pair(value) = self.get(name) { Some(*value) } else { None }
+    }
+
+    pub fn margins(&self, name: &str) -> Pads {
+        let Setting::Margins(value) = self.get(name) else { panic!("`{name}` is no margin in the table") };
+        *value
+    }
+
+    pub fn number(&self, name: &str) -> f64 {
+        let Setting::Number(value) = self.get(name) else { panic!("`{name}` is no number in the table") };
+        *value
+    }
+
+    /// A number, or nothing where it is null.
+    pub fn maybe_number(&self, name: &str) -> Option<f64> {
+        if let Setting::Number(value) = self.get(name) { Some(*value) } else { None }
+    }
+
+    pub fn flag(&self, name: &str) -> bool {
+        let Setting::Flag(value) = self.get(name) else { panic!("`{name}` is no flag in the table") };
+        *value
+    }
+
+    pub fn choice(&self, name: &str) -> &'static str {
+        let Setting::Choice(value) = self.get(name) else { panic!("`{name}` is no choice in the table") };
+        value
+    }
+
+    pub fn axis(&self, name: &str) -> i64 {
+        let Setting::Axis(value) = self.get(name) else { panic!("`{name}` is no axis in the table") };
+        *value
+    }
+
+    /// Dimensions or axes; nothing where they are null.
+    pub fn integers(&self, name: &str) -> Option<&[i64]> {
+        if let Setting::Integers(values) = self.get(name) { Some(values) } else { None }
+    }
+
+    pub fn activation(&self, name: &str) -> Activation {
+        let Setting::Activation(value) = self.get(name) else { panic!("`{name}` is no activation") };
+        *value
+    }
+
+    pub fn initializer(&self, name: &str) -> &Start {
+        let Setting::Initializer(value) = self.get(name) else { panic!("`{name}` is no initializer") };
+        value
+    }
+
+    pub fn seed(&self, name: &str) -> Option<u64> {
+        let Setting::Seed(value) = self.get(name) else { panic!("`{name}` is no seed in the table") };
+        *value
+    }
+}
+
+fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
+    let wrong = || ArgumentError::wrong(expects.describe(), value);
+    Ok(match expects {
+        Expects::Size => Setting::Size(whole(value, 1, SIZE_LIMIT).ok_or_else(wrong)?),
+        Expects::Pair => Setting::Pair(pair(value, 1).ok_or_else(wrong)?),
+        Expects::Margins => Setting::Margins(margins(value).ok_or_else(wrong)?),
+        Expects::Number { least, below } => {
+            let number = value.as_f64().ok_or_else(wrong)?;
+            // Every number ends as an f32.
+            let fits = *least <= number && number < *below && number.abs() <= f64::from(f32::MAX);
+            Setting::Number(if fits { number } else { return Err(wrong()) })
+        }
+        Expects::Flag => Setting::Flag(value.as_bool().ok_or_else(wrong)?),
+        // The only text that may be anything is the name, which whoever reads layers has read before.
+        Expects::Text => value.as_str().map(|_| Setting::Nothing).ok_or_else(wrong)?,
+        Expects::OneOf(texts) => {
+            let text = value.as_str().ok_or_else(wrong)?;
+            let choice = texts.iter().find(|known| **known == text);
+            Setting::Choice(choice.ok_or_else(|| ArgumentError::unsupported(text, expects.describe()))?)
+        }
+        Expects::Dims => Setting::Integers(dims(value).ok_or_else(wrong)?),
+        Expects::Axis => match axes(value).as_deref() {
+            Some([axis]) => Setting::Axis(*axis),
+            Some(_) | None => return Err(wrong()),
+        },
+        Expects::Axes => Setting::Integers(axes(value).ok_or_else(wrong)?),
+        Expects::Activation => Setting::Activation(Activation::read(value)?),
+        Expects::Initializer => Setting::Initializer(Start::read(value)?),
+        Expects::Seed => Setting::Seed(seed(value).ok_or_else(wrong)?),
+        Expects::Float32 => {
+            let name = value.get("config").and_then(|config| config.get("name")).unwrap_or(value);
+            match name.as_str() {
+                Some("float32") => Setting::Nothing,
+                None if value.is_null() => Setting::Nothing,
+                text => {
+                    let text = text.map_or_else(|| brief(value), str::to_owned);
+                    return Err(ArgumentError::unsupported(text, "float32"));
+                }
+            }
+        }
+        Expects::Maybe(_) if value.is_null() => Setting::Nothing,
+        Expects::Maybe(inner) => read(inner, value)?,
+        Expects::Nothing if value.is_null() || *value == Value::Bool(false) => Setting::Nothing,
+        Expects::Nothing => return Err(ArgumentError::unsupported(brief(value), "null")),
+    })
+}
+
+fn whole(value: &Value, least: u64, limit: u64) -> Option<usize> {
+    let number = value.as_u64().filter(|number| (least..limit).contains(number))?;
+    usize::try_from(number).ok()
+}
+
+fn pair(value: &Value, least: u64) -> Option<[usize; 2]> {
+    match value.as_array().map(Vec::as_slice) {
+        Some([height, width]) => Some([whole(height, least, SIDE_LIMIT)?, whole(width, least, SIDE_LIMIT)?]),
+        Some(_) => None,
+        None => whole(value, least, SIDE_LIMIT).map(|size| [size, size]),
+    }
+}
+
+fn margins(value: &Value) -> Option<Pads> {
+    let ([top, bottom], [left, right]) = match value.as_array().map(Vec::as_slice) {
+        Some([rows, columns]) => (pair(rows, 0)?, pair(columns, 0)?),
+        Some(_) => return None,
+        None => (pair(value, 0)?, pair(value, 0)?),
+    };
+    Some(Pads { top, bottom, left, right })
+}
+
+fn dims(value: &Value) -> Option<Vec<i64>> {
+    let dim = |value: &Value| match value.as_i64() {
+        Some(-1) => Some(-1),
+        None if value.is_null() => Some(-1),
+        Some(_) | None => whole(value, 1, SIZE_LIMIT).and_then(|size| i64::try_from(size).ok()),
+    };
+    value.as_array()?.iter().map(dim).collect()
+}
+
+fn axes(value: &Value) -> Option<Vec<i64>> {
+    match value.as_array() {
+        Some(list) if !list.is_empty() => list.iter().map(Value::as_i64).collect(),
+        Some(_) => None,
+        None => value.as_i64().map(|axis| vec![axis]),
+    }
+}
+
+/// A seed, or the one that a serialised `SeedGenerator` began with.
+fn seed(value: &Value) -> Option<Option<u64>> {
+    let value = value.get("config").and_then(|config| config.get("seed")).unwrap_or(value);
+    if value.is_null() { Some(None) } else { value.as_u64().map(Some) }
+}

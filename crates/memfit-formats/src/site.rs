@@ -1,0 +1,134 @@
+//! One call of one layer, as the code that builds a layer sees it.
+
+use memfit_ir::{DType, Graph, Kind, LayerId, Op, Shape, ShapeError, TensorId, random};
+
+use crate::argument::ArgumentError;
+use crate::error::FormatError;
+use crate::initializer::Start;
+use crate::settings::Settings;
+
+/// The most elements that a row of a tensor, or a weight, may have.
+const MOST_ELEMENTS: usize = 1 << 40;
+
+/// One call of one layer: what it is called with, and the graph it adds itself to.
+pub(crate) struct Site<'a> {
+    pub graph: &'a mut Graph,
+    pub settings: &'a Settings,
+    pub path: &'a str,
+    pub class: &'static str,
+    pub layer: LayerId,
+    /// Whether its weights learn.
+    pub trainable: bool,
+    /// Whether it runs as in training.
+    pub training: bool,
+    /// How often the layer was called before.
+    pub call: u64,
+    /// The run's seed.
+    pub seed: u64,
+    pub weights: &'a mut Vec<(&'static str, TensorId)>,
+}
+
+impl Site<'_> {
+    /// The dimensions of a tensor behind its batch.
+    pub fn dims(&self, tensor: TensorId) -> &[usize] {
+        &self.graph.tensors[tensor.0].shape.dims
+    }
+
+    /// Height, width and channels of an image.
+    pub fn image(&self, tensor: TensorId) -> Result<[usize; 3], FormatError> {
+        match self.dims(tensor) {
+            [height, width, channels] => Ok([*height, *width, *channels]),
+            _ => Err(self.mismatch("an image [batch,height,width,channels]", tensor)),
+        }
+    }
+
+    /// Adds a node and returns its first output.
+    pub fn push(&mut self, op: Op, inputs: &[TensorId]) -> Result<TensorId, FormatError> {
+        self.push_all(op, inputs).map(|outputs| outputs[0])
+    }
+
+    /// Adds a node and returns all its outputs.
+    pub fn push_all(&mut self, op: Op, inputs: &[TensorId]) -> Result<Vec<TensorId>, FormatError> {
+        let (layer, class) = (self.path, self.class);
+        let outputs = self.graph.push(op, inputs, self.layer).map_err(|mismatch| FormatError::Shape {
+            layer: layer.to_owned(),
+            class,
+            mismatch,
+        })?;
+        for output in &outputs {
+            self.require_size(&self.graph.tensors[output.0].shape)?;
+        }
+        Ok(outputs)
+    }
+
+    /// A weight of the layer that learns if the layer does.
+    pub fn weight(
+        &mut self,
+        name: &'static str,
+        dims: &[usize],
+        start: &Start,
+    ) -> Result<TensorId, FormatError> {
+        self.weight_as(name, dims, dims, start, self.trainable)
+    }
+
+    /// A weight that the first call makes and later calls find: its dimensions here, and those Keras gives it, which
+    /// decide how it begins.
+    pub fn weight_as(
+        &mut self,
+        name: &'static str,
+        dims: &[usize],
+        keras_dims: &[usize],
+        start: &Start,
+        trainable: bool,
+    ) -> Result<TensorId, FormatError> {
+        if let Some((_, known)) = self.weights.iter().find(|(known, _)| *known == name) {
+            return Ok(*known);
+        }
+        let shape = Shape::fixed(dims);
+        self.require_size(&shape)?;
+        let path = format!("{}/{name}", self.path);
+        let seed = random::derive(self.seed, random::purpose(&path));
+        let weight = self.graph.tensor(path, shape, DType::F32, Kind::Weight { trainable }, self.layer);
+        self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
+        self.weights.push((name, weight));
+        Ok(weight)
+    }
+
+    /// Refuses tensors that no machine holds, so that no count of bytes overflows later.
+    pub fn require_size(&self, shape: &Shape) -> Result<(), FormatError> {
+        let elements = shape.dims.iter().try_fold(1usize, |product, size| product.checked_mul(*size));
+        match elements {
+            Some(elements) if elements <= MOST_ELEMENTS => Ok(()),
+            Some(_) | None => Err(FormatError::TooLarge {
+                layer: self.path.to_owned(),
+                class: self.class,
+                shape: shape.clone(),
+                limit: MOST_ELEMENTS,
+            }),
+        }
+    }
+
+    /// The answer that a tensor does not suit the layer.
+    pub fn mismatch(&self, expected: &str, tensor: TensorId) -> FormatError {
+        let got = &self.graph.tensors[tensor.0];
+        FormatError::Shape {
+            layer: self.path.to_owned(),
+            class: self.class,
+            mismatch: ShapeError {
+                op: "input",
+                expected: expected.to_owned(),
+                got: format!("{}{}", got.dtype, got.shape),
+            },
+        }
+    }
+
+    /// The answer that the value of an argument is not supported.
+    pub fn unsupported(&self, argument: &str, value: impl ToString, supported: &str) -> FormatError {
+        FormatError::Argument {
+            layer: self.path.to_owned(),
+            class: self.class,
+            argument: argument.to_owned(),
+            fault: ArgumentError::unsupported(value.to_string(), supported).fault,
+        }
+    }
+}

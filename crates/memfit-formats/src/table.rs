@@ -1,0 +1,346 @@
+//! The table of layers: Keras's classes, their arguments and their defaults. What is not here is refused.
+
+use crate::argument::{Argument, Expects};
+
+/// A supported layer class.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerClass {
+    /// Keras's name of the class.
+    pub name: &'static str,
+    /// How many tensors it is called on.
+    pub inputs: Inputs,
+    /// What it takes, beside what every layer has: `name`, `trainable` and `dtype`.
+    pub arguments: &'static [Argument],
+    pub(crate) class: Class,
+}
+
+/// How many tensors a layer is called on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inputs {
+    /// None: it is fed.
+    None,
+    /// One.
+    One,
+    /// Two.
+    Two,
+    /// Two or more.
+    Several,
+}
+
+/// The supported classes, as a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    InputLayer,
+    Dense,
+    Conv2D,
+    DepthwiseConv2D,
+    MaxPooling2D,
+    AveragePooling2D,
+    GlobalAveragePooling2D,
+    GlobalMaxPooling2D,
+    Flatten,
+    Reshape,
+    Dropout,
+    BatchNormalization,
+    LayerNormalization,
+    Activation,
+    ReLU,
+    LeakyReLU,
+    Elu,
+    Softmax,
+    ZeroPadding2D,
+    UpSampling2D,
+    Add,
+    Subtract,
+    Multiply,
+    Average,
+    Maximum,
+    Concatenate,
+    Embedding,
+    Rescaling,
+}
+
+/// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
+pub(crate) fn find(name: &str) -> Option<&'static LayerClass> {
+    let name = if name == "Input" { "InputLayer" } else { name };
+    LAYERS.iter().find(|row| row.name == name)
+}
+
+const ANY: Expects = Expects::Number { least: f64::NEG_INFINITY, below: f64::INFINITY };
+const FROM_ZERO: Expects = Expects::Number { least: 0.0, below: f64::INFINITY };
+const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
+
+const DATA_FORMAT: Argument =
+    optional("data_format", Expects::Maybe(&Expects::OneOf(&["channels_last"])), "null");
+const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
+const KEEPDIMS: Argument = optional("keepdims", Expects::Flag, "false");
+const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
+const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
+const STRIDES: Argument = optional("strides", Expects::Pair, "1");
+const DILATION_RATE: Argument = optional("dilation_rate", Expects::Pair, "1");
+const BIAS_INITIALIZER: Argument = optional("bias_initializer", Expects::Initializer, r#""zeros""#);
+const GAMMA_INITIALIZER: Argument = optional("gamma_initializer", Expects::Initializer, r#""ones""#);
+const BETA_INITIALIZER: Argument = optional("beta_initializer", Expects::Initializer, r#""zeros""#);
+const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
+const CENTER: Argument = optional("center", Expects::Flag, "true");
+const SCALE: Argument = optional("scale", Expects::Flag, "true");
+
+const fn required(name: &'static str, expects: Expects) -> Argument {
+    Argument::required(name, expects)
+}
+
+const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
+    Argument::optional(name, expects, default)
+}
+
+const fn refused(name: &'static str) -> Argument {
+    Argument::refused(name)
+}
+
+const fn row(class: Class, name: &'static str, inputs: Inputs, arguments: &'static [Argument]) -> LayerClass {
+    LayerClass { name, inputs, arguments, class }
+}
+
+const POOL: &[Argument] = &[
+    optional("pool_size", Expects::Pair, "2"),
+    optional("strides", Expects::Maybe(&Expects::Pair), "null"),
+    PADDING,
+    DATA_FORMAT,
+];
+
+/// Every supported layer.
+pub(crate) const LAYERS: &[LayerClass] = &[
+    row(
+        Class::InputLayer,
+        "InputLayer",
+        Inputs::None,
+        &[
+            optional("shape", Expects::Maybe(&Expects::Dims), "null"),
+            optional("batch_shape", Expects::Maybe(&Expects::Dims), "null"),
+            optional("dtype", Expects::OneOf(INPUT_TYPES), r#""float32""#),
+            refused("sparse"),
+            refused("ragged"),
+            refused("optional"),
+        ],
+    ),
+    row(
+        Class::Dense,
+        "Dense",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            ACTIVATION,
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+            refused("lora_rank"),
+            refused("quantization_config"),
+        ],
+    ),
+    row(
+        Class::Conv2D,
+        "Conv2D",
+        Inputs::One,
+        &[
+            required("filters", Expects::Size),
+            required("kernel_size", Expects::Pair),
+            STRIDES,
+            PADDING,
+            DATA_FORMAT,
+            DILATION_RATE,
+            optional("groups", Expects::Size, "1"),
+            ACTIVATION,
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+        ],
+    ),
+    row(
+        Class::DepthwiseConv2D,
+        "DepthwiseConv2D",
+        Inputs::One,
+        &[
+            required("kernel_size", Expects::Pair),
+            STRIDES,
+            PADDING,
+            optional("depth_multiplier", Expects::Size, "1"),
+            DATA_FORMAT,
+            DILATION_RATE,
+            ACTIVATION,
+            USE_BIAS,
+            optional("depthwise_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("depthwise_regularizer"),
+            refused("bias_regularizer"),
+            refused("depthwise_constraint"),
+            refused("bias_constraint"),
+        ],
+    ),
+    row(Class::MaxPooling2D, "MaxPooling2D", Inputs::One, POOL),
+    row(Class::AveragePooling2D, "AveragePooling2D", Inputs::One, POOL),
+    row(Class::GlobalAveragePooling2D, "GlobalAveragePooling2D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    row(Class::GlobalMaxPooling2D, "GlobalMaxPooling2D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    row(Class::Flatten, "Flatten", Inputs::One, &[DATA_FORMAT]),
+    row(Class::Reshape, "Reshape", Inputs::One, &[required("target_shape", Expects::Dims)]),
+    row(
+        Class::Dropout,
+        "Dropout",
+        Inputs::One,
+        &[required("rate", SHARE), refused("noise_shape"), optional("seed", Expects::Seed, "null")],
+    ),
+    row(
+        Class::BatchNormalization,
+        "BatchNormalization",
+        Inputs::One,
+        &[
+            optional("axis", Expects::Axis, "-1"),
+            optional("momentum", FROM_ZERO, "0.99"),
+            EPSILON,
+            CENTER,
+            SCALE,
+            BETA_INITIALIZER,
+            GAMMA_INITIALIZER,
+            optional("moving_mean_initializer", Expects::Initializer, r#""zeros""#),
+            optional("moving_variance_initializer", Expects::Initializer, r#""ones""#),
+            refused("beta_regularizer"),
+            refused("gamma_regularizer"),
+            refused("beta_constraint"),
+            refused("gamma_constraint"),
+            refused("synchronized"),
+            refused("renorm"),
+            refused("renorm_clipping"),
+            // Keras writes it even where renorm is off.
+            optional("renorm_momentum", ANY, "0.99"),
+        ],
+    ),
+    row(
+        Class::LayerNormalization,
+        "LayerNormalization",
+        Inputs::One,
+        &[
+            optional("axis", Expects::Axes, "-1"),
+            EPSILON,
+            CENTER,
+            SCALE,
+            refused("rms_scaling"),
+            BETA_INITIALIZER,
+            GAMMA_INITIALIZER,
+            refused("beta_regularizer"),
+            refused("gamma_regularizer"),
+            refused("beta_constraint"),
+            refused("gamma_constraint"),
+        ],
+    ),
+    row(Class::Activation, "Activation", Inputs::One, &[required("activation", Expects::Activation)]),
+    row(
+        Class::ReLU,
+        "ReLU",
+        Inputs::One,
+        &[
+            optional("max_value", Expects::Maybe(&FROM_ZERO), "null"),
+            optional("negative_slope", FROM_ZERO, "0"),
+            optional("threshold", FROM_ZERO, "0"),
+        ],
+    ),
+    row(Class::LeakyReLU, "LeakyReLU", Inputs::One, &[optional("negative_slope", FROM_ZERO, "0.3")]),
+    row(Class::Elu, "ELU", Inputs::One, &[optional("alpha", FROM_ZERO, "1")]),
+    row(Class::Softmax, "Softmax", Inputs::One, &[optional("axis", Expects::Axis, "-1")]),
+    row(
+        Class::ZeroPadding2D,
+        "ZeroPadding2D",
+        Inputs::One,
+        &[optional("padding", Expects::Margins, "1"), DATA_FORMAT],
+    ),
+    row(
+        Class::UpSampling2D,
+        "UpSampling2D",
+        Inputs::One,
+        &[
+            optional("size", Expects::Pair, "2"),
+            DATA_FORMAT,
+            optional("interpolation", Expects::OneOf(&["nearest", "bilinear"]), r#""nearest""#),
+        ],
+    ),
+    row(Class::Add, "Add", Inputs::Several, &[]),
+    row(Class::Subtract, "Subtract", Inputs::Two, &[]),
+    row(Class::Multiply, "Multiply", Inputs::Several, &[]),
+    row(Class::Average, "Average", Inputs::Several, &[]),
+    row(Class::Maximum, "Maximum", Inputs::Several, &[]),
+    row(Class::Concatenate, "Concatenate", Inputs::Several, &[optional("axis", Expects::Axis, "-1")]),
+    row(
+        Class::Embedding,
+        "Embedding",
+        Inputs::One,
+        &[
+            required("input_dim", Expects::Size),
+            required("output_dim", Expects::Size),
+            optional("embeddings_initializer", Expects::Initializer, r#""uniform""#),
+            refused("embeddings_regularizer"),
+            refused("embeddings_constraint"),
+            refused("mask_zero"),
+            refused("weights"),
+            refused("lora_rank"),
+            refused("quantization_config"),
+        ],
+    ),
+    row(Class::Rescaling, "Rescaling", Inputs::One, &[required("scale", ANY), optional("offset", ANY, "0")]),
+];
+
+/// Types an input may be declared as; floats are fed as f32, the rest as i32.
+const INPUT_TYPES: &[&str] = &[
+    "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16",
+    "uint32",
+];
+
+impl Inputs {
+    /// Whether so many suit.
+    pub(crate) fn accept(self, count: usize) -> bool {
+        match self {
+            Inputs::None => count == 0,
+            Inputs::One => count == 1,
+            Inputs::Two => count == 2,
+            Inputs::Several => count >= 2,
+        }
+    }
+
+    /// How many, in words.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Inputs::None => "no input",
+            Inputs::One => "one input",
+            Inputs::Two => "two inputs",
+            Inputs::Several => "two or more inputs",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Settings;
+
+    #[test]
+    fn every_default_is_what_its_row_expects() {
+        for row in LAYERS {
+            let mut given = serde_json::Map::new();
+            for argument in row.arguments.iter().filter(|argument| argument.default.is_none()) {
+                let value = match argument.name {
+                    "target_shape" => serde_json::json!([1]),
+                    "activation" => serde_json::json!("relu"),
+                    "rate" => serde_json::json!(0.5),
+                    _ => serde_json::json!(1),
+                };
+                given.insert(argument.name.to_owned(), value);
+            }
+            assert!(Settings::read(row.arguments, &given).is_ok(), "{}", row.name);
+        }
+    }
+}

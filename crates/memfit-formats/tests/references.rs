@@ -1,0 +1,77 @@
+//! Every configuration in references/ loads, with Keras's weights and as many outputs as Keras computed.
+
+#![expect(clippy::unwrap_used, reason = "a reference that is not what it should be fails the test")]
+
+use std::path::Path;
+
+use memfit_formats::{Mode, Options, graph_from_keras, parse_json};
+use serde_json::Value;
+
+/// Cases that are refused by name, and what the answer says.
+const REFUSED: [(&str, &str); 2] = [
+    ("batch_normalization_axis_1", "argument `axis` is 1, which is not supported"),
+    ("layer_softmax_axis_1", "argument `axis` is 1, which is not supported"),
+];
+
+fn cases(file: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references").join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    parse_json(&text).unwrap().as_array().unwrap().clone()
+}
+
+fn check(case: &Value, mode: Mode) {
+    let name = case["name"].as_str().unwrap();
+    let graph = match graph_from_keras(&case["config"], &Options { mode, seed: 0 }) {
+        Ok(graph) => graph,
+        Err(error) => {
+            let refused = REFUSED.iter().find(|(known, _)| *known == name);
+            let (_, text) = refused.unwrap_or_else(|| panic!("{name}: {error}"));
+            assert!(error.to_string().contains(text), "{name}: {error}");
+            return;
+        }
+    };
+    assert!(REFUSED.iter().all(|(known, _)| *known != name), "{name} is no longer refused");
+    let weights: Vec<(String, u64)> = graph
+        .initial
+        .iter()
+        .map(|(id, _)| &graph.tensors[id.0])
+        .map(|tensor| (tensor.name.clone(), tensor.shape.elements_per_row() as u64))
+        .collect();
+    let elements =
+        |shape: &Value| shape.as_array().unwrap().iter().map(|d| d.as_u64().unwrap()).product::<u64>();
+    let expected: Vec<(String, u64)> = case["weights"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|weight| {
+            let parts: Vec<&str> = weight["path"].as_str().unwrap().split('/').collect();
+            (parts[parts.len() - 2..].join("/"), elements(&weight["shape"]))
+        })
+        .collect();
+    assert_eq!(weights, expected, "{name}");
+    let rows = case["inputs"][0]["shape"][0].as_u64().unwrap() as usize;
+    for (input, expected) in graph.inputs.iter().zip(case["inputs"].as_array().unwrap()) {
+        let shape = &graph.tensors[input.0].shape;
+        assert_eq!(shape.elements(rows) as u64, elements(&expected["shape"]), "{name}");
+    }
+    let outputs = case["outputs_inference"].as_array().into_iter().flatten();
+    for (output, values) in graph.outputs.iter().zip(outputs) {
+        let shape = &graph.tensors[output.0].shape;
+        assert_eq!(shape.elements(rows), values.as_array().unwrap().len(), "{name}");
+    }
+}
+
+#[test]
+fn layer_cases_load() {
+    for case in cases("layers.json") {
+        check(&case, Mode::Training);
+        check(&case, Mode::Inference);
+    }
+}
+
+#[test]
+fn training_cases_load() {
+    for case in cases("training.json") {
+        check(&case, Mode::Training);
+    }
+}

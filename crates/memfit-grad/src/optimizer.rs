@@ -1,0 +1,159 @@
+//! Optimizers and learning-rate schedules, by Keras's names, arguments and defaults.
+
+use memfit_ir::UpdateRule;
+
+/// How weights follow their gradients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    /// The update of one weight.
+    pub rule: UpdateRule,
+    /// The learning rate of each step.
+    pub schedule: Schedule,
+    /// Decoupled weight decay; 0 for none.
+    pub weight_decay: f32,
+    /// What happens to gradients first.
+    pub clip: ClipBy,
+}
+
+/// How gradients are clipped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ClipBy {
+    /// Not at all.
+    None,
+    /// Each element into `[−limit, limit]`.
+    Value(f32),
+    /// Each weight's gradient to a norm of at most the limit.
+    Norm(f32),
+    /// All gradients together to a norm of at most the limit.
+    GlobalNorm(f32),
+}
+
+/// The learning rate as a function of the step, which counts from 0.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Schedule {
+    /// The same at every step.
+    Constant(f64),
+    /// `rate · decay_rate^(step / decay_steps)`.
+    ExponentialDecay {
+        /// Rate at step 0.
+        initial: f64,
+        /// Steps for one factor.
+        decay_steps: f64,
+        /// The factor.
+        decay_rate: f64,
+        /// Only whole factors.
+        staircase: bool,
+    },
+    /// Half a cosine down to `alpha · rate`, behind a linear warm-up where there is one.
+    CosineDecay {
+        /// Rate at step 0.
+        initial: f64,
+        /// Steps of the decay.
+        decay_steps: f64,
+        /// Share of the rate that remains.
+        alpha: f64,
+        /// Rate at the end of the warm-up; none for no warm-up.
+        warmup_target: Option<f64>,
+        /// Steps of the warm-up.
+        warmup_steps: f64,
+    },
+    /// One value up to and including each boundary, the last one beyond.
+    PiecewiseConstantDecay {
+        /// Steps at which the value changes.
+        boundaries: Vec<f64>,
+        /// One more value than boundaries.
+        values: Vec<f64>,
+    },
+    /// `(rate − end)(1 − step / decay_steps)^power + end`.
+    PolynomialDecay {
+        /// Rate at step 0.
+        initial: f64,
+        /// Steps of the decay.
+        decay_steps: f64,
+        /// Rate at the end.
+        end: f64,
+        /// The power.
+        power: f64,
+        /// Start again, with the steps stretched.
+        cycle: bool,
+    },
+    /// `rate / (1 + decay_rate · step / decay_steps)`.
+    InverseTimeDecay {
+        /// Rate at step 0.
+        initial: f64,
+        /// Steps of one unit.
+        decay_steps: f64,
+        /// Growth of the divisor.
+        decay_rate: f64,
+        /// Only whole units.
+        staircase: bool,
+    },
+}
+
+impl Optimizer {
+    /// An optimizer without clipping or decay.
+    pub fn new(rule: UpdateRule, learning_rate: f64) -> Optimizer {
+        Optimizer { rule, schedule: Schedule::Constant(learning_rate), weight_decay: 0.0, clip: ClipBy::None }
+    }
+
+    /// Plain stochastic gradient descent.
+    pub fn sgd(learning_rate: f64) -> Optimizer {
+        Optimizer::new(UpdateRule::Sgd { momentum: 0.0, nesterov: false }, learning_rate)
+    }
+
+    /// Adam with Keras's defaults.
+    pub fn adam() -> Optimizer {
+        let rule = UpdateRule::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, amsgrad: false };
+        Optimizer::new(rule, 0.001)
+    }
+}
+
+impl Schedule {
+    /// The learning rate of a step.
+    pub fn at(&self, step: u64) -> f32 {
+        let step = step as f64;
+        let whole = |value: f64, staircase: bool| if staircase { value.floor() } else { value };
+        let rate = match self {
+            Schedule::Constant(rate) => *rate,
+            Schedule::ExponentialDecay { initial, decay_steps, decay_rate, staircase } => {
+                initial * decay_rate.powf(whole(step / decay_steps, *staircase))
+            }
+            Schedule::CosineDecay { initial, decay_steps, alpha, warmup_target, warmup_steps } => {
+                cosine(step, *initial, *decay_steps, *alpha, *warmup_target, *warmup_steps)
+            }
+            Schedule::PiecewiseConstantDecay { boundaries, values } => {
+                let passed = boundaries.iter().filter(|boundary| **boundary < step).count();
+                values[passed]
+            }
+            Schedule::PolynomialDecay { initial, decay_steps, end, power, cycle } => {
+                let stretch = if *cycle { (step / decay_steps).ceil().max(1.0) } else { 1.0 };
+                let length = decay_steps * stretch;
+                (initial - end) * (1.0 - step.min(length) / length).powf(*power) + end
+            }
+            Schedule::InverseTimeDecay { initial, decay_steps, decay_rate, staircase } => {
+                initial / (1.0 + decay_rate * whole(step / decay_steps, *staircase))
+            }
+        };
+        rate as f32
+    }
+}
+
+fn cosine(
+    step: f64,
+    initial: f64,
+    decay_steps: f64,
+    alpha: f64,
+    warmup_target: Option<f64>,
+    warmup_steps: f64,
+) -> f64 {
+    let decay = |step: f64, from: f64| {
+        let done = step.min(decay_steps) / decay_steps;
+        let share = 0.5 * (1.0 + (std::f64::consts::PI * done).cos());
+        from * ((1.0 - alpha) * share + alpha)
+    };
+    match warmup_target {
+        None => decay(step, initial),
+        Some(target) if step < warmup_steps => initial + (target - initial) * step / warmup_steps,
+        Some(target) => decay((step - warmup_steps).min(decay_steps), target),
+    }
+}

@@ -1,0 +1,273 @@
+//! The gradient of every op: one table, [`Backward::rule`].
+
+use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Norm, Op, Shape, TensorId};
+
+use crate::GradError;
+use crate::chain::{InputGradient, Operand, gradient};
+
+/// The walk from the losses back to the weights.
+pub struct Backward {
+    graph: Graph,
+    /// Whether a weight or a wanted tensor lies behind each tensor.
+    needs: Vec<bool>,
+    /// The gradient of each tensor, as far as it is known.
+    gradients: Vec<Option<TensorId>>,
+    /// Weights with the sum their gradients are added to, in the order of their first contribution.
+    weights: Vec<(TensorId, TensorId)>,
+}
+
+impl Backward {
+    /// Starts behind a forward graph with its losses.
+    pub fn new(graph: Graph, wanted: &[TensorId]) -> Backward {
+        let mut needs: Vec<bool> =
+            graph.tensors.iter().map(|tensor| tensor.kind == Kind::Weight { trainable: true }).collect();
+        for tensor in wanted {
+            needs[tensor.0] = true;
+        }
+        for node in &graph.nodes {
+            if node.inputs.iter().any(|input| needs[input.0]) {
+                for output in &node.outputs {
+                    needs[output.0] = true;
+                }
+            }
+        }
+        let gradients = vec![None; graph.tensors.len()];
+        Backward { graph, needs, gradients, weights: Vec::new() }
+    }
+
+    /// The graph, the weights with their gradients, and the gradients of the wanted tensors.
+    pub fn finish(self, wanted: &[TensorId]) -> (Graph, Vec<(TensorId, TensorId)>, Vec<TensorId>) {
+        let kept = wanted.iter().filter_map(|tensor| self.gradients[tensor.0]).collect();
+        (self.graph, self.weights, kept)
+    }
+
+    /// Adds a contribution to the gradient of a tensor. A second one is summed at once, so that neither is held longer.
+    pub fn add(&mut self, tensor: TensorId, contribution: TensorId) {
+        if !self.needs[tensor.0] {
+            return;
+        }
+        self.gradients[tensor.0] = Some(match self.gradients[tensor.0] {
+            None => contribution,
+            Some(sum) => {
+                let layer = self.graph.tensors[tensor.0].layer;
+                self.flow(Op::Elementwise(Chain::binary(Binary::Add)), &[sum, contribution], layer)
+            }
+        });
+    }
+
+    /// Hands the gradient of a node's output on to its inputs.
+    pub fn pull_back(&mut self, id: NodeId) -> Result<(), GradError> {
+        let node = self.graph.nodes[id.0].clone();
+        let Some(dy) = node.outputs.first().and_then(|output| self.gradients[output.0]) else {
+            return Ok(());
+        };
+        if node.inputs.iter().any(|input| self.needs[input.0]) {
+            self.rule(&node, dy)?;
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, node: &Node, dy: TensorId) -> Result<(), GradError> {
+        let (inputs, outputs, layer) = (&node.inputs, &node.outputs, node.layer);
+        let x = inputs[0];
+        let image = self.image_size(x);
+        // The gradient of the first input, by an op that reads these.
+        let single: Option<(Op, Vec<TensorId>)> = match &node.op {
+            Op::Dense => {
+                self.kernel_and_bias(Op::DenseGradKernel, node, dy);
+                Some((Op::DenseGradInput, vec![dy, inputs[1]]))
+            }
+            Op::Conv2D(conv) => {
+                self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
+                Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
+            }
+            Op::MaxPool2D(pool) => Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, outputs[1]])),
+            Op::AveragePool2D(pool) => Some((Op::AveragePool2DGrad(pool.clone(), image), vec![dy])),
+            Op::GlobalAveragePool2D => Some((Op::GlobalAveragePool2DGrad(image), vec![dy])),
+            Op::GlobalMaxPool2D => Some((Op::GlobalMaxPool2DGrad(image), vec![dy, outputs[1]])),
+            Op::Elementwise(chain) => {
+                self.elementwise(node, chain, dy);
+                None
+            }
+            Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
+            Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
+            Op::BatchNorm(norm) => {
+                self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy);
+                None
+            }
+            Op::LayerNorm(norm, axes) => {
+                self.normalised(Op::LayerNormGrad(norm.clone(), *axes), norm, node, dy);
+                None
+            }
+            Op::BatchNormInference(norm) => {
+                let variance = inputs[inputs.len() - 1];
+                let reads = [dy].into_iter().chain(norm.scale.then(|| inputs[1])).chain([variance]);
+                Some((Op::BatchNormInferenceGrad(norm.clone()), reads.collect()))
+            }
+            Op::Pad2D(pads) => Some((Op::Crop2D(*pads), vec![dy])),
+            Op::Crop2D(pads) => Some((Op::Pad2D(*pads), vec![dy])),
+            Op::UpSample2D(size, how) => Some((Op::UpSample2DGrad(*size, *how), vec![dy])),
+            Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
+            Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
+            Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
+            Op::Concat(axis) => {
+                self.concat(node, *axis, dy);
+                None
+            }
+            Op::Embedding => {
+                self.weight(Op::EmbeddingGrad, &[x, dy], inputs[1], layer);
+                None
+            }
+            Op::DenseGradInput
+            | Op::DenseGradKernel
+            | Op::BiasGrad
+            | Op::Conv2DGradInput(..)
+            | Op::Conv2DGradKernel(_)
+            | Op::MaxPool2DGrad(..)
+            | Op::AveragePool2DGrad(..)
+            | Op::GlobalAveragePool2DGrad(_)
+            | Op::GlobalMaxPool2DGrad(_)
+            | Op::SignBits
+            | Op::MaskBits
+            | Op::SoftmaxGrad
+            | Op::Loss(_)
+            | Op::Metric(_)
+            | Op::BatchNormGrad(_)
+            | Op::BatchNormMoving { .. }
+            | Op::BatchNormInferenceGrad(_)
+            | Op::LayerNormGrad(..)
+            | Op::UpSample2DGrad(..)
+            | Op::Slice { .. }
+            | Op::EmbeddingGrad
+            | Op::Zero
+            | Op::SumSquares
+            | Op::Update(_) => {
+                let layer = self.graph.layers[layer.0].clone();
+                return Err(GradError::NoRule { layer, op: node.op.name() });
+            }
+        };
+        if let Some((op, reads)) = single
+            && self.needs[x.0]
+        {
+            let dx = self.flow(op, &reads, layer);
+            self.add(x, dx);
+        }
+        Ok(())
+    }
+
+    /// The kernel's gradient comes before the input's: what it reads (the kept input) is then free when `dx` is written.
+    fn kernel_and_bias(&mut self, op: Op, node: &Node, dy: TensorId) {
+        self.weight(op, &[node.inputs[0], dy], node.inputs[1], node.layer);
+        if let Some(bias) = node.inputs.get(2) {
+            self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
+        }
+    }
+
+    fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId) {
+        let (x, mean, spread) = (node.inputs[0], node.outputs[1], node.outputs[2]);
+        let mut reads = vec![dy, x, mean, spread];
+        if norm.scale {
+            reads.push(node.inputs[1]);
+        }
+        let updates: Vec<TensorId> =
+            node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+        let dx = self
+            .graph
+            .push_updating(op, &reads, &updates, Kind::Flow, node.layer)
+            .expect("operands come from a forward node that passed the shape rules");
+        self.know_new_tensors();
+        self.add(x, dx[0]);
+    }
+
+    fn elementwise(&mut self, node: &Node, chain: &Chain, dy: TensorId) {
+        for (index, input) in node.inputs.iter().enumerate() {
+            if !self.needs[input.0] {
+                continue;
+            }
+            match gradient(chain, index) {
+                InputGradient::Zero => {}
+                InputGradient::Same => self.add(*input, dy),
+                InputGradient::Chain(chain, operands) => {
+                    let reads: Vec<TensorId> = operands
+                        .iter()
+                        .map(|operand| match operand {
+                            Operand::Gradient => dy,
+                            Operand::Input(input) => node.inputs[*input],
+                            Operand::Result => node.outputs[0],
+                        })
+                        .collect();
+                    let contribution = self.flow(Op::Elementwise(chain), &reads, node.layer);
+                    self.add(*input, contribution);
+                }
+            }
+        }
+    }
+
+    fn concat(&mut self, node: &Node, axis: usize, dy: TensorId) {
+        let mut start = 0;
+        for input in &node.inputs {
+            let length = self.graph.tensors[input.0].shape.dims[axis];
+            if self.needs[input.0] {
+                let part = self.flow(Op::Slice { axis, start, length }, &[dy], node.layer);
+                self.add(*input, part);
+            }
+            start += length;
+        }
+    }
+
+    /// Adds a node that writes the gradient of an activation.
+    fn flow(&mut self, op: Op, reads: &[TensorId], layer: LayerId) -> TensorId {
+        let written = self
+            .graph
+            .push_updating(op, reads, &[], Kind::Flow, layer)
+            .expect("operands come from a forward node that passed the shape rules");
+        self.know_new_tensors();
+        written[0]
+    }
+
+    /// Adds a node that adds to the gradient of a weight.
+    fn weight(&mut self, op: Op, reads: &[TensorId], weight: TensorId, layer: LayerId) {
+        if !self.needs[weight.0] {
+            return;
+        }
+        let sum = self.weight_gradient(weight);
+        self.graph
+            .push_updating(op, reads, &[sum], Kind::Flow, layer)
+            .expect("operands come from a forward node that passed the shape rules");
+    }
+
+    /// The sum a weight's gradient is added to. One that is not trainable gets a sum that no update reads.
+    fn weight_gradient(&mut self, weight: TensorId) -> TensorId {
+        if let Some(known) = self.gradients[weight.0] {
+            return known;
+        }
+        let (name, shape, layer) = {
+            let tensor = &self.graph.tensors[weight.0];
+            (format!("d {}", tensor.name), tensor.shape.clone(), tensor.layer)
+        };
+        let sum = self.graph.tensor(name, shape, DType::F32, Kind::Gradient, layer);
+        self.know_new_tensors();
+        self.gradients[weight.0] = Some(sum);
+        if self.graph.tensors[weight.0].kind == (Kind::Weight { trainable: true }) {
+            self.weights.push((weight, sum));
+        }
+        sum
+    }
+
+    fn know_new_tensors(&mut self) {
+        self.gradients.resize(self.graph.tensors.len(), None);
+        self.needs.resize(self.graph.tensors.len(), false);
+    }
+
+    fn dims(&self, tensor: TensorId) -> Vec<usize> {
+        self.graph.tensors[tensor.0].shape.dims.clone()
+    }
+
+    fn image_size(&self, tensor: TensorId) -> [usize; 2] {
+        let Shape { dims, .. } = &self.graph.tensors[tensor.0].shape;
+        match dims[..] {
+            [height, width, _] => [height, width],
+            _ => [0, 0],
+        }
+    }
+}

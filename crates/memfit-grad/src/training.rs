@@ -1,0 +1,272 @@
+//! Assembling the training graph: zeros, forward, losses, backward, updates.
+
+use std::fmt;
+
+use memfit_ir::{
+    Chain, Clip, DType, Graph, Kind, LayerId, Link, Loss, LossKind, Metric, Node, NodeId, Op, Phase, Shape,
+    ShapeError, TensorId, Unary, Update,
+};
+
+use crate::rules::Backward;
+use crate::{ClipBy, Optimizer, compact};
+
+/// What to train for.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// One loss for each output of the graph.
+    pub losses: Vec<Loss>,
+    /// Metrics of each output; may be shorter than the outputs.
+    pub metrics: Vec<Vec<Metric>>,
+    /// Whether rows carry weights, fed as the last input.
+    pub sample_weights: bool,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// Tensors whose gradients are kept for reading when the step ends.
+    pub gradients_of: Vec<TensorId>,
+}
+
+impl Training {
+    /// Training with this optimizer; losses are still to be given.
+    pub fn new(optimizer: Optimizer) -> Training {
+        Training { losses: vec![], metrics: vec![], sample_weights: false, optimizer, gradients_of: vec![] }
+    }
+}
+
+/// Why there is no training graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GradError {
+    /// Not one loss for each output.
+    Losses {
+        /// Outputs of the model.
+        outputs: usize,
+        /// Losses given.
+        losses: usize,
+    },
+    /// A loss or metric does not suit its output.
+    Shape {
+        /// The output's layer.
+        layer: String,
+        /// What does not suit.
+        error: ShapeError,
+    },
+    /// Nothing to train: no weight leads to a loss.
+    NothingToTrain,
+    /// The op has no gradient.
+    NoRule {
+        /// The node's layer.
+        layer: String,
+        /// The op.
+        op: &'static str,
+    },
+}
+
+impl fmt::Display for GradError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GradError::Losses { outputs, losses } => {
+                write!(
+                    f,
+                    "the model has {outputs} outputs and {losses} losses; give one loss for each output"
+                )
+            }
+            GradError::Shape { layer, error } => write!(f, "layer `{layer}`: {error}"),
+            GradError::NothingToTrain => {
+                write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
+            }
+            GradError::NoRule { layer, op } => write!(f, "layer `{layer}`: {op} has no gradient"),
+        }
+    }
+}
+
+impl std::error::Error for GradError {}
+
+/// Forward, backward and optimizer in one list of nodes.
+pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
+    if training.losses.len() != forward.outputs.len() {
+        let (outputs, losses) = (forward.outputs.len(), training.losses.len());
+        return Err(GradError::Losses { outputs, losses });
+    }
+    let mut graph = forward.clone();
+    let seeds = add_losses(&mut graph, forward, training)?;
+    let mut backward = Backward::new(graph, &training.gradients_of);
+    for (prediction, gradient) in seeds {
+        backward.add(prediction, gradient);
+    }
+    for index in (0..forward.nodes.len()).rev() {
+        backward.pull_back(NodeId(index))?;
+    }
+    let (mut graph, weight_gradients, wanted) = backward.finish(&training.gradients_of);
+    if weight_gradients.is_empty() && wanted.is_empty() {
+        return Err(GradError::NothingToTrain);
+    }
+    graph.keep.extend(wanted);
+    compact::sign_bits(&mut graph, forward.nodes.len());
+    compact::drop_dead_nodes(&mut graph);
+    add_updates(&mut graph, &weight_gradients, &training.optimizer);
+    add_zeros(&mut graph);
+    Ok(graph)
+}
+
+/// Appends targets, metrics and losses; returns each prediction with its gradient.
+fn add_losses(
+    graph: &mut Graph,
+    forward: &Graph,
+    training: &Training,
+) -> Result<Vec<(TensorId, TensorId)>, GradError> {
+    let loss_layer = graph.layer("loss");
+    let mut seeds = Vec::new();
+    let mut targets = Vec::new();
+    for (index, (output, loss)) in forward.outputs.iter().zip(&training.losses).enumerate() {
+        let prediction = &forward.tensors[output.0];
+        let name = &forward.layers[prediction.layer.0];
+        let (mut dims, mut dtype) = (prediction.shape.dims.clone(), DType::F32);
+        if loss.kind.is_sparse() {
+            dims.pop();
+            dtype = DType::I32;
+        }
+        let target = format!("target/{name}");
+        targets.push(graph.tensor(target, Shape::rows(dims), dtype, Kind::Input, loss_layer));
+        graph.inputs.push(targets[index]);
+    }
+    let weights = training.sample_weights.then(|| {
+        let weights = graph.tensor("sample_weight", Shape::rows([]), DType::F32, Kind::Input, loss_layer);
+        graph.inputs.push(weights);
+        weights
+    });
+    for (index, (output, loss)) in forward.outputs.iter().zip(&training.losses).enumerate() {
+        let layer = forward.tensors[output.0].layer;
+        let at_layer = |error| GradError::Shape { layer: forward.layers[layer.0].clone(), error };
+        for metric in training.metrics.get(index).into_iter().flatten() {
+            let sum = statistic(graph, &format!("{metric:?}"), loss_layer);
+            graph
+                .push_updating(Op::Metric(*metric), &[*output, targets[index]], &[sum], Kind::Flow, layer)
+                .map_err(at_layer)?;
+        }
+        let (prediction, kind) = before_softmax(forward, *output, &loss.kind);
+        let sum = statistic(graph, "loss", loss_layer);
+        let op = Op::Loss(Loss { kind, weight: loss.weight });
+        let inputs: Vec<TensorId> = [prediction, targets[index]].into_iter().chain(weights).collect();
+        let gradient = graph.push_updating(op, &inputs, &[sum], Kind::Flow, layer).map_err(at_layer)?;
+        seeds.push((prediction, gradient[0]));
+    }
+    Ok(seeds)
+}
+
+fn statistic(graph: &mut Graph, name: &str, layer: LayerId) -> TensorId {
+    graph.tensor(name, Shape::fixed([1]), DType::F32, Kind::Statistic, layer)
+}
+
+/// A softmax and its cross-entropy are one op, and so are a sigmoid and its: exact where probabilities saturate, and the
+/// probabilities need not be kept. As in Keras, any cross-entropy takes the logits of whichever of the two comes last.
+fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (TensorId, LossKind) {
+    let logits = forward.producer(output).map(|id| &forward.nodes[id.0]).and_then(|producer| {
+        let is_probability =
+            producer.op == Op::Softmax || producer.op == Op::Elementwise(Chain::unary(Unary::Sigmoid));
+        is_probability.then(|| producer.inputs[0])
+    });
+    let Some(logits) = logits else { return (output, kind.clone()) };
+    let from_logits = true;
+    match *kind {
+        LossKind::CategoricalCrossentropy { label_smoothing, .. } => {
+            (logits, LossKind::CategoricalCrossentropy { from_logits, label_smoothing })
+        }
+        LossKind::SparseCategoricalCrossentropy { .. } => {
+            (logits, LossKind::SparseCategoricalCrossentropy { from_logits })
+        }
+        LossKind::BinaryCrossentropy { label_smoothing, .. } => {
+            (logits, LossKind::BinaryCrossentropy { from_logits, label_smoothing })
+        }
+        LossKind::MeanSquaredError | LossKind::MeanAbsoluteError | LossKind::Huber { .. } => {
+            (output, kind.clone())
+        }
+    }
+}
+
+/// Appends the optimizer: one update for each weight, behind the norms where they are asked for.
+fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer: &Optimizer) {
+    let clip = match optimizer.clip {
+        ClipBy::None => Clip::None,
+        ClipBy::Value(limit) => Clip::Value(limit),
+        ClipBy::Norm(limit) | ClipBy::GlobalNorm(limit) => Clip::Norm(limit),
+    };
+    let global = match optimizer.clip {
+        ClipBy::GlobalNorm(_) => {
+            let layer = graph.layer("optimizer");
+            let sum = norm(graph, "global norm", layer);
+            for (_, gradient) in gradients {
+                push_end(graph, Op::SumSquares, vec![*gradient], vec![], vec![sum], layer);
+            }
+            Some(sum)
+        }
+        ClipBy::None | ClipBy::Value(_) | ClipBy::Norm(_) => None,
+    };
+    for (weight, gradient) in gradients {
+        let (name, shape, layer) = {
+            let tensor = &graph.tensors[weight.0];
+            (tensor.name.clone(), tensor.shape.clone(), tensor.layer)
+        };
+        let mut inputs = vec![*gradient];
+        inputs.extend(global);
+        if let ClipBy::Norm(_) = optimizer.clip {
+            let sum = norm(graph, &format!("{name}/norm"), layer);
+            push_end(graph, Op::SumSquares, vec![*gradient], vec![], vec![sum], layer);
+            inputs.push(sum);
+        }
+        let mut updates = vec![*weight];
+        for state in optimizer.rule.state() {
+            let state = format!("{name}/{state}");
+            updates.push(graph.tensor(state, shape.clone(), DType::F32, Kind::Optimizer, layer));
+        }
+        let update = Update { rule: optimizer.rule.clone(), clip, weight_decay: optimizer.weight_decay };
+        push_end(graph, Op::Update(update), inputs, vec![], updates, layer);
+    }
+}
+
+fn norm(graph: &mut Graph, name: &str, layer: LayerId) -> TensorId {
+    let sum = graph.tensor(name, Shape::fixed([1]), DType::F32, Kind::Gradient, layer);
+    push_end(graph, Op::Zero, vec![], vec![sum], vec![], layer);
+    sum
+}
+
+fn push_end(
+    graph: &mut Graph,
+    op: Op,
+    inputs: Vec<TensorId>,
+    outputs: Vec<TensorId>,
+    updates: Vec<TensorId>,
+    layer: LayerId,
+) {
+    graph.nodes.push(Node { op, inputs, outputs, updates, layer, phase: Phase::End });
+}
+
+/// Puts a zero in front for everything that pieces add to.
+fn add_zeros(graph: &mut Graph) {
+    let mut seen = vec![false; graph.tensors.len()];
+    let mut zeros = Vec::new();
+    for node in graph.nodes.iter().filter(|node| node.phase == Phase::Piece) {
+        for tensor in &node.updates {
+            let sums = match graph.tensors[tensor.0].kind {
+                Kind::Gradient | Kind::Statistic => true,
+                Kind::Input | Kind::Weight { .. } | Kind::Optimizer | Kind::Flow | Kind::Activation => false,
+            };
+            if sums && !seen[tensor.0] {
+                seen[tensor.0] = true;
+                let layer = graph.tensors[tensor.0].layer;
+                let (inputs, outputs, updates) = (vec![], vec![*tensor], vec![]);
+                zeros.push(Node { op: Op::Zero, inputs, outputs, updates, layer, phase: Phase::Begin });
+            }
+        }
+    }
+    zeros.append(&mut graph.nodes);
+    graph.nodes = zeros;
+}
+
+/// The chain of a single link, where the op is one.
+pub(crate) fn single_link(op: &Op) -> Option<&Link> {
+    if let Op::Elementwise(Chain { links, .. }) = op
+        && let [link] = &links[..]
+    {
+        return Some(link);
+    }
+    None
+}

@@ -1,0 +1,261 @@
+//! The graph: tensors, and nodes in an order that is valid to run.
+
+use crate::{DType, Op, Shape, ShapeError, infer};
+
+/// Index of a tensor in [`Graph::tensors`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TensorId(pub usize);
+
+/// Index of a node in [`Graph::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub usize);
+
+/// Index of a layer's name in [`Graph::layers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LayerId(pub usize);
+
+/// What to compute: forward alone, or forward, backward and optimizer in one list of nodes.
+///
+/// The order of `nodes` is the meaning: where a tensor is updated in place, a node that stands before the update
+/// reads the old value and one that stands behind it the new.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// Names of the user's layers, as the user knows them.
+    pub layers: Vec<String>,
+    /// Every value.
+    pub tensors: Vec<Tensor>,
+    /// Every computation.
+    pub nodes: Vec<Node>,
+    /// Tensors that are fed, row by row: inputs, then targets and weights of rows.
+    pub inputs: Vec<TensorId>,
+    /// Predictions.
+    pub outputs: Vec<TensorId>,
+    /// Tensors that must still be there when the step ends.
+    pub keep: Vec<TensorId>,
+    /// How weights begin. Other persistent tensors begin at zero.
+    pub initial: Vec<(TensorId, Initializer)>,
+}
+
+/// One value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// A name to show; weights have Keras's path, `layer/kernel`.
+    pub name: String,
+    /// Dimensions.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+    /// What it is for.
+    pub kind: Kind,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+}
+
+/// What a tensor is for; decides how long it lives and under which head its bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Fed for every piece of a batch.
+    Input,
+    /// A weight; stays from step to step. Only trainable ones get a gradient.
+    Weight {
+        /// Whether the optimizer changes it.
+        trainable: bool,
+    },
+    /// Optimizer state; stays from step to step.
+    Optimizer,
+    /// The gradient of a weight, summed over the pieces of a batch.
+    Gradient,
+    /// The gradient of an activation.
+    Flow,
+    /// A value between nodes.
+    Activation,
+    /// A sum over the step that is read when it ends: losses and metrics.
+    Statistic,
+}
+
+impl Kind {
+    /// Whether the tensor keeps its bytes from step to step.
+    pub fn is_persistent(self) -> bool {
+        match self {
+            Kind::Weight { .. } | Kind::Optimizer | Kind::Statistic => true,
+            Kind::Input | Kind::Gradient | Kind::Flow | Kind::Activation => false,
+        }
+    }
+}
+
+/// One computation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// Tensors it reads.
+    pub inputs: Vec<TensorId>,
+    /// Tensors it writes whole.
+    pub outputs: Vec<TensorId>,
+    /// Tensors it changes in place.
+    pub updates: Vec<TensorId>,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+    /// When it runs.
+    pub phase: Phase,
+}
+
+/// When a node runs, if the batch is cut into pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Once, before the first piece.
+    Begin,
+    /// Once for every piece.
+    Piece,
+    /// Once, behind the last piece.
+    End,
+}
+
+/// How a weight begins; random ones are drawn by [`crate::random`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initializer {
+    /// One value everywhere.
+    Constant(f32),
+    /// Uniform in `[low, high)`.
+    Uniform {
+        /// Lower end.
+        low: f32,
+        /// Upper end.
+        high: f32,
+        /// Seed of the draws.
+        seed: u64,
+    },
+    /// Normal.
+    Normal {
+        /// Mean.
+        mean: f32,
+        /// Standard deviation.
+        stddev: f32,
+        /// Seed of the draws.
+        seed: u64,
+    },
+    /// Normal, drawn again beyond two standard deviations.
+    TruncatedNormal {
+        /// Mean.
+        mean: f32,
+        /// Standard deviation before truncation.
+        stddev: f32,
+        /// Seed of the draws.
+        seed: u64,
+    },
+}
+
+impl Graph {
+    /// The id of a layer's name, added where it is new.
+    pub fn layer(&mut self, name: &str) -> LayerId {
+        // Layers arrive one after the other, so the newest is the likeliest.
+        if let Some(index) = self.layers.iter().rposition(|known| known == name) {
+            return LayerId(index);
+        }
+        self.layers.push(name.to_owned());
+        LayerId(self.layers.len() - 1)
+    }
+
+    /// Adds a tensor.
+    pub fn tensor(
+        &mut self,
+        name: impl Into<String>,
+        shape: Shape,
+        dtype: DType,
+        kind: Kind,
+        layer: LayerId,
+    ) -> TensorId {
+        self.tensors.push(Tensor { name: name.into(), shape, dtype, kind, layer });
+        TensorId(self.tensors.len() - 1)
+    }
+
+    /// Adds a forward node and the activations it writes, named after the layer and the op.
+    pub fn push(&mut self, op: Op, inputs: &[TensorId], layer: LayerId) -> Result<Vec<TensorId>, ShapeError> {
+        self.push_updating(op, inputs, &[], Kind::Activation, layer)
+    }
+
+    /// Adds a node that also changes tensors in place; its outputs are of `kind`.
+    pub fn push_updating(
+        &mut self,
+        op: Op,
+        inputs: &[TensorId],
+        updates: &[TensorId],
+        kind: Kind,
+        layer: LayerId,
+    ) -> Result<Vec<TensorId>, ShapeError> {
+        let operands: Vec<&Tensor> = inputs.iter().map(|id| &self.tensors[id.0]).collect();
+        let types = infer(&op, &operands)?;
+        let names = output_names(&op, &self.layers[layer.0], kind);
+        let outputs = types
+            .into_iter()
+            .zip(names)
+            .map(|(written, name)| self.tensor(name, written.shape, written.dtype, kind, layer))
+            .collect::<Vec<_>>();
+        self.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            updates: updates.to_vec(),
+            layer,
+            phase: Phase::Piece,
+        });
+        Ok(outputs)
+    }
+
+    /// The node that writes a tensor, where there is one.
+    pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
+        self.nodes.iter().position(|node| node.outputs.contains(&tensor)).map(NodeId)
+    }
+}
+
+fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
+    let prefix = if kind == Kind::Flow { "d " } else { "" };
+    let extra: &[&str] = match op {
+        Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
+        Op::BatchNorm(_) => &["mean", "variance"],
+        Op::LayerNorm(..) => &["mean", "inverse_deviation"],
+        Op::SignBits => return vec![format!("{prefix}{layer}:bits")],
+        Op::Dense
+        | Op::DenseGradInput
+        | Op::DenseGradKernel
+        | Op::BiasGrad
+        | Op::Conv2D(_)
+        | Op::Conv2DGradInput(..)
+        | Op::Conv2DGradKernel(_)
+        | Op::MaxPool2DGrad(..)
+        | Op::AveragePool2D(_)
+        | Op::AveragePool2DGrad(..)
+        | Op::GlobalAveragePool2D
+        | Op::GlobalAveragePool2DGrad(_)
+        | Op::GlobalMaxPool2DGrad(_)
+        | Op::Elementwise(_)
+        | Op::MaskBits
+        | Op::Softmax
+        | Op::SoftmaxGrad
+        | Op::Loss(_)
+        | Op::Metric(_)
+        | Op::Dropout { .. }
+        | Op::BatchNormGrad(_)
+        | Op::BatchNormMoving { .. }
+        | Op::BatchNormInference(_)
+        | Op::BatchNormInferenceGrad(_)
+        | Op::LayerNormGrad(..)
+        | Op::Pad2D(_)
+        | Op::Crop2D(_)
+        | Op::UpSample2D(..)
+        | Op::UpSample2DGrad(..)
+        | Op::Broadcast(_)
+        | Op::SumTo(_)
+        | Op::Concat(_)
+        | Op::Slice { .. }
+        | Op::Embedding
+        | Op::EmbeddingGrad
+        | Op::Reshape(_)
+        | Op::Zero
+        | Op::SumSquares
+        | Op::Update(_) => &[],
+    };
+    std::iter::once(format!("{prefix}{layer}:{}", op.name()))
+        .chain(extra.iter().map(|what| format!("{prefix}{layer}:{what}")))
+        .collect()
+}

@@ -1,0 +1,41 @@
+//! memfit's data: what to compute (`Graph`), what it costs (`Problem`), exactly what happens (`Plan`),
+//! and the stranger who checks the one against the other (`check`).
+//!
+//! Everything here is plain data without behaviour of its own. Nothing here allocates device memory,
+//! opens a file or knows a file format.
+//!
+//! ```
+//! use memfit_ir::{Chain, DType, Graph, Kind, Op, Shape, Unary};
+//!
+//! let mut graph = Graph::default();
+//! let layer = graph.layer("relu");
+//! let x = graph.tensor("x", Shape::rows([4]), DType::F32, Kind::Input, layer);
+//! let y = graph.push(Op::Elementwise(Chain::unary(Unary::Relu)), &[x], layer).unwrap();
+//! assert_eq!(graph.tensors[y[0].0].shape, Shape::rows([4]));
+//! ```
+
+mod bytes;
+mod chain;
+mod check;
+mod dtype;
+mod graph;
+mod op;
+mod plan;
+mod problem;
+pub mod random;
+mod rules;
+mod shape;
+mod text;
+
+pub use bytes::{Bytes, ParseBytesError};
+pub use chain::{Binary, Chain, Link, Saves, Unary};
+pub use check::{CheckError, CheckedPlan, check};
+pub use dtype::DType;
+pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
+pub use op::{
+    Clip, Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Update, UpdateRule,
+};
+pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
+pub use problem::{Budget, Cost, Problem};
+pub use rules::{ShapeError, Type, infer};
+pub use shape::Shape;

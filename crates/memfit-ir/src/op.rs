@@ -1,0 +1,440 @@
+//! The closed set of operations: forward, backward and optimizer alike.
+//!
+//! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
+//! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
+
+use crate::Chain;
+
+/// What a node computes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// `x, kernel, [bias] → y`: a product over the last axis.
+    Dense,
+    /// `dy, kernel → dx`.
+    DenseGradInput,
+    /// `x, dy ⇒ dkernel` (adds).
+    DenseGradKernel,
+    /// `dy ⇒ dbias` (adds): the sum over every axis but the last.
+    BiasGrad,
+    /// `x, kernel, [bias] → y`.
+    Conv2D(Conv2D),
+    /// `dy, kernel → dx`, with the height and width of `x`.
+    Conv2DGradInput(Conv2D, [usize; 2]),
+    /// `x, dy ⇒ dkernel` (adds).
+    Conv2DGradKernel(Conv2D),
+    /// `x → y, winners`: the winner's place in its window is one byte.
+    MaxPool2D(Pool2D),
+    /// `dy, winners → dx`, with the height and width of `x`.
+    MaxPool2DGrad(Pool2D, [usize; 2]),
+    /// `x → y`; padding is not counted.
+    AveragePool2D(Pool2D),
+    /// `dy → dx`, with the height and width of `x`.
+    AveragePool2DGrad(Pool2D, [usize; 2]),
+    /// `x → y`: the mean over height and width.
+    GlobalAveragePool2D,
+    /// `dy → dx`, with the height and width of `x`.
+    GlobalAveragePool2DGrad([usize; 2]),
+    /// `x → y, winners`: the winner's pixel is an i32.
+    GlobalMaxPool2D,
+    /// `dy, winners → dx`, with the height and width of `x`.
+    GlobalMaxPool2DGrad([usize; 2]),
+    /// `x… → y`: elementwise work on tensors of one shape.
+    Elementwise(Chain),
+    /// `y → bits`: one bit an element, set where it is positive; every row starts on a byte.
+    SignBits,
+    /// `dy, bits → dx`: `dy` where the bit is set, else 0.
+    MaskBits,
+    /// `x → y` over the last axis.
+    Softmax,
+    /// `dy, y → dx`.
+    SoftmaxGrad,
+    /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
+    Loss(Loss),
+    /// `prediction, target ⇒ sum` (adds).
+    Metric(Metric),
+    /// `x → y`; applied to `dy` with the same seed it is its own gradient.
+    Dropout {
+        /// The share of elements set to 0.
+        rate: f32,
+        /// Which sequence of draws this layer uses.
+        seed: u64,
+    },
+    /// `x, [gamma], [beta] → y, mean, variance` over all axes but the last.
+    BatchNorm(Norm),
+    /// `dy, x, mean, variance, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
+    BatchNormGrad(Norm),
+    /// `mean, variance ⇒ moving_mean, moving_variance`.
+    BatchNormMoving {
+        /// What is kept of the old average.
+        momentum: f32,
+    },
+    /// `x, [gamma], [beta], moving_mean, moving_variance → y`.
+    BatchNormInference(Norm),
+    /// `dy, [gamma], moving_variance → dx`.
+    BatchNormInferenceGrad(Norm),
+    /// `x, [gamma], [beta] → y, mean, inverse_deviation` over the last `axes` axes.
+    LayerNorm(Norm, usize),
+    /// `dy, x, mean, inverse_deviation, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
+    LayerNormGrad(Norm, usize),
+    /// `x → y`: zeros around height and width.
+    Pad2D(Pads),
+    /// `x → y`: height and width without their margins.
+    Crop2D(Pads),
+    /// `x → y`: height and width times `size`.
+    UpSample2D([usize; 2], Interpolation),
+    /// `dy → dx`.
+    UpSample2DGrad([usize; 2], Interpolation),
+    /// `x → y`: dimensions of 1 repeated to these.
+    Broadcast(Vec<usize>),
+    /// `dy → dx`: the sum back to these dimensions.
+    SumTo(Vec<usize>),
+    /// `x… → y` along an axis counted behind the batch.
+    Concat(usize),
+    /// `x → y`: `length` indices of an axis counted behind the batch, from `start`.
+    Slice {
+        /// The axis, counted behind the batch.
+        axis: usize,
+        /// First index.
+        start: usize,
+        /// Number of indices.
+        length: usize,
+    },
+    /// `ids, table → y`.
+    Embedding,
+    /// `ids, dy ⇒ dtable` (adds).
+    EmbeddingGrad,
+    /// `x → y`: the same bytes under other dimensions.
+    Reshape(Vec<usize>),
+    /// `→ x`: zeros.
+    Zero,
+    /// `gradient ⇒ sum` (adds): the sum of squares, for clipping by norm.
+    SumSquares,
+    /// `gradient, [norm²] ⇒ weight, state…`: one optimizer's update of one weight.
+    Update(Update),
+}
+
+/// A convolution's geometry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv2D {
+    /// Height and width of the filter.
+    pub kernel: [usize; 2],
+    /// Step between outputs.
+    pub strides: [usize; 2],
+    /// Step between taps.
+    pub dilation: [usize; 2],
+    /// Independent groups of channels; as many as input channels for a depthwise convolution.
+    pub groups: usize,
+    /// Zeros around the image.
+    pub pads: Pads,
+}
+
+/// A pool's geometry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool2D {
+    /// Height and width of the window.
+    pub window: [usize; 2],
+    /// Step between windows.
+    pub strides: [usize; 2],
+    /// Margins around the image.
+    pub pads: Pads,
+}
+
+/// Margins of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Pads {
+    /// Rows above.
+    pub top: usize,
+    /// Rows below.
+    pub bottom: usize,
+    /// Columns before.
+    pub left: usize,
+    /// Columns behind.
+    pub right: usize,
+}
+
+/// What the normalisations share.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Norm {
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Whether there is a gamma.
+    pub scale: bool,
+    /// Whether there is a beta.
+    pub center: bool,
+}
+
+/// How new pixels are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// Repeat the nearest pixel.
+    Nearest,
+    /// Weigh the four nearest, with half-pixel centres.
+    Bilinear,
+}
+
+/// A loss over one output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loss {
+    /// Which loss.
+    pub kind: LossKind,
+    /// Factor of this output in the total.
+    pub weight: f32,
+}
+
+/// Losses, by Keras's names. The mean is over rows and the axes before the last.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LossKind {
+    /// Mean of squared differences.
+    MeanSquaredError,
+    /// Mean of absolute differences.
+    MeanAbsoluteError,
+    /// Squared near 0, linear beyond `delta`.
+    Huber {
+        /// Where the two meet.
+        delta: f32,
+    },
+    /// Two classes an element.
+    BinaryCrossentropy {
+        /// Predictions are logits, not probabilities.
+        from_logits: bool,
+        /// Share of each target moved to one half.
+        label_smoothing: f32,
+    },
+    /// One class a row, targets one-hot or soft.
+    CategoricalCrossentropy {
+        /// Predictions are logits, not probabilities.
+        from_logits: bool,
+        /// Share of each target spread over all classes.
+        label_smoothing: f32,
+    },
+    /// One class a row, targets as class numbers.
+    SparseCategoricalCrossentropy {
+        /// Predictions are logits, not probabilities.
+        from_logits: bool,
+    },
+}
+
+impl LossKind {
+    /// Whether targets are class numbers (i32, without the last axis).
+    pub fn is_sparse(&self) -> bool {
+        match self {
+            LossKind::SparseCategoricalCrossentropy { .. } => true,
+            LossKind::MeanSquaredError
+            | LossKind::MeanAbsoluteError
+            | LossKind::Huber { .. }
+            | LossKind::BinaryCrossentropy { .. }
+            | LossKind::CategoricalCrossentropy { .. } => false,
+        }
+    }
+}
+
+/// Metrics, by Keras's names, averaged over rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Metric {
+    /// Predictions above one half equal the targets.
+    BinaryAccuracy,
+    /// The largest prediction stands where the largest target does.
+    CategoricalAccuracy,
+    /// The largest prediction stands at the target's number.
+    SparseCategoricalAccuracy,
+    /// Mean of absolute differences.
+    MeanAbsoluteError,
+    /// Mean of squared differences.
+    MeanSquaredError,
+}
+
+/// One optimizer step for one weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// The rule.
+    pub rule: UpdateRule,
+    /// What happens to the gradient first.
+    pub clip: Clip,
+    /// Decoupled weight decay: the weight shrinks by `learning rate · weight_decay`.
+    pub weight_decay: f32,
+}
+
+/// Optimizers, by Keras's formulas. The state tensors follow the weight among the updates, in the order given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdateRule {
+    /// State: velocity where `momentum` is not 0.
+    Sgd {
+        /// Share of the velocity that is kept.
+        momentum: f32,
+        /// Look ahead along the velocity.
+        nesterov: bool,
+    },
+    /// State: m, v, and the largest v where `amsgrad`.
+    Adam {
+        /// Decay of the mean.
+        beta_1: f32,
+        /// Decay of the squares.
+        beta_2: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// Divide by the largest v so far.
+        amsgrad: bool,
+    },
+    /// State: mean of squares, then velocity where `momentum` is not 0, then the mean where `centered`.
+    Rmsprop {
+        /// Decay of the squares.
+        rho: f32,
+        /// Share of the velocity that is kept.
+        momentum: f32,
+        /// Added under the root.
+        epsilon: f32,
+        /// Subtract the squared mean.
+        centered: bool,
+    },
+}
+
+impl UpdateRule {
+    /// Names of the state tensors, each of the weight's shape.
+    pub fn state(&self) -> Vec<&'static str> {
+        let mut names = Vec::new();
+        match *self {
+            UpdateRule::Sgd { momentum, .. } => {
+                if momentum != 0.0 {
+                    names.push("momentum");
+                }
+            }
+            UpdateRule::Adam { amsgrad, .. } => {
+                names.extend(["momentum", "velocity"]);
+                if amsgrad {
+                    names.push("velocity_hat");
+                }
+            }
+            UpdateRule::Rmsprop { momentum, centered, .. } => {
+                names.push("velocity");
+                if momentum != 0.0 {
+                    names.push("momentum");
+                }
+                if centered {
+                    names.push("average_gradient");
+                }
+            }
+        }
+        names
+    }
+}
+
+/// What is done to a gradient before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Clip {
+    /// Nothing.
+    None,
+    /// Each element into `[−limit, limit]`.
+    Value(f32),
+    /// The gradient shrunk so that the norm behind the node's second input is at most the limit.
+    Norm(f32),
+}
+
+impl Op {
+    /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
+    pub fn mixes_rows(&self) -> bool {
+        matches!(self, Op::BatchNorm(_) | Op::BatchNormGrad(_))
+    }
+
+    /// Whether the output is the input's bytes under another shape.
+    pub fn is_view(&self) -> bool {
+        matches!(self, Op::Reshape(_))
+    }
+
+    /// Pairs (output, input) that may stand at the same bytes when the input is not needed afterwards.
+    pub fn in_place(&self) -> Vec<(usize, usize)> {
+        match self {
+            Op::Elementwise(chain) => (0..chain.inputs).map(|input| (0, input)).collect(),
+            Op::Softmax
+            | Op::MaskBits
+            | Op::Loss(_)
+            | Op::Dropout { .. }
+            | Op::BatchNorm(_)
+            | Op::BatchNormInference(_)
+            | Op::BatchNormInferenceGrad(_)
+            | Op::LayerNorm(..)
+            | Op::Reshape(_) => vec![(0, 0)],
+            Op::SoftmaxGrad | Op::BatchNormGrad(_) | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            Op::Dense
+            | Op::DenseGradInput
+            | Op::DenseGradKernel
+            | Op::BiasGrad
+            | Op::Conv2D(_)
+            | Op::Conv2DGradInput(..)
+            | Op::Conv2DGradKernel(_)
+            | Op::MaxPool2D(_)
+            | Op::MaxPool2DGrad(..)
+            | Op::AveragePool2D(_)
+            | Op::AveragePool2DGrad(..)
+            | Op::GlobalAveragePool2D
+            | Op::GlobalAveragePool2DGrad(_)
+            | Op::GlobalMaxPool2D
+            | Op::GlobalMaxPool2DGrad(_)
+            | Op::SignBits
+            | Op::Metric(_)
+            | Op::BatchNormMoving { .. }
+            | Op::Pad2D(_)
+            | Op::Crop2D(_)
+            | Op::UpSample2D(..)
+            | Op::UpSample2DGrad(..)
+            | Op::Broadcast(_)
+            | Op::SumTo(_)
+            | Op::Concat(_)
+            | Op::Slice { .. }
+            | Op::Embedding
+            | Op::EmbeddingGrad
+            | Op::Zero
+            | Op::SumSquares
+            | Op::Update(_) => Vec::new(),
+        }
+    }
+
+    /// The op's name in texts.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Dense => "dense",
+            Op::DenseGradInput => "dense_grad_input",
+            Op::DenseGradKernel => "dense_grad_kernel",
+            Op::BiasGrad => "bias_grad",
+            Op::Conv2D(_) => "conv2d",
+            Op::Conv2DGradInput(..) => "conv2d_grad_input",
+            Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
+            Op::MaxPool2D(_) => "max_pool2d",
+            Op::MaxPool2DGrad(..) => "max_pool2d_grad",
+            Op::AveragePool2D(_) => "average_pool2d",
+            Op::AveragePool2DGrad(..) => "average_pool2d_grad",
+            Op::GlobalAveragePool2D => "global_average_pool2d",
+            Op::GlobalAveragePool2DGrad(_) => "global_average_pool2d_grad",
+            Op::GlobalMaxPool2D => "global_max_pool2d",
+            Op::GlobalMaxPool2DGrad(_) => "global_max_pool2d_grad",
+            Op::Elementwise(_) => "elementwise",
+            Op::SignBits => "sign_bits",
+            Op::MaskBits => "mask_bits",
+            Op::Softmax => "softmax",
+            Op::SoftmaxGrad => "softmax_grad",
+            Op::Loss(_) => "loss",
+            Op::Metric(_) => "metric",
+            Op::Dropout { .. } => "dropout",
+            Op::BatchNorm(_) => "batch_norm",
+            Op::BatchNormGrad(_) => "batch_norm_grad",
+            Op::BatchNormMoving { .. } => "batch_norm_moving",
+            Op::BatchNormInference(_) => "batch_norm_inference",
+            Op::BatchNormInferenceGrad(_) => "batch_norm_inference_grad",
+            Op::LayerNorm(..) => "layer_norm",
+            Op::LayerNormGrad(..) => "layer_norm_grad",
+            Op::Pad2D(_) => "pad2d",
+            Op::Crop2D(_) => "crop2d",
+            Op::UpSample2D(..) => "up_sample2d",
+            Op::UpSample2DGrad(..) => "up_sample2d_grad",
+            Op::Broadcast(_) => "broadcast",
+            Op::SumTo(_) => "sum_to",
+            Op::Concat(_) => "concat",
+            Op::Slice { .. } => "slice",
+            Op::Embedding => "embedding",
+            Op::EmbeddingGrad => "embedding_grad",
+            Op::Reshape(_) => "reshape",
+            Op::Zero => "zero",
+            Op::SumSquares => "sum_squares",
+            Op::Update(_) => "update",
+        }
+    }
+}

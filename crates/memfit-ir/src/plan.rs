@@ -1,0 +1,128 @@
+//! A plan: exactly what happens. Offsets in one arena, and one list of steps.
+
+use crate::{Bytes, NodeId, TensorId};
+
+/// Every offset is a multiple of this: a cache line, and the widest vector.
+pub const ALIGNMENT: u64 = 64;
+
+/// Exactly what happens in one training step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Rows of a full training step.
+    pub batch: usize,
+    /// Rows of a full piece; equal to `batch` when nothing is split.
+    pub micro_batch: usize,
+    /// Height of the arena: the end of the highest slot.
+    pub bytes_peak: Bytes,
+    /// No packing of this schedule can be lower.
+    pub bytes_bound: Bytes,
+    /// Where tensors stand that stay from step to step.
+    pub persistent: Vec<(TensorId, Slot)>,
+    /// Where kept tensors stand when the step ends.
+    pub kept: Vec<(TensorId, Slot)>,
+    /// Once, before the first piece.
+    pub prologue: Vec<Step>,
+    /// Once for every piece.
+    pub body: Vec<Step>,
+    /// Once, behind the last piece.
+    pub epilogue: Vec<Step>,
+}
+
+/// A stretch of the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot {
+    /// First byte.
+    pub offset: Bytes,
+    /// Length.
+    pub bytes: Bytes,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// A node runs.
+    Launch {
+        /// Which.
+        node: NodeId,
+        /// Slots of its inputs, outputs and updates, in this order.
+        args: Vec<Slot>,
+        /// Its scratch memory.
+        workspace: Slot,
+        /// Its updates count as zero before: the node stands in for the `Zero` that opens them.
+        fresh: bool,
+    },
+    /// Bytes move.
+    Copy {
+        /// From here.
+        from: Place,
+        /// To there.
+        to: Place,
+    },
+}
+
+/// Where a copy begins or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The next rows of an input.
+    Feed(TensorId),
+    /// The arena.
+    Arena(Slot),
+}
+
+impl Slot {
+    /// One past the last byte.
+    pub fn end(&self) -> Bytes {
+        self.offset + self.bytes
+    }
+
+    /// Whether the two share a byte.
+    pub fn overlaps(&self, other: &Slot) -> bool {
+        self.offset < other.end() && other.offset < self.end()
+    }
+}
+
+impl Plan {
+    /// How many pieces a full batch is cut into.
+    pub fn micro_batches(&self) -> usize {
+        self.batch.div_ceil(self.micro_batch)
+    }
+
+    /// The pieces of a step of `rows` rows, in order: first row and number of rows.
+    pub fn pieces(&self, rows: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let piece = self.micro_batch;
+        (0..rows.div_ceil(piece)).map(move |i| (i * piece, piece.min(rows - i * piece)))
+    }
+
+    /// All steps with the section they stand in, in the order of their first run.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.prologue.iter().chain(&self.body).chain(&self.epilogue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_every_row_once() {
+        for (batch, micro_batch, rows) in [(256, 4, 256), (32, 7, 32), (5, 5, 5), (10, 3, 4), (1, 1, 1)] {
+            let plan = Plan {
+                batch,
+                micro_batch,
+                bytes_peak: Bytes::ZERO,
+                bytes_bound: Bytes::ZERO,
+                persistent: vec![],
+                kept: vec![],
+                prologue: vec![],
+                body: vec![],
+                epilogue: vec![],
+            };
+            let mut next = 0;
+            for (start, count) in plan.pieces(rows) {
+                assert!(start == next && 0 < count && count <= micro_batch);
+                next += count;
+            }
+            assert_eq!(next, rows);
+        }
+    }
+}

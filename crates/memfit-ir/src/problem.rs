@@ -1,0 +1,72 @@
+//! A problem: the graph, what its nodes cost, and a budget. Plain data, so that it can be solved anywhere.
+
+use crate::{Bytes, Graph};
+
+/// What the planner is asked: fit this training graph, at these costs, into this budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// Forward, backward and optimizer.
+    pub graph: Graph,
+    /// One cost a node.
+    pub costs: Vec<Cost>,
+    /// What may be used.
+    pub budget: Budget,
+    /// Rows of one training step.
+    pub batch: usize,
+    /// Split the batch even where a layer mixes rows, which changes the result.
+    pub allow_batchnorm_split: bool,
+}
+
+/// What a node costs on a device, as a function of the rows of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    /// Scratch memory whatever the rows.
+    pub workspace_fixed: Bytes,
+    /// Scratch memory for each row.
+    pub workspace_per_row: Bytes,
+    /// Time whatever the rows.
+    pub nanos_fixed: f64,
+    /// Time for each row.
+    pub nanos_per_row: f64,
+}
+
+impl Cost {
+    /// Scratch memory for a piece of `rows`.
+    pub fn workspace(&self, rows: usize) -> Bytes {
+        self.workspace_fixed + self.workspace_per_row * rows as u64
+    }
+
+    /// Time for a piece of `rows`.
+    pub fn nanos(&self, rows: usize) -> f64 {
+        self.nanos_fixed + self.nanos_per_row * rows as f64
+    }
+}
+
+/// The line the user drew, and what is below it already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// The line: what the whole process may hold.
+    pub total: Bytes,
+    /// What the program holds besides the arena.
+    pub runtime: Bytes,
+    /// The arena is taken in multiples of this.
+    pub granule: Bytes,
+}
+
+impl Budget {
+    /// The largest arena under the line: nothing where the program alone stands above it.
+    pub fn arena(&self) -> Bytes {
+        let room = self.total.saturating_sub(self.runtime).0;
+        Bytes(room - room % self.granule.0.max(1))
+    }
+
+    /// The arena as it is taken, for a peak of so many bytes.
+    pub fn arena_for(&self, peak: Bytes) -> Bytes {
+        peak.align_up(self.granule.0.max(1))
+    }
+
+    /// The smallest line for a peak of so many bytes.
+    pub fn smallest(&self, peak: Bytes) -> Bytes {
+        self.runtime + self.arena_for(peak)
+    }
+}

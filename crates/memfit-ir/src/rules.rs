@@ -1,0 +1,411 @@
+//! Shape rules: what each op writes, given what it reads, or why it cannot.
+
+use std::fmt;
+
+use crate::{Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+
+/// Shape and element type of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Type {
+    /// Dimensions.
+    pub shape: Shape,
+    /// Element type.
+    pub dtype: DType,
+}
+
+/// Why operands do not suit an op.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeError {
+    /// The op's name.
+    pub op: &'static str,
+    /// What the op wants.
+    pub expected: String,
+    /// What it was given.
+    pub got: String,
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, got {}", self.op, self.expected, self.got)
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+/// The types of an op's outputs, or why the inputs do not suit it.
+pub fn infer(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Type>, ShapeError> {
+    Rule { op, inputs }.infer()
+}
+
+struct Rule<'a> {
+    op: &'a Op,
+    inputs: &'a [&'a Tensor],
+}
+
+fn f32(shape: Shape) -> Type {
+    Type { shape, dtype: DType::F32 }
+}
+
+impl Rule<'_> {
+    fn infer(&self) -> Result<Vec<Type>, ShapeError> {
+        Ok(match self.op {
+            Op::Dense => vec![self.dense()?],
+            Op::DenseGradInput => {
+                self.count(2..=2)?;
+                let (dy, kernel) = (self.floats(0)?, self.floats(1)?);
+                self.require(
+                    kernel.dims.len() == 2 && dy.last() == kernel.last(),
+                    "dy[…,out] and kernel[in,out]",
+                )?;
+                vec![f32(with_last(dy, kernel.dims[0]))]
+            }
+            Op::DenseGradKernel => {
+                self.count(2..=2)?;
+                let (x, dy) = (self.floats(0)?, self.floats(1)?);
+                let same = x.dims.len() == dy.dims.len()
+                    && x.dims.split_last().map(|s| s.1) == dy.dims.split_last().map(|s| s.1);
+                self.require(same, "x and dy alike but in the last axis")?;
+                vec![]
+            }
+            Op::BiasGrad | Op::SumSquares => {
+                self.count(1..=1)?;
+                self.floats(0)?;
+                vec![]
+            }
+            Op::Conv2D(conv) => vec![self.conv(conv)?],
+            Op::Conv2DGradInput(conv, size) => {
+                self.count(2..=2)?;
+                let (dy, kernel) = (self.image(0)?, self.floats(1)?);
+                self.require(
+                    kernel.dims.len() == 4 && kernel.last() == dy[2],
+                    "kernel[h,w,in,out] and dy[…,out]",
+                )?;
+                let channels = kernel.dims[2] * conv.groups;
+                vec![f32(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::Conv2DGradKernel(_) => {
+                self.count(2..=2)?;
+                self.image(0)?;
+                self.image(1)?;
+                vec![]
+            }
+            Op::MaxPool2D(pool) => {
+                let area = pool.window[0] * pool.window[1];
+                self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
+                let shape = self.pool(pool)?;
+                vec![f32(shape.clone()), Type { shape, dtype: DType::U8 }]
+            }
+            Op::AveragePool2D(pool) => vec![f32(self.pool(pool)?)],
+            Op::MaxPool2DGrad(_, size) | Op::AveragePool2DGrad(_, size) => {
+                let [_, _, channels] = self.image(0)?;
+                vec![f32(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::GlobalAveragePool2D => {
+                let [_, _, channels] = self.image(0)?;
+                vec![f32(self.like(0, [channels]))]
+            }
+            Op::GlobalMaxPool2D => {
+                let [_, _, channels] = self.image(0)?;
+                let shape = self.like(0, [channels]);
+                vec![f32(shape.clone()), Type { shape, dtype: DType::I32 }]
+            }
+            Op::GlobalAveragePool2DGrad(size) | Op::GlobalMaxPool2DGrad(size) => {
+                let channels = self.floats(0)?.last();
+                vec![f32(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::Elementwise(chain) => {
+                self.count(chain.inputs..=chain.inputs)?;
+                self.require(chain.is_well_formed(), "a chain whose links read earlier values")?;
+                for index in 0..chain.inputs {
+                    self.floats(index)?;
+                    self.require(self.inputs[index].shape == self.inputs[0].shape, "operands of one shape")?;
+                }
+                vec![f32(self.inputs[0].shape.clone())]
+            }
+            Op::SignBits => {
+                let shape = self.floats(0)?;
+                let bytes = shape.elements_per_row().div_ceil(8);
+                vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
+            }
+            Op::MaskBits
+            | Op::Softmax
+            | Op::SoftmaxGrad
+            | Op::Dropout { .. }
+            | Op::BatchNormGrad(_)
+            | Op::BatchNormInference(_)
+            | Op::BatchNormInferenceGrad(_)
+            | Op::LayerNormGrad(..) => vec![f32(self.floats(0)?.clone())],
+            Op::Loss(loss) => {
+                self.count(2..=3)?;
+                self.targets(loss.kind.is_sparse())?;
+                self.loss_axes(&loss.kind)?;
+                vec![f32(self.inputs[0].shape.clone())]
+            }
+            Op::Metric(metric) => {
+                self.count(2..=2)?;
+                self.targets(*metric == Metric::SparseCategoricalAccuracy)?;
+                vec![]
+            }
+            Op::BatchNorm(norm) => {
+                let (shape, channels) = (self.norm(norm, 1)?, self.floats(0)?.last());
+                vec![f32(shape), f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
+            }
+            Op::BatchNormMoving { .. } => vec![],
+            Op::LayerNorm(norm, axes) => {
+                let shape = self.norm(norm, *axes)?;
+                let kept = shape.dims[..shape.dims.len() - axes].to_vec();
+                let statistic = Shape { batched: shape.batched, dims: kept };
+                vec![f32(shape), f32(statistic.clone()), f32(statistic)]
+            }
+            Op::Pad2D(pads) => {
+                let [height, width, channels] = self.image(0)?;
+                vec![f32(self.like(0, [height + pads.height(), width + pads.width(), channels]))]
+            }
+            Op::Crop2D(pads) => {
+                let [height, width, channels] = self.image(0)?;
+                self.require(
+                    pads.height() < height && pads.width() < width,
+                    "an image larger than what is cut off",
+                )?;
+                vec![f32(self.like(0, [height - pads.height(), width - pads.width(), channels]))]
+            }
+            Op::UpSample2D(size, _) => {
+                let [height, width, channels] = self.image(0)?;
+                vec![f32(self.like(0, [height * size[0], width * size[1], channels]))]
+            }
+            Op::UpSample2DGrad(size, _) => {
+                let [height, width, channels] = self.image(0)?;
+                let whole = height % size[0] == 0 && width % size[1] == 0;
+                self.require(whole, "an image that is a multiple of the factor")?;
+                vec![f32(self.like(0, [height / size[0], width / size[1], channels]))]
+            }
+            Op::Broadcast(dims) => {
+                let from = self.floats(0)?;
+                self.require(stretches(&from.dims, dims), &format!("dimensions that stretch to {dims:?}"))?;
+                vec![f32(self.like(0, dims.clone()))]
+            }
+            Op::SumTo(dims) => {
+                let from = self.floats(0)?;
+                self.require(stretches(dims, &from.dims), &format!("dimensions that {dims:?} stretch to"))?;
+                vec![f32(self.like(0, dims.clone()))]
+            }
+            Op::Concat(axis) => vec![f32(self.concat(*axis)?)],
+            Op::Slice { axis, start, length } => {
+                let mut shape = self.floats(0)?.clone();
+                let inside = shape.dims.get(*axis).is_some_and(|size| start + length <= *size);
+                self.require(inside, &format!("an axis {axis} with at least {} indices", start + length))?;
+                shape.dims[*axis] = *length;
+                vec![f32(shape)]
+            }
+            Op::Embedding => {
+                self.count(2..=2)?;
+                let table = self.floats(1)?;
+                self.require(table.dims.len() == 2, "a table[entries,width]")?;
+                self.ids()?;
+                let mut shape = self.inputs[0].shape.clone();
+                shape.dims.push(table.last());
+                vec![f32(shape)]
+            }
+            Op::EmbeddingGrad => {
+                self.count(2..=2)?;
+                self.ids()?;
+                vec![]
+            }
+            Op::Reshape(dims) => {
+                let from = &self.inputs[0].shape;
+                let wanted: usize = dims.iter().product();
+                self.require(
+                    wanted == from.elements_per_row(),
+                    &format!("{wanted} elements a row for {dims:?}"),
+                )?;
+                vec![Type { shape: self.like(0, dims.clone()), dtype: self.inputs[0].dtype }]
+            }
+            Op::Zero => vec![],
+            Op::Update(_) => {
+                self.count(1..=2)?;
+                vec![]
+            }
+        })
+    }
+
+    fn dense(&self) -> Result<Type, ShapeError> {
+        self.count(2..=3)?;
+        let (x, kernel) = (self.floats(0)?, self.floats(1)?);
+        self.require(kernel.dims.len() == 2 && !kernel.batched, "a kernel[in,out]")?;
+        self.require(
+            !x.dims.is_empty() && x.last() == kernel.dims[0],
+            &format!("a last axis of {}", kernel.dims[0]),
+        )?;
+        self.bias(kernel.last())?;
+        Ok(f32(with_last(x, kernel.last())))
+    }
+
+    fn conv(&self, conv: &Conv2D) -> Result<Type, ShapeError> {
+        self.count(2..=3)?;
+        let ([height, width, channels], kernel) = (self.image(0)?, self.floats(1)?);
+        let filters = kernel.last();
+        let fits = kernel.dims.len() == 4
+            && kernel.dims[..2] == conv.kernel
+            && kernel.dims[2] * conv.groups == channels
+            && filters.is_multiple_of(conv.groups);
+        self.require(fits, &format!("a kernel over {channels} channels in {} groups", conv.groups))?;
+        self.bias(filters)?;
+        let span = |axis: usize| (conv.kernel[axis] - 1) * conv.dilation[axis] + 1;
+        let rows = windows(height + conv.pads.height(), span(0), conv.strides[0]);
+        let columns = windows(width + conv.pads.width(), span(1), conv.strides[1]);
+        let (Some(rows), Some(columns)) = (rows, columns) else {
+            return Err(self.error(&format!("an image of at least {}×{}", span(0), span(1))));
+        };
+        Ok(f32(self.like(0, [rows, columns, filters])))
+    }
+
+    fn pool(&self, pool: &Pool2D) -> Result<Shape, ShapeError> {
+        self.count(1..=1)?;
+        let [height, width, channels] = self.image(0)?;
+        let rows = windows(height + pool.pads.height(), pool.window[0], pool.strides[0]);
+        let columns = windows(width + pool.pads.width(), pool.window[1], pool.strides[1]);
+        match (rows, columns) {
+            (Some(rows), Some(columns)) => Ok(self.like(0, [rows, columns, channels])),
+            _ => Err(self.error(&format!("an image of at least {}×{}", pool.window[0], pool.window[1]))),
+        }
+    }
+
+    fn norm(&self, norm: &Norm, axes: usize) -> Result<Shape, ShapeError> {
+        let count = 1 + usize::from(norm.scale) + usize::from(norm.center);
+        self.count(count..=count)?;
+        let x = self.floats(0)?;
+        self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes behind the batch"))?;
+        let wanted = &x.dims[x.dims.len() - axes..];
+        for index in 1..count {
+            self.require(self.floats(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
+        }
+        Ok(x.clone())
+    }
+
+    fn concat(&self, axis: usize) -> Result<Shape, ShapeError> {
+        let first = self.floats(0)?;
+        self.require(axis < first.dims.len(), &format!("an axis {axis} behind the batch"))?;
+        let mut shape = first.clone();
+        for index in 1..self.inputs.len() {
+            let other = self.floats(index)?;
+            let alike = other.batched == first.batched
+                && other.dims.len() == first.dims.len()
+                && (0..first.dims.len()).all(|d| d == axis || other.dims[d] == first.dims[d]);
+            self.require(alike, &format!("shapes alike but in axis {axis}"))?;
+            shape.dims[axis] += other.dims[axis];
+        }
+        Ok(shape)
+    }
+
+    fn targets(&self, sparse: bool) -> Result<(), ShapeError> {
+        let (prediction, target) = (self.floats(0)?, self.inputs[1]);
+        if !sparse {
+            return self.require(
+                target.dtype == DType::F32 && target.shape == *prediction,
+                &format!("f32 targets of {prediction}"),
+            );
+        }
+        let mut dims = prediction.dims.clone();
+        self.require(!dims.is_empty(), "predictions with an axis of classes")?;
+        dims.pop();
+        self.require(
+            target.dtype == DType::I32 && target.shape.dims == dims,
+            "class numbers (i32) without the axis of classes",
+        )
+    }
+
+    fn loss_axes(&self, kind: &LossKind) -> Result<(), ShapeError> {
+        let prediction = self.floats(0)?;
+        match kind {
+            LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
+                self.require(prediction.last() >= 2, "at least two classes in the last axis")?;
+            }
+            LossKind::MeanSquaredError
+            | LossKind::MeanAbsoluteError
+            | LossKind::Huber { .. }
+            | LossKind::BinaryCrossentropy { .. } => {}
+        }
+        if let Some(weights) = self.inputs.get(2) {
+            self.require(
+                weights.dtype == DType::F32 && weights.shape == Shape::rows([]),
+                "one f32 weight a row",
+            )?;
+        }
+        Ok(())
+    }
+
+    fn ids(&self) -> Result<(), ShapeError> {
+        match self.inputs[0].dtype {
+            DType::I32 | DType::F32 => Ok(()),
+            DType::F16 | DType::BF16 | DType::I64 | DType::U8 | DType::Bool => {
+                Err(self.error("ids as i32 (or whole f32)"))
+            }
+        }
+    }
+
+    fn bias(&self, width: usize) -> Result<(), ShapeError> {
+        if self.inputs.len() == 3 {
+            self.require(self.floats(2)?.dims == [width], &format!("a bias of {width}"))?;
+        }
+        Ok(())
+    }
+
+    fn image(&self, index: usize) -> Result<[usize; 3], ShapeError> {
+        let shape = self.floats(index)?;
+        match shape.dims[..] {
+            [height, width, channels] if shape.batched => Ok([height, width, channels]),
+            _ => Err(self.error("an image [batch,height,width,channels]")),
+        }
+    }
+
+    fn floats(&self, index: usize) -> Result<&Shape, ShapeError> {
+        match self.inputs.get(index) {
+            Some(tensor) if tensor.dtype == DType::F32 => Ok(&tensor.shape),
+            _ => Err(self.error("f32 operands")),
+        }
+    }
+
+    fn like(&self, index: usize, dims: impl Into<Vec<usize>>) -> Shape {
+        Shape { batched: self.inputs[index].shape.batched, dims: dims.into() }
+    }
+
+    fn count(&self, wanted: std::ops::RangeInclusive<usize>) -> Result<(), ShapeError> {
+        self.require(wanted.contains(&self.inputs.len()), &format!("{wanted:?} operands"))
+    }
+
+    fn require(&self, holds: bool, expected: &str) -> Result<(), ShapeError> {
+        if holds { Ok(()) } else { Err(self.error(expected)) }
+    }
+
+    fn error(&self, expected: &str) -> ShapeError {
+        let got: Vec<String> =
+            self.inputs.iter().map(|tensor| format!("{}{}", tensor.dtype, tensor.shape)).collect();
+        ShapeError { op: self.op.name(), expected: expected.to_owned(), got: got.join(", ") }
+    }
+}
+
+impl Pads {
+    /// Rows added in all.
+    pub fn height(&self) -> usize {
+        self.top + self.bottom
+    }
+
+    /// Columns added in all.
+    pub fn width(&self) -> usize {
+        self.left + self.right
+    }
+}
+
+fn windows(size: usize, span: usize, stride: usize) -> Option<usize> {
+    size.checked_sub(span).map(|room| room / stride + 1)
+}
+
+fn with_last(shape: &Shape, last: usize) -> Shape {
+    let mut shape = shape.clone();
+    *shape.dims.last_mut().expect("checked by the caller to have a last axis") = last;
+    shape
+}
+
+fn stretches(small: &[usize], large: &[usize]) -> bool {
+    small.len() == large.len() && small.iter().zip(large).all(|(s, l)| s == l || *s == 1)
+}

@@ -1,0 +1,39 @@
+//! Placing lifetimes at offsets: what lives at the same time must not share a byte.
+//!
+//! An [`Item`] has a half-open life, a size and an alignment. [`pack`] gives every item an offset
+//! so that everything together is as low as it can find, [`bound`] says how low it could be at
+//! best, and [`validate`] checks a packing without knowing how it was made. This crate knows
+//! nothing of tensors or graphs, reads no clock and prints nothing.
+//!
+//! ```
+//! use memfit_pack::{Effort, Item, pack, validate};
+//!
+//! let items = [
+//!     Item::new(0, 4, 100).aligned(64),
+//!     Item::new(1, 3, 50).aligned(64),
+//!     Item::new(3, 6, 60).aligned(64),
+//! ];
+//! let packing = pack(&items, Effort::nodes(1_000));
+//! assert_eq!(packing.height, 188); // the second and the third share offset 128
+//! assert!(packing.bound <= packing.height);
+//! assert_eq!(validate(&items, &packing), Ok(()));
+//! ```
+
+mod bound;
+mod effort;
+mod greedy;
+mod instance;
+mod item;
+mod pack;
+mod packing;
+mod random;
+mod range_max;
+mod search;
+mod validate;
+
+pub use bound::bound;
+pub use effort::Effort;
+pub use item::{Gap, Item, Window};
+pub use pack::pack;
+pub use packing::Packing;
+pub use validate::{Overlap, validate};

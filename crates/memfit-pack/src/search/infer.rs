@@ -1,0 +1,114 @@
+//! What follows from a partial packing: blocks that must be higher, and sections that cannot fit.
+//!
+//! Both rules hold for every packing in which nothing can sink, which is enough: any packing can
+//! be let sink into one of these without growing.
+
+use super::model::Neighbour;
+use super::state::{PLACED, State};
+
+/// Raises what must be higher until nothing changes; false when something cannot fit.
+///
+/// Looks at the sections that have risen and at `blocks`, the unplaced blocks in question.
+pub(crate) fn infer(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> bool {
+    loop {
+        let mut from = 0;
+        loop {
+            let Some(section) = state.risen.take_from(from).or_else(|| state.risen.take_from(0)) else {
+                break;
+            };
+            if !fill_section(state, capacity, section) {
+                return false;
+            }
+            from = section + 1;
+        }
+        let Some(raised) = hold_up(state, capacity, blocks) else { return false };
+        if !raised {
+            return true;
+        }
+    }
+}
+
+/// A section is full of blocks one above the other, so the next block must begin low enough for
+/// all to end below the capacity. What begins too high comes after one of those that do not, and
+/// so does everything else when there is only one.
+fn fill_section(state: &mut State<'_>, capacity: u64, section: usize) -> bool {
+    let waiting = state.waiting[section];
+    if waiting == 0 {
+        return true;
+    }
+    let Some(latest) = capacity.checked_sub(waiting) else { return false };
+    let entries = state.model.section(section);
+    let (mut end_lowest, mut next, mut count) = (u64::MAX, u32::MAX, 0);
+    for entry in entries {
+        let lowest = state.lowest[entry.block as usize];
+        if lowest != PLACED && lowest + entry.low <= latest {
+            count += 1;
+            if lowest + entry.high < end_lowest {
+                (end_lowest, next) = (lowest + entry.high, entry.block);
+            }
+        }
+    }
+    if count == 0 {
+        return false;
+    }
+    let only = if count == 1 { next } else { u32::MAX };
+    for entry in entries {
+        let lowest = state.lowest[entry.block as usize];
+        if lowest == PLACED || lowest + entry.low >= end_lowest || entry.block == only {
+            continue;
+        }
+        if only != u32::MAX || lowest + entry.low > latest {
+            let shape = &state.model.blocks[entry.block as usize];
+            let raised = shape.align(end_lowest.saturating_sub(entry.low));
+            if raised + shape.size > capacity {
+                return false;
+            }
+            state.raise(entry.block as usize, raised);
+        }
+    }
+    true
+}
+
+/// A block that may not lie where it would rest now must lie on something yet unplaced.
+/// Says whether anything was raised, or nothing if a block finds no place.
+fn hold_up(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> Option<bool> {
+    let model = state.model;
+    let mut raised = false;
+    for &block in blocks {
+        let block = block as usize;
+        let lowest = state.lowest[block];
+        if lowest == PLACED || lowest <= state.rests[block] {
+            continue;
+        }
+        let neighbours = model.neighbours(block);
+        let holds = |neighbour: &Neighbour| {
+            let other = state.lowest[neighbour.block as usize];
+            if other == PLACED { u64::MAX } else { other + neighbour.holds }
+        };
+        // What held the block up the last time mostly still does.
+        if neighbours.get(state.support[block] as usize).is_some_and(|last| holds(last) <= lowest) {
+            continue;
+        }
+        let mut support = u64::MAX;
+        for (index, neighbour) in neighbours.iter().enumerate() {
+            support = support.min(holds(neighbour));
+            if support <= lowest {
+                state.support[block] = index as u32;
+                break;
+            }
+        }
+        if support == u64::MAX {
+            return None;
+        }
+        if support > lowest {
+            let shape = &model.blocks[block];
+            let offset = shape.align(support);
+            if offset + shape.size > capacity {
+                return None;
+            }
+            state.raise(block, offset);
+            raised = true;
+        }
+    }
+    Some(raised)
+}

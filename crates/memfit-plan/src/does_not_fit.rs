@@ -1,0 +1,126 @@
+//! The answer when nothing fits: how much is missing, where, who holds it, and what would fit.
+
+use std::fmt;
+
+use memfit_ir::{Bytes, Problem};
+
+use crate::moves::split;
+use crate::timeline::{Group, Held, timeline};
+
+/// Why there is no plan, with the numbers a person needs to act.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DoesNotFit {
+    /// The line the user drew.
+    pub budget: Bytes,
+    /// What the program holds besides the arena.
+    pub runtime: Bytes,
+    /// The smallest line that has a plan.
+    pub smallest: Bytes,
+    /// The step of that plan at which the peak stands, counted from 0.
+    pub peak_step: usize,
+    /// What happens there.
+    pub peak_label: String,
+    /// The layer it belongs to.
+    pub peak_layer: String,
+    /// Who holds what there.
+    pub held: Held,
+    /// Changes that make it fit, each tried by planning it.
+    pub hints: Vec<Hint>,
+}
+
+/// A change that makes it fit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Hint {
+    /// Let pieces of the batch be normalised by themselves.
+    AllowBatchnormSplit {
+        /// The smallest line that has a plan then.
+        smallest: Bytes,
+    },
+    /// A smaller batch.
+    SmallerBatch {
+        /// The largest that fits.
+        batch: usize,
+    },
+    /// The line stands below what the program itself takes.
+    BelowRuntime,
+    /// Another change, tried by the caller.
+    Other(String),
+}
+
+impl DoesNotFit {
+    /// Explains why a problem has no plan.
+    pub fn explain(problem: &Problem) -> DoesNotFit {
+        let smallest = split::smallest(problem);
+        let timeline = timeline(problem, &smallest);
+        let moment = timeline.moments.get(timeline.peak);
+        let layers = &problem.graph.layers;
+        DoesNotFit {
+            budget: problem.budget.total,
+            runtime: problem.budget.runtime,
+            smallest: problem.budget.smallest(smallest.bytes_peak),
+            peak_step: timeline.peak,
+            peak_label: moment.map(|moment| moment.label.clone()).unwrap_or_default(),
+            peak_layer: moment.map(|moment| layers[moment.layer.0].clone()).unwrap_or_default(),
+            held: moment.map(|moment| moment.held).unwrap_or_default(),
+            hints: hints(problem),
+        }
+    }
+}
+
+fn hints(problem: &Problem) -> Vec<Hint> {
+    let mut hints = Vec::new();
+    if problem.budget.total < problem.budget.runtime {
+        hints.push(Hint::BelowRuntime);
+        return hints;
+    }
+    if !split::may_split(problem) {
+        let allowed = Problem { allow_batchnorm_split: true, ..problem.clone() };
+        if split::fastest(&allowed).is_some() {
+            let smallest = allowed.budget.smallest(split::smallest(&allowed).bytes_peak);
+            hints.push(Hint::AllowBatchnormSplit { smallest });
+        }
+        if let (Some(batch), _) = split::largest_batch(problem) {
+            hints.push(Hint::SmallerBatch { batch });
+        }
+    }
+    hints
+}
+
+impl fmt::Display for DoesNotFit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "this step needs {} and the budget is {}", self.smallest, self.budget)?;
+        writeln!(f, "  peak   step {}, {} of {}", self.peak_step, self.peak_label, self.peak_layer)?;
+        write!(f, "  held   program {}", self.runtime)?;
+        for group in Group::ALL {
+            write!(f, "  {} {}", group.name(), self.held.get(group))?;
+        }
+        writeln!(f)?;
+        let mebibytes = self.smallest.align_up(1 << 20).0 >> 20;
+        write!(f, "  fits   at {} and above: `--budget {mebibytes}MiB`", self.smallest)?;
+        for hint in &self.hints {
+            write!(f, "\n  hint   {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hint::AllowBatchnormSplit { smallest } => write!(
+                f,
+                "a layer mixes the rows of the batch (BatchNormalization in training), which forbids a split; \
+                 `allow_batchnorm_split = true` under [memory] fits from {smallest}, normalising each piece by itself"
+            ),
+            Hint::SmallerBatch { batch } => {
+                write!(f, "`--batch {batch}` is the largest batch that fits without a split")
+            }
+            Hint::BelowRuntime => {
+                write!(f, "the program itself takes more than the budget; draw the line higher")
+            }
+            Hint::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for DoesNotFit {}

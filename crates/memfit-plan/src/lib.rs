@@ -1,0 +1,47 @@
+//! From a problem to a plan that fits its budget, or the answer why there is none.
+//!
+//! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
+//! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
+//! bytes; so far they are `release` (an update as early as its gradient is whole) and `split` (the batch in pieces).
+//!
+//! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
+
+mod does_not_fit;
+pub mod moves;
+mod place;
+mod schedule;
+mod storage;
+mod timeline;
+
+pub use does_not_fit::{DoesNotFit, Hint};
+pub use moves::split::{largest_batch, pieces};
+pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
+
+use memfit_ir::{Bytes, Plan, Problem};
+
+/// The fastest plan that fits, or what would.
+pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
+    moves::split::fastest(problem).ok_or_else(|| Box::new(DoesNotFit::explain(problem)))
+}
+
+/// The smallest line under which the problem has a plan.
+pub fn smallest_budget(problem: &Problem) -> Bytes {
+    let smallest = moves::split::smallest(problem);
+    problem.budget.smallest(smallest.bytes_peak)
+}
+
+/// Time of one training step by the problem's costs, in seconds.
+pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
+    let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
+        steps
+            .iter()
+            .map(|step| match step {
+                memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
+                memfit_ir::Step::Copy { .. } => 0.0,
+            })
+            .sum()
+    };
+    let once = nanos(&plan.prologue, 0) + nanos(&plan.epilogue, 0);
+    let body: f64 = plan.pieces(plan.batch).map(|(_, rows)| nanos(&plan.body, rows)).sum();
+    (once + body) / 1e9
+}

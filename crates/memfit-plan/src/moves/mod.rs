@@ -1,0 +1,4 @@
+//! Moves: ways to buy bytes, each a pure function in its own file.
+
+pub mod release;
+pub mod split;

@@ -1,0 +1,90 @@
+//! Split: the batch in pieces whose gradients add up. Exact up to rounding, as long as no layer mixes rows.
+
+use memfit_ir::{Bytes, Plan, Problem};
+
+use crate::place::place;
+use crate::schedule::{Schedule, in_pieces, whole};
+use crate::storage::Storage;
+
+/// The plan with the largest pieces that fits, if any does.
+///
+/// Sizes are tried from the whole batch downwards and the first that fits is taken, so that a larger budget never
+/// gives smaller pieces.
+pub fn fastest(problem: &Problem) -> Option<Plan> {
+    let arena = problem.budget.arena();
+    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
+    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
+    if fits(&unsplit) {
+        return Some(unsplit);
+    }
+    if !may_split(problem) {
+        return None;
+    }
+    let schedule = in_pieces(&problem.graph);
+    let sizes = pieces(problem.batch);
+    // Live bytes grow with the rows of a piece, so everything before this index is hopeless.
+    let first = sizes.partition_point(|rows| arena < bound(problem, &schedule, *rows));
+    sizes[first..].iter().map(|rows| place(problem, &schedule, *rows)).find(fits)
+}
+
+/// The plan with the lowest peak, whatever the budget.
+pub fn smallest(problem: &Problem) -> Plan {
+    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
+    if problem.batch == 1 || !may_split(problem) {
+        return unsplit;
+    }
+    let single_rows = place(problem, &in_pieces(&problem.graph), 1);
+    if single_rows.bytes_peak < unsplit.bytes_peak { single_rows } else { unsplit }
+}
+
+/// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
+pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
+    let schedule = if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) };
+    place(problem, &schedule, rows)
+}
+
+/// Whether the batch may be cut at all.
+pub fn may_split(problem: &Problem) -> bool {
+    problem.allow_batchnorm_split || !problem.graph.nodes.iter().any(|node| node.op.mixes_rows())
+}
+
+/// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.
+pub fn pieces(batch: usize) -> Vec<usize> {
+    let mut sizes: Vec<usize> = (2..=batch).map(|count| batch.div_ceil(count)).collect();
+    sizes.dedup();
+    sizes
+}
+
+/// The largest batch that trains without a split, and the peak at each batch of a curve that ends there.
+///
+/// Computed, not tried: every point is a packed plan. `None` where not even one row fits.
+pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
+    let schedule = whole(&problem.graph);
+    let peak = |batch: usize| place(problem, &schedule, batch).bytes_peak;
+    let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
+    let mut curve = Vec::new();
+    if !fits(1) {
+        return (None, vec![(1, peak(1))]);
+    }
+    // Double until it no longer fits, then close in.
+    let mut low = 1;
+    curve.push((low, peak(low)));
+    while low < 1 << 30 && fits(low * 2) {
+        low *= 2;
+        curve.push((low, peak(low)));
+    }
+    let mut high = low * 2;
+    while low + 1 < high {
+        let middle = low + (high - low) / 2;
+        if fits(middle) { low = middle } else { high = middle }
+    }
+    if curve.last().is_some_and(|(batch, _)| *batch < low) {
+        curve.push((low, peak(low)));
+    }
+    curve.push((low + 1, peak(low + 1)));
+    (Some(low), curve)
+}
+
+fn bound(problem: &Problem, schedule: &Schedule, rows: usize) -> Bytes {
+    Storage::new(problem, schedule, rows).bound()
+}

@@ -1,0 +1,88 @@
+//! Placing: offsets for every stretch, and the plan that follows from them.
+
+use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Problem, Slot, Step, TensorId};
+use memfit_pack::{Effort, pack};
+
+use crate::schedule::{Event, Schedule};
+use crate::storage::{Storage, persistent_tensors, tensor_bytes};
+
+/// Placements the packer may try beyond its greedy orders.
+const SEARCH_NODES: u64 = 20_000;
+
+/// The plan of a schedule over pieces of `rows`.
+pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
+    let graph = &problem.graph;
+    let storage = Storage::new(problem, schedule, rows);
+    let items = storage.items();
+    let packing = pack(&items, Effort::nodes(SEARCH_NODES));
+    let base = storage.persistent_bytes();
+
+    let mut slots: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
+    let mut next = Bytes::ZERO;
+    let mut persistent = Vec::new();
+    for id in persistent_tensors(graph) {
+        let slot = Slot { offset: next, bytes: tensor_bytes(graph, id, rows) };
+        next = (next + slot.bytes).align_up(ALIGNMENT);
+        slots[id.0] = Some(slot);
+        persistent.push((id, slot));
+    }
+    let offset = |stretch: usize| base + Bytes(packing.offsets[stretch]);
+    for (index, stretch) in storage.of_tensor.iter().enumerate() {
+        if let Some(stretch) = stretch {
+            let bytes = tensor_bytes(graph, TensorId(index), rows);
+            slots[index] = Some(Slot { offset: offset(*stretch), bytes });
+        }
+    }
+    let slot_of = |id: &TensorId| slots[id.0].expect("every tensor of the schedule has a stretch");
+    let step = |time: usize| match &schedule.events[time] {
+        Event::Feed(tensor) => Step::Copy { from: Place::Feed(*tensor), to: Place::Arena(slot_of(tensor)) },
+        Event::Launch { node, fresh } => {
+            let operands = &graph.nodes[node.0];
+            let tensors = operands.inputs.iter().chain(&operands.outputs).chain(&operands.updates);
+            let workspace = match storage.workspace[time] {
+                Some(stretch) => Slot { offset: offset(stretch), bytes: storage.transient[stretch].bytes },
+                None => Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO },
+            };
+            Step::Launch { node: *node, args: tensors.map(slot_of).collect(), workspace, fresh: *fresh }
+        }
+    };
+    let steps = |range: std::ops::Range<usize>| range.map(step).collect::<Vec<Step>>();
+    let kept = graph.keep.iter().map(|id| (*id, slot_of(id))).collect();
+    let mut plan = Plan {
+        batch: problem.batch.max(rows),
+        micro_batch: rows,
+        bytes_peak: Bytes::ZERO,
+        bytes_bound: Bytes::ZERO,
+        persistent,
+        kept,
+        prologue: steps(0..schedule.body),
+        body: steps(schedule.body..schedule.epilogue),
+        epilogue: steps(schedule.epilogue..schedule.events.len()),
+    };
+    plan.bytes_peak = peak(&plan);
+    // Alignment may round the last stretch of the bound beyond the last byte that is used.
+    plan.bytes_bound = (base + Bytes(packing.bound)).min(plan.bytes_peak);
+    plan
+}
+
+fn peak(plan: &Plan) -> Bytes {
+    let persistent = plan.persistent.iter().map(|(_, slot)| *slot);
+    let steps = plan.steps().flat_map(|step| match step {
+        Step::Launch { args, workspace, .. } => {
+            args.iter().copied().chain([*workspace]).collect::<Vec<Slot>>()
+        }
+        Step::Copy { from, to } => [from, to]
+            .into_iter()
+            .filter_map(|place| match place {
+                Place::Arena(slot) => Some(*slot),
+                Place::Feed(_) => None,
+            })
+            .collect(),
+    });
+    persistent
+        .chain(steps)
+        .filter(|slot| slot.bytes != Bytes::ZERO)
+        .map(|slot| slot.end())
+        .max()
+        .unwrap_or(Bytes::ZERO)
+}

@@ -1,0 +1,236 @@
+//! Who holds what, when: the live bytes of a plan over its steps.
+
+use memfit_ir::{Bytes, Graph, Kind, LayerId, Place, Plan, Problem, Slot, Step, TensorId};
+
+/// The heads under which bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// Weights, trained or not.
+    Weights,
+    /// Gradients of weights and of activations.
+    Gradients,
+    /// Optimizer state.
+    Optimizer,
+    /// Values between nodes, and the sums of losses and metrics.
+    Activations,
+    /// Scratch memory of a kernel.
+    Workspace,
+    /// Rows that were fed.
+    Input,
+}
+
+impl Group {
+    /// All of them, in the order they are shown.
+    pub const ALL: [Group; 6] = [
+        Group::Weights,
+        Group::Gradients,
+        Group::Optimizer,
+        Group::Activations,
+        Group::Workspace,
+        Group::Input,
+    ];
+
+    /// The head's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Weights => "weights",
+            Group::Gradients => "gradients",
+            Group::Optimizer => "optimizer",
+            Group::Activations => "activations",
+            Group::Workspace => "workspace",
+            Group::Input => "input",
+        }
+    }
+
+    fn of(kind: Kind) -> Group {
+        match kind {
+            Kind::Weight { .. } => Group::Weights,
+            Kind::Gradient | Kind::Flow => Group::Gradients,
+            Kind::Optimizer => Group::Optimizer,
+            Kind::Activation | Kind::Statistic => Group::Activations,
+            Kind::Input => Group::Input,
+        }
+    }
+}
+
+/// Bytes under each head, in the order of [`Group::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held([Bytes; 6]);
+
+impl Held {
+    /// Bytes under one head.
+    pub fn get(&self, group: Group) -> Bytes {
+        self.0[group as usize]
+    }
+
+    /// Bytes under all heads.
+    pub fn total(&self) -> Bytes {
+        self.0.iter().copied().sum()
+    }
+}
+
+/// One step of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Moment {
+    /// What happens.
+    pub label: String,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+    /// Live bytes.
+    pub held: Held,
+}
+
+/// A stretch of bytes in use.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holder {
+    /// The tensor's name, or whose workspace it is.
+    pub name: String,
+    /// The layer it belongs to.
+    pub layer: LayerId,
+    /// The head it is counted under.
+    pub group: Group,
+    /// Where.
+    pub slot: Slot,
+    /// First moment.
+    pub lower: usize,
+    /// One past the last moment.
+    pub upper: usize,
+}
+
+/// The live bytes of one training step (one piece of it, where the batch is split).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Prologue, one piece, epilogue.
+    pub moments: Vec<Moment>,
+    /// Everything that holds bytes at some time.
+    pub holders: Vec<Holder>,
+    /// The moment with the most live bytes.
+    pub peak: usize,
+}
+
+impl Timeline {
+    /// What stands in the arena at the peak, largest first.
+    pub fn holders_at_peak(&self) -> Vec<&Holder> {
+        let mut holders: Vec<&Holder> = self
+            .holders
+            .iter()
+            .filter(|holder| holder.lower <= self.peak && self.peak < holder.upper)
+            .collect();
+        holders.sort_by(|a, b| b.slot.bytes.cmp(&a.slot.bytes).then(a.slot.offset.cmp(&b.slot.offset)));
+        holders
+    }
+}
+
+/// The live bytes of a plan, step by step.
+pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
+    let graph = &problem.graph;
+    let count = plan.steps().count();
+    let mut holders = value_holders(graph, plan, count);
+    for (time, step) in plan.steps().enumerate() {
+        if let Step::Launch { node, workspace, .. } = step
+            && workspace.bytes != Bytes::ZERO
+        {
+            let node = &graph.nodes[node.0];
+            let name = format!("workspace of {}", node.op.name());
+            let (layer, slot) = (node.layer, *workspace);
+            holders.push(Holder { name, layer, group: Group::Workspace, slot, lower: time, upper: time + 1 });
+        }
+    }
+    let held = held_over_time(&holders, count);
+    let moments: Vec<Moment> = plan.steps().zip(held).map(|(step, held)| moment(graph, step, held)).collect();
+    let peak = (0..moments.len()).rev().max_by_key(|index| moments[*index].held.total()).unwrap_or(0);
+    Timeline { moments, holders, peak }
+}
+
+fn moment(graph: &Graph, step: &Step, held: Held) -> Moment {
+    match step {
+        Step::Launch { node, .. } => {
+            let node = &graph.nodes[node.0];
+            Moment { label: node.op.name().to_owned(), layer: node.layer, held }
+        }
+        Step::Copy { from: Place::Feed(tensor), .. } => {
+            let tensor = &graph.tensors[tensor.0];
+            Moment { label: format!("feed {}", tensor.name), layer: tensor.layer, held }
+        }
+        Step::Copy { .. } => Moment { label: "copy".to_owned(), layer: LayerId(0), held },
+    }
+}
+
+/// One holder for each tensor, from its first write to its last use; where tensors share a slot, one follows the other.
+fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
+    let mut lives: Vec<Option<(Slot, usize, usize)>> = vec![None; graph.tensors.len()];
+    let mut touch = |id: TensorId, slot: Slot, from: usize, to: usize| {
+        let life = lives[id.0].get_or_insert((slot, from, to));
+        life.1 = life.1.min(from);
+        life.2 = life.2.max(to);
+    };
+    for (id, slot) in &plan.persistent {
+        touch(*id, *slot, 0, count);
+    }
+    for (time, step) in plan.steps().enumerate() {
+        match step {
+            Step::Launch { node, args, .. } => {
+                let node = &graph.nodes[node.0];
+                let operands = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
+                for (id, slot) in operands.zip(args) {
+                    touch(*id, *slot, time, time + 1);
+                }
+            }
+            Step::Copy { from: Place::Feed(id), to: Place::Arena(slot) } => {
+                touch(*id, *slot, time, time + 1);
+            }
+            Step::Copy { .. } => {}
+        }
+    }
+    for (id, slot) in &plan.kept {
+        touch(*id, *slot, count, count);
+    }
+    let mut holders: Vec<Holder> = lives
+        .iter()
+        .enumerate()
+        .filter_map(|(index, life)| life.map(|life| (&graph.tensors[index], life)))
+        .filter(|(_, (slot, _, _))| slot.bytes != Bytes::ZERO)
+        .map(|(tensor, (slot, lower, upper))| Holder {
+            name: tensor.name.clone(),
+            layer: tensor.layer,
+            group: Group::of(tensor.kind),
+            slot,
+            lower,
+            upper,
+        })
+        .collect();
+    holders.sort_by_key(|holder| (holder.slot.offset, holder.lower, holder.upper));
+    let mut before: Option<(Bytes, usize)> = None;
+    for holder in &mut holders {
+        if let Some((offset, upper)) = before
+            && offset == holder.slot.offset
+        {
+            holder.lower = holder.lower.max(upper).min(holder.upper);
+        }
+        before = Some((holder.slot.offset, holder.upper.max(before.map_or(0, |(_, upper)| upper))));
+        if before.is_some_and(|(offset, _)| offset != holder.slot.offset) {
+            before = Some((holder.slot.offset, holder.upper));
+        }
+    }
+    holders.retain(|holder| holder.lower < holder.upper);
+    holders
+}
+
+fn held_over_time(holders: &[Holder], count: usize) -> Vec<Held> {
+    let mut changes = vec![[0i64; 6]; count + 1];
+    for holder in holders {
+        let bytes = i64::try_from(holder.slot.bytes.0).expect("a slot is smaller than 8 EiB");
+        changes[holder.lower][holder.group as usize] += bytes;
+        changes[holder.upper][holder.group as usize] -= bytes;
+    }
+    let mut now = [0i64; 6];
+    changes[..count]
+        .iter()
+        .map(|change| {
+            for (sum, delta) in now.iter_mut().zip(change) {
+                *sum += delta;
+            }
+            Held(now.map(|bytes| Bytes(u64::try_from(bytes).expect("what is freed was held"))))
+        })
+        .collect()
+}

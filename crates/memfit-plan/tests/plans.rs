@@ -1,0 +1,219 @@
+//! Plans as text, read in review, and the claims that moves make. No device is needed: costs are data.
+
+use expect_test::{Expect, expect};
+use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
+use memfit_ir::{
+    Budget, Bytes, Chain, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, TensorId, Unary, check,
+};
+use memfit_plan::{Group, largest_batch, plan, smallest_budget, timeline};
+
+/// `x[4] → dense 8 → relu → dense 2`, mean squared error.
+fn network(optimizer: Optimizer) -> Graph {
+    let mut forward = Graph::default();
+    let layer = forward.layer("hidden");
+    let x = forward.tensor("x", Shape::rows([4]), DType::F32, Kind::Input, layer);
+    forward.inputs.push(x);
+    let hidden = dense(&mut forward, "hidden", x, 8);
+    let relu = forward.push(Op::Elementwise(Chain::unary(Unary::Relu)), &[hidden], layer).unwrap()[0];
+    let output = dense(&mut forward, "output", relu, 2);
+    forward.outputs.push(output);
+    let training = Training {
+        losses: vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }],
+        ..Training::new(optimizer)
+    };
+    training_graph(&forward, &training).unwrap()
+}
+
+fn dense(graph: &mut Graph, name: &str, x: TensorId, units: usize) -> TensorId {
+    let layer = graph.layer(name);
+    let wide = graph.tensors[x.0].shape.last();
+    let kind = Kind::Weight { trainable: true };
+    let kernel = graph.tensor(format!("{name}/kernel"), Shape::fixed([wide, units]), DType::F32, kind, layer);
+    graph.push(Op::Dense, &[x, kernel], layer).unwrap()[0]
+}
+
+fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
+    let cost = Cost { workspace_fixed: Bytes(128), nanos_fixed: 100.0, nanos_per_row: 10.0, ..Cost::default() };
+    let budget = Budget { total: Bytes(total), runtime: Bytes::ZERO, granule: Bytes(1) };
+    Problem { costs: vec![cost; graph.nodes.len()], graph, budget, batch, allow_batchnorm_split: false }
+}
+
+fn check_text(problem: &Problem, expected: &Expect) {
+    let plan = plan(problem).unwrap();
+    expected.assert_eq(&check(problem, plan).unwrap().to_text());
+}
+
+#[test]
+fn a_graph_reads_like_a_list_of_what_happens() {
+    expect![[r#"
+        feed   x f32[batch,4]
+        feed   target/output f32[batch,2]
+        begin  zero -> loss f32[1]
+        begin  zero -> d output/kernel f32[8,2]
+        begin  zero -> d hidden/kernel f32[4,8]
+        piece  dense(x, hidden/kernel) -> hidden:dense f32[batch,8]
+        piece  elementwise relu(a) (hidden:dense) -> hidden:elementwise f32[batch,8]
+        piece  dense(hidden:elementwise, output/kernel) -> output:dense f32[batch,2]
+        piece  loss Loss { kind: MeanSquaredError, weight: 1.0 } (output:dense, target/output) -> d output:loss f32[batch,2] => loss f32[1]
+        piece  dense_grad_kernel(hidden:elementwise, d output:loss) => d output/kernel f32[8,2]
+        piece  dense_grad_input(d output:loss, output/kernel) -> d output:dense_grad_input f32[batch,8]
+        piece  elementwise a * drelu(b) (d output:dense_grad_input, hidden:elementwise) -> d hidden:elementwise f32[batch,8]
+        piece  dense_grad_kernel(x, d hidden:elementwise) => d hidden/kernel f32[4,8]
+        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0 } (d output/kernel) => output/kernel f32[8,2]
+        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0 } (d hidden/kernel) => hidden/kernel f32[4,8]
+        output output:dense f32[batch,2]
+    "#]].assert_eq(&network(Optimizer::sgd(0.1)).to_string());
+}
+
+#[test]
+fn in_one_piece_each_gradient_is_applied_and_released_at_once() {
+    check_text(&problem(network(Optimizer::sgd(0.1)), 8, 1 << 20), &expect![[r#"
+        plan  batch 8 = 1 x 8  peak 1152 bytes  bound 1152 bytes
+        persistent
+          hidden/kernel@0+128
+          output/kernel@128+64
+          loss@192+4
+        body
+          copy feed x -> @256+128
+          dense(x@256+128, hidden/kernel@0+128) -> hidden:dense@384+256  workspace @640+128
+          elementwise(hidden:dense@384+256) -> hidden:elementwise@384+256  workspace @640+128
+          dense(hidden:elementwise@384+256, output/kernel@128+64) -> output:dense@896+64  workspace @960+128
+          copy feed target/output -> @1088+64
+          loss(output:dense@896+64, target/output@1088+64) -> d output:loss@896+64 =>fresh loss@192+4  workspace @960+128
+          dense_grad_kernel(hidden:elementwise@384+256, d output:loss@896+64) =>fresh d output/kernel@960+64  workspace @1024+128
+          dense_grad_input(d output:loss@896+64, output/kernel@128+64) -> d output:dense_grad_input@640+256  workspace @1024+128
+          update(d output/kernel@960+64) => output/kernel@128+64  workspace @1024+128
+          elementwise(d output:dense_grad_input@640+256, hidden:elementwise@384+256) -> d hidden:elementwise@640+256  workspace @896+128
+          dense_grad_kernel(x@256+128, d hidden:elementwise@640+256) =>fresh d hidden/kernel@896+128  workspace @1024+128
+          update(d hidden/kernel@896+128) => hidden/kernel@0+128  workspace @1024+128
+    "#]]);
+}
+
+#[test]
+fn in_pieces_gradients_live_from_prologue_to_epilogue() {
+    let mut problem = problem(network(Optimizer::sgd(0.1)), 8, 1 << 20);
+    problem.budget.total = smallest_budget(&problem);
+    check_text(&problem, &expect![[r#"
+        plan  batch 8 = 4 x 2  peak 832 bytes  bound 832 bytes
+        persistent
+          hidden/kernel@0+128
+          output/kernel@128+64
+          loss@192+4
+        prologue
+          zero() -> loss@192+4  workspace @256+128
+          zero() -> d output/kernel@384+64  workspace @448+128
+          zero() -> d hidden/kernel@256+128  workspace @448+128
+        body
+          copy feed x -> @448+32
+          dense(x@448+32, hidden/kernel@0+128) -> hidden:dense@512+64  workspace @576+128
+          elementwise(hidden:dense@512+64) -> hidden:elementwise@512+64  workspace @576+128
+          dense(hidden:elementwise@512+64, output/kernel@128+64) -> output:dense@576+16  workspace @640+128
+          copy feed target/output -> @768+16
+          loss(output:dense@576+16, target/output@768+16) -> d output:loss@576+16 => loss@192+4  workspace @640+128
+          dense_grad_kernel(hidden:elementwise@512+64, d output:loss@576+16) => d output/kernel@384+64  workspace @640+128
+          dense_grad_input(d output:loss@576+16, output/kernel@128+64) -> d output:dense_grad_input@640+64  workspace @704+128
+          elementwise(d output:dense_grad_input@640+64, hidden:elementwise@512+64) -> d hidden:elementwise@640+64  workspace @704+128
+          dense_grad_kernel(x@448+32, d hidden:elementwise@640+64) => d hidden/kernel@256+128  workspace @704+128
+        epilogue
+          update(d output/kernel@384+64) => output/kernel@128+64  workspace @448+128
+          update(d hidden/kernel@256+128) => hidden/kernel@0+128  workspace @384+128
+    "#]]);
+}
+
+#[test]
+fn clipping_by_the_global_norm_holds_every_gradient_until_the_norm_is_known() {
+    let released = problem(network(Optimizer::sgd(0.1)), 64, 1 << 20);
+    let clipped = Optimizer { clip: ClipBy::GlobalNorm(1.0), ..Optimizer::sgd(0.1) };
+    let held = problem(network(clipped), 64, 1 << 20);
+    let position = |problem: &Problem| {
+        let plan = plan(problem).unwrap();
+        let is_update = |step: &memfit_ir::Step| match step {
+            memfit_ir::Step::Launch { node, .. } => matches!(problem.graph.nodes[node.0].op, Op::Update(_)),
+            memfit_ir::Step::Copy { .. } => false,
+        };
+        (plan.body.iter().position(is_update).unwrap(), plan.body.len())
+    };
+    let (early, of) = position(&released);
+    assert!(early + 2 < of, "the first update stands before the end: {early} of {of}");
+    let (late, of) = position(&held);
+    assert_eq!(late + 2, of, "both updates stand at the end");
+}
+
+#[test]
+fn one_byte_short_of_the_whole_batch_splits_it_in_two() {
+    let mut problem = problem(network(Optimizer::sgd(0.1)), 64, 1 << 20);
+    let whole = plan(&problem).unwrap();
+    assert_eq!(whole.micro_batches(), 1);
+    problem.budget.total = whole.bytes_peak;
+    assert_eq!(plan(&problem).unwrap().micro_batches(), 1);
+    problem.budget.total = whole.bytes_peak - Bytes(1);
+    assert_eq!(plan(&problem).unwrap().micro_batches(), 2);
+}
+
+#[test]
+fn a_refusal_names_the_smallest_budget_and_it_is_honest() {
+    let mut problem = problem(network(Optimizer::adam()), 64, 100);
+    let answer = plan(&problem).unwrap_err();
+    expect![[r#"
+        this step needs 1.19 KiB and the budget is 100 B
+          peak   step 4, dense of hidden
+          held   program 0 B  weights 192 B  gradients 192 B  optimizer 384 B  activations 36 B  workspace 128 B  input 16 B
+          fits   at 1.19 KiB and above: `--budget 1MiB`"#]].assert_eq(&answer.to_string());
+    problem.budget.total = answer.smallest;
+    plan(&problem).unwrap();
+    problem.budget.total = answer.smallest - Bytes(1);
+    plan(&problem).unwrap_err();
+}
+
+#[test]
+fn the_timeline_counts_every_live_byte_once() {
+    let problem = problem(network(Optimizer::adam()), 64, 1 << 20);
+    let plan = plan(&problem).unwrap();
+    let timeline = timeline(&problem, &plan);
+    let peak = &timeline.moments[timeline.peak];
+    let weights = Bytes(4 * (4 * 8 + 8 * 2));
+    assert_eq!(peak.held.get(Group::Weights), weights);
+    assert_eq!(peak.held.get(Group::Optimizer), weights * 2);
+    assert!(peak.held.total() <= plan.bytes_peak && plan.bytes_bound <= plan.bytes_peak);
+    for (time, moment) in timeline.moments.iter().enumerate() {
+        let mut alive: Vec<_> =
+            timeline.holders.iter().filter(|holder| holder.lower <= time && time < holder.upper).collect();
+        assert_eq!(alive.iter().map(|holder| holder.slot.bytes).sum::<Bytes>(), moment.held.total());
+        alive.sort_by_key(|holder| holder.slot.offset);
+        for pair in alive.windows(2) {
+            assert!(!pair[0].slot.overlaps(&pair[1].slot), "step {time}: {pair:?}");
+        }
+    }
+}
+
+#[test]
+fn the_largest_batch_fits_and_one_more_row_does_not() {
+    let problem = problem(network(Optimizer::sgd(0.1)), 1, 20_000);
+    let (largest, curve) = largest_batch(&problem);
+    let largest = largest.unwrap();
+    let needs = |batch: usize| curve.iter().find(|(at, _)| *at == batch).unwrap().1;
+    assert!(needs(largest) <= problem.budget.total && problem.budget.total < needs(largest + 1));
+    assert!(curve.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+}
+
+#[test]
+fn five_thousand_layers_are_packed_within_two_percent_of_the_bound() {
+    let mut forward = Graph::default();
+    let layer = forward.layer("input");
+    let x = forward.tensor("x", Shape::rows([100]), DType::F32, Kind::Input, layer);
+    forward.inputs.push(x);
+    let output = (0..5_000).fold(x, |x, index| dense(&mut forward, &format!("dense{index}"), x, 100));
+    forward.outputs.push(output);
+    let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
+    let graph = training_graph(&forward, &Training { losses, ..Training::new(Optimizer::sgd(0.1)) }).unwrap();
+    let mut problem = problem(graph, 1_000, 16 << 30);
+    for total in [16 << 30, 1 << 30] {
+        problem.budget.total = Bytes(total);
+        let start = std::time::Instant::now();
+        let plan = plan(&problem).unwrap();
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{} pieces planned in {seconds:.3} s", plan.micro_batches());
+        assert!(plan.bytes_peak.0 as f64 <= 1.02 * plan.bytes_bound.0 as f64, "{plan:?}");
+        check(&problem, plan).unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! One loop over the steps of a checked plan, and what was measured on the way.
+//!
+//! The runner launches and copies. It never chooses: sizes, order and offsets are the plan's.
+
+mod finite;
+mod runner;
+mod trace;
+
+pub use finite::{Culprit, NotFinite};
+pub use runner::{Feed, FeedError, RunError, Runner, StepInput};
+pub use trace::{StepRecord, Trace};

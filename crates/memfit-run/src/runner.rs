@@ -1,0 +1,302 @@
+//! The runner: behind the one-way door there is one arena, one plan, and a loop.
+
+use std::fmt;
+use std::time::Instant;
+
+use memfit_device::{Context, Device, DeviceError, Setup, heap, process};
+use memfit_ir::{CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
+
+use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
+use crate::{StepRecord, Trace};
+
+/// Heap that may come and go between steps without anything growing: queues of the thread pool, lines being printed.
+const HEAP_NOISE: u64 = 256 << 10;
+
+/// Where rows come from.
+pub trait Feed: Send {
+    /// Writes rows of an input, `first..first + rows` counted from the start of the batch.
+    fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError>;
+
+    /// Told when a piece of the batch is done.
+    fn piece_done(&mut self, _rows_done: usize, _rows_total: usize) {}
+}
+
+/// Why rows could not be fed, in the feeder's own words.
+pub type FeedError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is decided anew for each step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInput {
+    /// Counted from 0.
+    pub step: u64,
+    /// Rows of this step: the plan's batch, or fewer at the end of an epoch.
+    pub rows: usize,
+    /// The learning rate.
+    pub learning_rate: f32,
+    /// Seed of every random op.
+    pub seed: u64,
+}
+
+/// Why training stopped.
+#[derive(Debug)]
+pub enum RunError {
+    /// Rows could not be fed.
+    Feed(FeedError),
+    /// The loss is not finite.
+    NotFinite(NotFinite),
+    /// Something grows from step to step.
+    Grew {
+        /// The step at which it was seen, counted from 0.
+        step: u64,
+        /// By so many bytes of heap since the first step.
+        bytes: u64,
+        /// The step of the plan within which it grew most.
+        owner: String,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Feed(error) => write!(f, "{error}"),
+            RunError::NotFinite(error) => write!(f, "{error}"),
+            RunError::Grew { step, bytes, owner } => write!(
+                f,
+                "step {} holds {bytes} bytes more than the first step; they were taken in {owner}; \
+                 please report this with the job file",
+                step + 1
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+/// A plan with its memory, ready to run.
+pub struct Runner {
+    plan: CheckedPlan,
+    device: Device,
+    trace: Trace,
+    heap_mark: Option<u64>,
+}
+
+impl Runner {
+    /// Takes the arena. Nothing that comes later can take more.
+    pub fn new(plan: CheckedPlan, setup: Setup) -> Result<Runner, DeviceError> {
+        let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
+        let device = setup.seal(arena)?;
+        Ok(Runner { plan, device, trace: Trace::default(), heap_mark: None })
+    }
+
+    /// The plan that runs.
+    pub fn plan(&self) -> &CheckedPlan {
+        &self.plan
+    }
+
+    /// What was measured so far.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// Gives the arena back; what was planned and what was measured remain.
+    pub fn finish(self) -> (CheckedPlan, Trace) {
+        (self.plan, self.trace)
+    }
+
+    /// A persistent or kept tensor, for reading.
+    pub fn floats(&self, tensor: TensorId) -> &[f32] {
+        self.device.floats(self.slot(tensor))
+    }
+
+    /// A persistent tensor, for writing before the first step.
+    pub fn floats_mut(&mut self, tensor: TensorId) -> &mut [f32] {
+        let slot = self.slot(tensor);
+        self.device.floats_mut(slot)
+    }
+
+    fn slot(&self, tensor: TensorId) -> Slot {
+        let plan = self.plan.plan();
+        let mut known = plan.persistent.iter().chain(&plan.kept);
+        known
+            .find(|(id, _)| *id == tensor)
+            .map(|(_, slot)| *slot)
+            .expect("only persistent and kept tensors are read")
+    }
+
+    /// One training step.
+    pub fn step(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
+        let start = Instant::now();
+        let Runner { plan, device, .. } = self;
+        device.install(|device| Loop { plan, device, feed, input }.run())?;
+        let plan = self.plan.plan();
+        assert_eq!(
+            self.device.bytes_peak(),
+            plan.bytes_peak,
+            "the peak that was measured is the one that was planned"
+        );
+        self.check_flat(input.step)?;
+        let (loss, metrics) = self.statistics(input.rows);
+        let record = StepRecord {
+            step: input.step,
+            rows: input.rows,
+            loss,
+            metrics,
+            seconds: start.elapsed().as_secs_f64(),
+            bytes_used: process::resident(),
+        };
+        self.trace.add(&record, self.device.bytes_peak());
+        Ok(record)
+    }
+
+    fn statistics(&self, rows: usize) -> (f64, Vec<f64>) {
+        let graph = &self.plan.problem().graph;
+        let (mut loss, mut metrics) = (0.0, Vec::new());
+        for node in &graph.nodes {
+            if let Op::Loss(_) = node.op {
+                loss += f64::from(self.floats(node.updates[0])[0]);
+            } else if let Op::Metric(_) = node.op {
+                metrics.push(f64::from(self.floats(node.updates[0])[0]) / rows as f64);
+            }
+        }
+        (loss, metrics)
+    }
+
+    /// Step N+1 holds what step N held. Only a program that counts its heap can tell; in others the mark stays 0.
+    fn check_flat(&mut self, step: u64) -> Result<(), RunError> {
+        let live = heap::live();
+        // The first steps fill caches that stay: formatted lines, the pool's queues.
+        let Some(mark) = self.heap_mark.filter(|_| self.trace.steps > 1) else {
+            self.heap_mark = Some(live);
+            return Ok(());
+        };
+        let bytes = live.saturating_sub(mark);
+        if HEAP_NOISE < bytes {
+            let owner = "the heap, outside the arena".to_owned();
+            return Err(RunError::Grew { step, bytes, owner });
+        }
+        Ok(())
+    }
+}
+
+/// One step on its way.
+struct Loop<'a> {
+    plan: &'a CheckedPlan,
+    device: &'a mut Device,
+    feed: &'a mut dyn Feed,
+    input: StepInput,
+}
+
+impl Loop<'_> {
+    fn run(&mut self) -> Result<(), RunError> {
+        let plan: &Plan = self.plan.plan();
+        let none = self.context(0, 0);
+        for step in &plan.prologue {
+            self.perform(step, &none)?;
+        }
+        for (first, rows) in plan.pieces(self.input.rows) {
+            let context = self.context(first, rows);
+            for step in &plan.body {
+                self.perform(step, &context)?;
+            }
+            self.feed.piece_done(first + rows, self.input.rows);
+        }
+        for step in &plan.epilogue {
+            self.perform(step, &none)?;
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
+        self.just_do(step, context)?;
+        // The loss is known before anything of this piece reaches a weight.
+        if let Step::Launch { node, args, .. } = step {
+            let graph = &self.plan.problem().graph;
+            if let Op::Loss(_) = graph.nodes[node.0].op {
+                let sum = args.last().expect("a loss has a sum to add to");
+                if !self.device.floats(*sum)[0].is_finite() {
+                    return Err(RunError::NotFinite(self.find_culprit(context)?));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
+        match step {
+            Step::Launch { node, args, workspace, fresh } => {
+                let graph = &self.plan.problem().graph;
+                self.device.launch(graph, *node, args, *workspace, *fresh, context);
+                Ok(())
+            }
+            Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
+                let shape = &self.plan.problem().graph.tensors[tensor.0];
+                let bytes = shape.shape.bytes(shape.dtype, context.rows).to_usize();
+                let to = &mut self.device.bytes_mut(*slot)[..bytes];
+                self.feed.feed(*tensor, context.row_start, context.rows, to).map_err(RunError::Feed)
+            }
+            Step::Copy { .. } => unreachable!("the checker lets no other copy pass"),
+        }
+    }
+
+    /// Runs the piece again, looking at every value. Training ends here, so nothing is harmed by what it overwrites.
+    fn find_culprit(&mut self, context: &Context) -> Result<NotFinite, RunError> {
+        let plan = self.plan.plan();
+        let graph = &self.plan.problem().graph;
+        let found = |tensor: TensorId, culprit: Culprit| {
+            let known = &graph.tensors[tensor.0];
+            let layer = graph.layers[known.layer.0].clone();
+            NotFinite { step: self.input.step, layer, tensor: known.name.clone(), culprit }
+        };
+        for step in &plan.body {
+            let (weights, outputs) = match step {
+                Step::Launch { node, args, .. } => suspects(graph, &graph.nodes[node.0], args),
+                Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
+                    let is_float = graph.tensors[tensor.0].dtype == memfit_ir::DType::F32;
+                    (vec![], if is_float { vec![(*tensor, *slot)] } else { vec![] })
+                }
+                Step::Copy { .. } => (vec![], vec![]),
+            };
+            let bad = |device: &Device, (tensor, slot): &(TensorId, Slot)| {
+                first_bad_row(graph, *tensor, device.floats(*slot), context.rows)
+            };
+            if let Some((tensor, _)) = weights.iter().find(|pair| bad(self.device, pair).is_some()) {
+                return Ok(found(*tensor, Culprit::Weight));
+            }
+            let is_loss =
+                matches!(step, Step::Launch { node, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)));
+            if is_loss {
+                break;
+            }
+            Loop { plan: self.plan, device: self.device, feed: self.feed, input: self.input }
+                .just_do(step, context)?;
+            for pair in &outputs {
+                if let Some(row) = bad(self.device, pair) {
+                    let is_input = graph.tensors[pair.0.0].kind == Kind::Input;
+                    let culprit = if is_input {
+                        Culprit::Input { row: context.row_start + row }
+                    } else {
+                        Culprit::Output
+                    };
+                    return Ok(found(pair.0, culprit));
+                }
+            }
+        }
+        Ok(NotFinite {
+            step: self.input.step,
+            layer: "loss".to_owned(),
+            tensor: "loss".to_owned(),
+            culprit: Culprit::Loss,
+        })
+    }
+
+    fn context(&self, row_start: usize, rows: usize) -> Context {
+        Context {
+            step: self.input.step,
+            row_start,
+            rows,
+            rows_total: self.input.rows,
+            learning_rate: self.input.learning_rate,
+            seed: self.input.seed,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What was measured: a record for each step, and sums over all of them. Holds the same bytes however long training runs.
+
+use memfit_ir::Bytes;
+
+/// What one training step gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepRecord {
+    /// Counted from 0.
+    pub step: u64,
+    /// Rows trained on.
+    pub rows: usize,
+    /// The mean loss over the rows, all outputs together.
+    pub loss: f64,
+    /// Means of the metrics, in the graph's order.
+    pub metrics: Vec<f64>,
+    /// Wall time.
+    pub seconds: f64,
+    /// Resident memory of the process when the step ended.
+    pub bytes_used: Bytes,
+}
+
+/// Sums over all steps so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    /// Steps done.
+    pub steps: u64,
+    /// Rows trained on.
+    pub rows: u64,
+    /// Wall time of all steps.
+    pub seconds: f64,
+    /// The loss of the last step.
+    pub loss: f64,
+    /// Highest byte of the arena that was handed out.
+    pub bytes_peak: Bytes,
+    /// Most resident memory at the end of a step.
+    pub bytes_used_most: Bytes,
+    /// Least resident memory at the end of a step, the first step aside.
+    pub bytes_used_least: Option<Bytes>,
+}
+
+impl Trace {
+    pub(crate) fn add(&mut self, record: &StepRecord, bytes_peak: Bytes) {
+        if self.steps > 0 {
+            let least = self.bytes_used_least.map_or(record.bytes_used, |least| least.min(record.bytes_used));
+            self.bytes_used_least = Some(least);
+        }
+        self.steps += 1;
+        self.rows += record.rows as u64;
+        self.seconds += record.seconds;
+        self.loss = record.loss;
+        self.bytes_peak = bytes_peak;
+        self.bytes_used_most = self.bytes_used_most.max(record.bytes_used);
+    }
+}

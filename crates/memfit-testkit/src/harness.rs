@@ -1,0 +1,91 @@
+//! Training small graphs in a test: values in as plain vectors, values out the same way.
+
+use std::collections::BTreeMap;
+
+use memfit_grad::{Training, training_graph};
+use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, check};
+use memfit_run::{Feed, FeedError, Runner, StepInput, StepRecord};
+
+/// Values of tensors, as f64 whatever their type.
+pub type Values = BTreeMap<TensorId, Vec<f64>>;
+
+/// A budget nothing can exceed.
+pub const UNLIMITED: Bytes = Bytes(1 << 40);
+
+/// A training graph with the device's costs and as much memory as it likes.
+pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
+    let graph = training_graph(forward, training).expect("the case has a training graph");
+    let setup = memfit_device::open(Some(2)).expect("two threads can be had");
+    let budget = Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule() };
+    Problem { costs: setup.costs(&graph), graph, budget, batch, allow_batchnorm_split: false }
+}
+
+/// A runner for the whole batch in one piece.
+pub fn runner(problem: &Problem) -> Runner {
+    runner_of(problem, memfit_plan::plan(problem).expect("everything fits an unlimited budget"))
+}
+
+/// A runner for any plan.
+pub fn runner_of(problem: &Problem, plan: Plan) -> Runner {
+    let checked: CheckedPlan = check(problem, plan).expect("the planner's plans are right");
+    let setup = memfit_device::open(Some(2)).expect("two threads can be had");
+    Runner::new(checked, setup).expect("the arena is small")
+}
+
+/// Writes weights into a runner.
+pub fn write_weights(runner: &mut Runner, values: &Values) {
+    for (tensor, value) in values {
+        let kind = runner.plan().problem().graph.tensors[tensor.0].kind;
+        if let Kind::Weight { .. } = kind {
+            for (to, from) in runner.floats_mut(*tensor).iter_mut().zip(value) {
+                *to = *from as f32;
+            }
+        }
+    }
+}
+
+/// One step on rows given as values.
+pub fn step(runner: &mut Runner, step: u64, rows: usize, learning_rate: f32, values: &Values) -> StepRecord {
+    let graph = runner.plan().problem().graph.clone();
+    let mut feed = VectorFeed { graph: &graph, values };
+    let input = StepInput { step, rows, learning_rate, seed: 5 };
+    runner.step(input, &mut feed).expect("the step runs")
+}
+
+struct VectorFeed<'a> {
+    graph: &'a Graph,
+    values: &'a Values,
+}
+
+impl Feed for VectorFeed<'_> {
+    fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError> {
+        let known = &self.graph.tensors[tensor.0];
+        let width = known.shape.elements_per_row();
+        let values = &self.values[&tensor][first * width..(first + rows) * width];
+        match known.dtype {
+            DType::F32 => write(values, to, |value| (value as f32).to_le_bytes()),
+            DType::I32 => write(values, to, |value| (value as i32).to_le_bytes()),
+            DType::F16 | DType::BF16 | DType::I64 | DType::U8 | DType::Bool => {
+                panic!("no input is of type {}", known.dtype)
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(values: &[f64], to: &mut [u8], bytes: impl Fn(f64) -> [u8; 4]) {
+    for (value, chunk) in values.iter().zip(to.chunks_exact_mut(4)) {
+        chunk.copy_from_slice(&bytes(*value));
+    }
+}
+
+/// The largest difference between two lists, relative to the largest value of the second.
+pub fn difference(got: &[f32], wanted: &[f64]) -> f64 {
+    assert_eq!(got.len(), wanted.len());
+    let scale = wanted.iter().fold(1e-3f64, |most, value| most.max(value.abs()));
+    got.iter().zip(wanted).fold(0.0f64, |worst, (got, wanted)| {
+        let gap = (f64::from(*got) - wanted).abs() / scale;
+        // A NaN on one side must not pass as equal.
+        if gap.is_nan() { f64::INFINITY } else { worst.max(gap) }
+    })
+}

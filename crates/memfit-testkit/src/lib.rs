@@ -1,0 +1,7 @@
+//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference.
+
+pub mod harness;
+pub mod op_cases;
+pub mod random_graphs;
+pub mod reference;
+pub mod specs;

@@ -1,0 +1,100 @@
+//! Random graphs under random budgets: refused with a bound, or equal to the unconstrained run.
+
+use memfit_grad::{Optimizer, Training};
+use memfit_ir::{Bytes, Kind, Loss, LossKind, Problem, TensorId};
+use memfit_run::Runner;
+use memfit_testkit::harness::{problem, runner, runner_of, step, write_weights};
+use memfit_testkit::op_cases::draw_values;
+use memfit_testkit::random_graphs::{Draws, random_graph};
+
+const BATCH: usize = 7;
+
+#[test]
+fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
+    let (mut refused, mut whole, mut split) = (0, 0, 0);
+    for seed in 0..60 {
+        let problem = random_problem(seed, seed % 4 == 0);
+        let reference = trained_weights(&problem, runner(&problem));
+        let mut draws = Draws { seed, next: 1000 };
+        let smallest = memfit_plan::smallest_budget(&problem);
+        let most = memfit_plan::plan(&problem).unwrap().bytes_peak;
+        for _ in 0..4 {
+            let span = (most.0 + (64 << 10)).saturating_sub(smallest.0 / 2);
+            let total = Bytes(smallest.0 / 2 + draws.below(span as usize) as u64);
+            let tight = with_budget(&problem, total);
+            match memfit_plan::plan(&tight) {
+                Err(answer) => {
+                    refused += 1;
+                    assert_eq!(answer.smallest, smallest, "seed {seed}");
+                    assert!(total < smallest, "seed {seed}: refused at {total} though {smallest} fits");
+                }
+                Ok(plan) => {
+                    assert!(smallest <= total, "seed {seed}: planned below the smallest budget");
+                    assert!(plan.bytes_bound <= plan.bytes_peak && plan.bytes_peak <= total);
+                    let pieces = plan.micro_batches();
+                    let got = trained_weights(&tight, runner_of(&tight, plan));
+                    if pieces == 1 {
+                        whole += 1;
+                        assert_eq!(got, reference, "seed {seed}: the same plan gives other bits");
+                    } else {
+                        split += 1;
+                        compare(&got, &reference, seed);
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 10 && whole > 10 && split > 10, "{refused} refused, {whole} whole, {split} split");
+}
+
+#[test]
+fn a_larger_budget_never_gives_smaller_pieces_or_a_refusal() {
+    for seed in 100..110 {
+        let problem = random_problem(seed, false);
+        let smallest = memfit_plan::smallest_budget(&problem);
+        let most = memfit_plan::plan(&problem).unwrap().bytes_peak + Bytes(4096);
+        let mut before = 0;
+        for index in 0..=40 {
+            let total = Bytes(smallest.0 + (most.0.saturating_sub(smallest.0)) * index / 40);
+            let plan = memfit_plan::plan(&with_budget(&problem, total)).unwrap();
+            assert!(before <= plan.micro_batch, "seed {seed}: {total} gives smaller pieces");
+            before = plan.micro_batch;
+        }
+        assert!(memfit_plan::plan(&with_budget(&problem, Bytes(smallest.0 - 1))).is_err());
+    }
+}
+
+fn random_problem(seed: u64, batch_norm: bool) -> Problem {
+    let forward = random_graph(seed, batch_norm);
+    let kind = LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.0 };
+    let training =
+        Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::sgd(0.1)) };
+    problem(&forward, &training, BATCH)
+}
+
+fn with_budget(problem: &Problem, total: Bytes) -> Problem {
+    let mut tight = problem.clone();
+    tight.budget.total = total;
+    tight
+}
+
+fn trained_weights(problem: &Problem, mut runner: Runner) -> Vec<Vec<f32>> {
+    let values = draw_values(&problem.graph, BATCH, 3);
+    write_weights(&mut runner, &values);
+    for number in 0..2 {
+        step(&mut runner, number, BATCH, 0.1, &values);
+    }
+    (0..problem.graph.tensors.len())
+        .map(TensorId)
+        .filter(|id| problem.graph.tensors[id.0].kind == Kind::Weight { trainable: true })
+        .map(|id| runner.floats(id).to_vec())
+        .collect()
+}
+
+fn compare(got: &[Vec<f32>], wanted: &[Vec<f32>], seed: u64) {
+    for (got, wanted) in got.iter().zip(wanted) {
+        for (got, wanted) in got.iter().zip(wanted) {
+            assert!((got - wanted).abs() <= 1e-5 * wanted.abs().max(1.0), "seed {seed}: {got} and {wanted}");
+        }
+    }
+}

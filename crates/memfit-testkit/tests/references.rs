@@ -1,0 +1,268 @@
+//! Numbers from outside: every layer, loss, optimizer and metric against what Keras on TensorFlow computed.
+
+use memfit::{parse_loss, parse_metric, parse_optimizer};
+use memfit_formats::{Mode, Options, graph_from_keras};
+use memfit_grad::{Optimizer, Training};
+use memfit_ir::{DType, Graph, Kind, Loss, LossKind, TensorId};
+use memfit_run::Runner;
+use memfit_testkit::harness::{Values, difference, problem, runner, runner_of, step, write_weights};
+use memfit_testkit::specs::{draw, numbers, references};
+use serde_json::Value;
+
+#[test]
+fn every_layer_gives_the_values_and_gradients_of_keras() {
+    check_all(references("layers.json"), check_layer);
+}
+
+#[test]
+fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
+    // TensorFlow keeps the gradient of an embedding as slices and squares each by itself; memfit sums first, as
+    // the optimizer's formula says, and agrees with the case that does the same.
+    let cases = references("training.json");
+    let comparable = cases.into_iter().filter(|case| case["name"] != "embedding_adamw_slices").collect();
+    check_all(comparable, check_training);
+}
+
+#[test]
+fn a_batch_split_1_2_5_and_32_ways_gives_the_same_weights() {
+    let case = references("training.json").into_iter().find(|case| case["name"] == "large_image").unwrap();
+    let batch = 32;
+    let (problem, _) = training_problem(&case, batch);
+    let mut weights: Vec<Vec<Vec<f32>>> = Vec::new();
+    for ways in [1, 2, 5, 32usize] {
+        let plan = memfit_plan::moves::split::pieces_of(&problem, batch.div_ceil(ways));
+        assert_eq!(plan.micro_batches(), ways);
+        let mut runner = runner_of(&problem, plan);
+        write_weights(&mut runner, &weight_values(&case, &problem.graph, |_| true));
+        for number in 0..5 {
+            let values = step_values(&case, &problem.graph, number, batch);
+            step(&mut runner, number, batch, 1e-4, &values);
+        }
+        weights.push(trainable(&problem.graph).map(|id| runner.floats(id).to_vec()).collect());
+    }
+    for split in &weights[1..] {
+        for (got, wanted) in split.iter().flatten().zip(weights[0].iter().flatten()) {
+            assert!((got - wanted).abs() <= 1e-5 * wanted.abs().max(0.1), "{got} and {wanted}");
+        }
+    }
+}
+
+fn check_all(cases: Vec<Value>, check: impl Fn(&Value) -> Result<(), String>) {
+    assert!(cases.len() > 20, "the reference file has its cases");
+    let failures: Vec<String> = cases
+        .iter()
+        .filter_map(|case| check(case).err().map(|failure| format!("{}: {failure}", case["name"])))
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} cases fail:\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
+}
+
+fn check_layer(case: &Value) -> Result<(), String> {
+    for (mode, outputs) in [(Mode::Training, "outputs"), (Mode::Inference, "outputs_inference")] {
+        if case.get(outputs).is_none() {
+            continue;
+        }
+        let forward = match load(case, mode) {
+            Ok(forward) => forward,
+            // What is refused by name is an honest answer; the list is short and looked at here.
+            Err(error)
+                if ["batch_normalization_axis_1", "layer_softmax_axis_1"]
+                    .iter()
+                    .any(|n| case["name"] == **n) =>
+            {
+                assert!(error.contains("axis"), "{error}");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        check_layer_in_mode(case, &forward, outputs)?;
+    }
+    Ok(())
+}
+
+fn check_layer_in_mode(case: &Value, forward: &Graph, outputs: &str) -> Result<(), String> {
+    let training_mode = outputs == "outputs";
+    let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
+    let leaves: Vec<TensorId> = forward
+        .inputs
+        .iter()
+        .copied()
+        .filter(|id| forward.tensors[id.0].dtype == DType::F32)
+        .chain(trainable(forward))
+        .collect();
+    let training = Training {
+        losses: vec![loss; forward.outputs.len()],
+        gradients_of: leaves.clone(),
+        ..Training::new(Optimizer::sgd(0.0))
+    };
+    let rows = case["inputs"][0]["shape"][0].as_u64().unwrap() as usize;
+    let mut problem = problem(forward, &training, rows);
+    let gradients = problem.graph.keep.clone();
+    if gradients.len() != leaves.len() {
+        return Err(format!("{} gradients for {} leaves", gradients.len(), leaves.len()));
+    }
+    problem.graph.keep.extend(&forward.outputs);
+    let mut runner = runner(&problem);
+    write_weights(&mut runner, &weight_values(case, &problem.graph, |_| true));
+    let mut values = step_values(case, &problem.graph, 0, rows);
+    if case.get("targets").is_none() {
+        for (id, tensor) in forward.outputs.iter().zip(&problem.graph.inputs[forward.inputs.len()..]) {
+            values.insert(*tensor, vec![0.0; forward.tensors[id.0].shape.elements(rows)]);
+        }
+    }
+    let record = step(&mut runner, 0, rows, 0.0, &values);
+    for (id, wanted) in forward.outputs.iter().zip(case[outputs].as_array().unwrap()) {
+        close("output", difference(runner.floats(*id), &numbers(wanted)), 1e-5)?;
+    }
+    if !training_mode {
+        return Ok(());
+    }
+    let loss = case["loss"].as_f64().unwrap();
+    close("loss", (record.loss - loss).abs() / loss.abs().max(1e-3), 1e-5)?;
+    check_layer_gradients(case, forward, &runner, &leaves, &gradients)?;
+    for (path, wanted) in case.get("moving_after").and_then(Value::as_object).into_iter().flatten() {
+        let id = named(forward, path);
+        close(path, difference(runner.floats(id), &numbers(wanted)), 1e-5)?;
+    }
+    Ok(())
+}
+
+fn check_layer_gradients(
+    case: &Value,
+    forward: &Graph,
+    runner: &Runner,
+    leaves: &[TensorId],
+    gradients: &[TensorId],
+) -> Result<(), String> {
+    let gradient_of = |leaf: TensorId| {
+        let index = leaves.iter().position(|known| *known == leaf).expect("leaves are those of the file");
+        runner.floats(gradients[index])
+    };
+    for (input, wanted) in forward.inputs.iter().zip(case["input_gradients"].as_array().unwrap()) {
+        if !wanted.is_null() {
+            let name = format!("gradient of {}", forward.tensors[input.0].name);
+            close(&name, difference(gradient_of(*input), &numbers(wanted)), 2e-5)?;
+        }
+    }
+    let weights = case["weight_gradients"].as_object().unwrap();
+    if weights.len() != trainable(forward).count() {
+        return Err(format!("{} trainable weights, Keras has {}", trainable(forward).count(), weights.len()));
+    }
+    for (path, wanted) in weights {
+        let name = format!("gradient of {path}");
+        close(&name, difference(gradient_of(named(forward, path)), &numbers(wanted)), 2e-5)?;
+    }
+    Ok(())
+}
+
+fn check_training(case: &Value) -> Result<(), String> {
+    let batch = case["batch"].as_u64().unwrap() as usize;
+    let (problem, optimizer) = training_problem(case, batch);
+    let mut runner = runner(&problem);
+    write_weights(&mut runner, &weight_values(case, &problem.graph, |_| true));
+    let losses = numbers(&case["losses"]);
+    for (number, wanted) in (0..).zip(&losses) {
+        let values = step_values(case, &problem.graph, number, batch);
+        let record = step(&mut runner, number, batch, optimizer.schedule.at(number), &values);
+        let gap = (record.loss - wanted).abs() / wanted.abs();
+        close(&format!("loss {} for {wanted} of step {number}", record.loss), gap, 1e-4)?;
+        for (name, got) in case["metrics"].as_array().into_iter().flatten().zip(&record.metrics) {
+            let wanted = case["metrics_values"][name.as_str().unwrap()][number as usize].as_f64().unwrap();
+            close(&format!("{name} of step {number}"), (got - wanted).abs(), 1e-5)?;
+        }
+    }
+    for (path, wanted) in case["final"].as_object().unwrap() {
+        let weight = runner.floats(named(&problem.graph, path));
+        let scale = wanted["abs_sum"].as_f64().unwrap().max(1e-3);
+        let sum: f64 = weight.iter().map(|value| f64::from(*value)).sum();
+        close(&format!("sum of {path}"), (sum - wanted["sum"].as_f64().unwrap()).abs() / scale, 1e-4)?;
+        let first = numbers(&wanted["first"]);
+        close(&format!("first of {path}"), difference(&weight[..first.len()], &first), 1e-3)?;
+    }
+    Ok(())
+}
+
+fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimizer) {
+    let forward = load(case, Mode::Training).unwrap();
+    let outputs = forward.outputs.len();
+    let kinds: Vec<LossKind> = match &case["loss"] {
+        Value::Array(losses) => losses.iter().map(|loss| parse_loss(loss, "loss").unwrap()).collect(),
+        loss => vec![parse_loss(loss, "loss").unwrap(); outputs],
+    };
+    let weights: Vec<f64> = match case.get("loss_weights") {
+        None | Some(Value::Null) => vec![1.0; outputs],
+        Some(weights) => numbers(weights),
+    };
+    let metrics = forward
+        .outputs
+        .iter()
+        .zip(&kinds)
+        .map(|(output, kind)| {
+            let names = case["metrics"].as_array().into_iter().flatten();
+            names
+                .map(|name| {
+                    parse_metric(name.as_str().unwrap(), &forward.tensors[output.0], kind.is_sparse())
+                        .unwrap()
+                })
+                .collect()
+        })
+        .collect();
+    let losses =
+        kinds.into_iter().zip(weights).map(|(kind, weight)| Loss { kind, weight: weight as f32 }).collect();
+    let optimizer = parse_optimizer(&case["optimizer"]).unwrap();
+    let sample_weights = !case["sample_weights"].is_null();
+    let training = Training { losses, metrics, sample_weights, ..Training::new(optimizer.clone()) };
+    (problem(&forward, &training, batch), optimizer)
+}
+
+fn load(case: &Value, mode: Mode) -> Result<Graph, String> {
+    graph_from_keras(&case["config"], &Options { mode, seed: 0 }).map_err(|error| error.to_string())
+}
+
+fn weight_values(case: &Value, graph: &Graph, wanted: impl Fn(&str) -> bool) -> Values {
+    let weights = case["weights"].as_array().unwrap().iter();
+    weights
+        .map(|weight| (weight["path"].as_str().unwrap(), weight))
+        .filter(|(path, _)| wanted(path))
+        .map(|(path, weight)| (named(graph, path), draw(weight, 0)))
+        .collect()
+}
+
+/// Inputs, targets and weights of rows, in the order of the graph's inputs; the batch may be larger than the file's.
+fn step_values(case: &Value, graph: &Graph, number: u64, batch: usize) -> Values {
+    let list = |key: &str| case[key].as_array().cloned().unwrap_or_default();
+    let weights = case.get("sample_weights").filter(|spec| !spec.is_null()).cloned();
+    let specs = list("inputs").into_iter().chain(list("targets")).chain(weights);
+    graph
+        .inputs
+        .iter()
+        .zip(specs)
+        .map(|(id, mut spec)| {
+            spec["shape"][0] = batch.into();
+            (*id, draw(&spec, number))
+        })
+        .collect()
+}
+
+fn trainable(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
+    (0..graph.tensors.len())
+        .map(TensorId)
+        .filter(|id| graph.tensors[id.0].kind == Kind::Weight { trainable: true })
+}
+
+/// A weight by its Keras path, of which a sequential model's own name is not part here.
+fn named(graph: &Graph, path: &str) -> TensorId {
+    let parts: Vec<&str> = path.rsplit('/').take(2).collect();
+    let name = format!("{}/{}", parts[1], parts[0]);
+    let index = graph.tensors.iter().position(|tensor| tensor.name == name);
+    TensorId(index.unwrap_or_else(|| panic!("no weight {name}")))
+}
+
+fn close(what: &str, gap: f64, limit: f64) -> Result<(), String> {
+    if gap <= limit { Ok(()) } else { Err(format!("{what} is off by {gap:.2e}, limit {limit:.0e}")) }
+}

@@ -1,0 +1,143 @@
+//! The rules that a machine can hold: every file says what lives in it, dependencies go down, the map is true.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn sources() -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join("crates"), &mut found);
+    walk(&root().join("examples"), &mut found);
+    found.sort();
+    assert!(found.len() > 40, "the walk finds the sources");
+    found
+}
+
+#[test]
+fn every_file_opens_with_what_lives_in_it() {
+    for path in sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{} does not open with a `//!` sentence", path.display());
+    }
+}
+
+#[test]
+fn every_file_is_in_the_module_tree() {
+    for path in sources() {
+        let stem = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let folder = path.parent().unwrap();
+        let folder_name = folder.file_name().unwrap().to_str().unwrap();
+        if ["lib", "main", "build"].contains(&stem.as_str())
+            || ["tests", "examples", "benches"].contains(&folder_name)
+        {
+            continue;
+        }
+        let (name, parents) = if stem == "mod" {
+            let above = folder.parent().unwrap();
+            let twin = above.with_extension("rs");
+            (
+                folder_name.to_owned(),
+                vec![above.join("mod.rs"), above.join("lib.rs"), above.join("main.rs"), twin],
+            )
+        } else {
+            let twin = folder.with_extension("rs");
+            (stem, vec![folder.join("mod.rs"), folder.join("lib.rs"), folder.join("main.rs"), twin])
+        };
+        let declared = parents.iter().filter_map(|parent| fs::read_to_string(parent).ok()).any(|text| {
+            text.lines().any(|line| {
+                let line = line.trim();
+                let line = line.strip_prefix("pub(crate) ").or(line.strip_prefix("pub ")).unwrap_or(line);
+                line == format!("mod {name};")
+            })
+        });
+        assert!(declared, "{} is in no module", path.display());
+    }
+}
+
+#[test]
+fn dependencies_go_down() {
+    // A crate may use those named behind it, and nothing of ours besides.
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("memfit-ir", &[][..]),
+        ("memfit-pack", &[]),
+        ("memfit-grad", &["memfit-ir"]),
+        ("memfit-plan", &["memfit-ir", "memfit-pack"]),
+        ("memfit-device", &["memfit-ir"]),
+        ("memfit-run", &["memfit-ir", "memfit-device"]),
+        ("memfit-data", &["memfit-ir"]),
+        ("memfit-formats", &["memfit-ir"]),
+        (
+            "memfit",
+            &[
+                "memfit-ir",
+                "memfit-pack",
+                "memfit-grad",
+                "memfit-plan",
+                "memfit-device",
+                "memfit-run",
+                "memfit-data",
+                "memfit-formats",
+            ],
+        ),
+        ("memfit-cli", &["memfit"]),
+    ]);
+    for (name, allowed) in allowed {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let dependencies = manifest.split("[dependencies]").nth(1).unwrap_or_default();
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+        for line in dependencies.lines().filter(|line| line.starts_with("memfit")) {
+            let used = line.split(['.', ' ', '=']).next().unwrap();
+            assert!(allowed.contains(&used), "{name} must not depend on {used}");
+        }
+        if ["memfit-ir", "memfit-pack", "memfit-plan"].contains(&name) {
+            let guests =
+                dependencies.lines().filter(|line| !line.starts_with("memfit") && line.contains('='));
+            assert_eq!(guests.count(), 0, "{name} stays free of other people's crates");
+        }
+    }
+}
+
+#[test]
+fn every_path_the_map_names_exists() {
+    for page in ["ARCHITECTURE.md", "README.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let named = text.split('`').skip(1).step_by(2).filter(|word| {
+            let known = ["crates/", "examples/", "benches/", "references/", ".ci/", "docs/"];
+            known.iter().any(|start| word.starts_with(start)) && !word.contains([' ', '<', '*', '…'])
+        });
+        let mut count = 0;
+        for path in named {
+            count += 1;
+            assert!(root().join(path).exists(), "{page} names `{path}`, which does not exist");
+        }
+        assert!(count > 0, "{page} names where things are");
+    }
+}
+
+#[test]
+fn only_the_device_is_unsafe_and_only_the_command_prints() {
+    for path in sources() {
+        let text = fs::read_to_string(&path).unwrap();
+        let place = path.to_string_lossy();
+        let is_device = place.contains("memfit-device");
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            let is_rule = place.ends_with("tidy.rs");
+            assert!(is_device || is_rule || !line.contains("unsafe {"), "{place}: unsafe outside the device");
+        }
+    }
+}

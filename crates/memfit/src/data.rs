@@ -1,0 +1,99 @@
+//! The job's data as a source whose fields stand in the order of the graph's inputs.
+
+use std::path::PathBuf;
+
+use memfit_data::{Field, Npy, Source, Synthetic, Values};
+use memfit_ir::{Graph, Op, TensorId, random};
+use memfit_run::{Feed, FeedError};
+
+use crate::train::{Event, Observer};
+use crate::{Error, Job};
+
+/// Opens what the job says: its files, or made-up rows.
+pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
+    let fields: Vec<Field> = graph
+        .inputs
+        .iter()
+        .map(|id| {
+            let tensor = &graph.tensors[id.0];
+            Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
+        })
+        .collect();
+    let (x, y) = (job.data.x.paths(), job.data.y.paths());
+    if x.is_empty() && y.is_empty() {
+        return Ok(Box::new(made_up(job, graph, fields)));
+    }
+    if job.data.rows.is_some() {
+        return Err(Error::job("data.rows", "rows are counted from the files; remove the key or the files"));
+    }
+    let paths: Vec<PathBuf> =
+        x.iter().chain(y).chain(&job.data.sample_weight).map(|path| job.path(path)).collect();
+    if paths.len() != fields.len() {
+        let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+        let problem = format!("expected one file for each of {}, got {}", names.join(", "), paths.len());
+        return Err(Error::job("data", problem));
+    }
+    Ok(Box::new(Npy::open(paths.into_iter().zip(fields).collect())?))
+}
+
+fn made_up(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
+    let seed = random::derive(job.train.seed, random::purpose("data"));
+    let values = graph.inputs.iter().map(|id| values_for(graph, *id));
+    Synthetic::new(seed, job.data.rows, fields.into_iter().zip(values).collect())
+}
+
+/// What suits the first reader of an input: ids within a table, class numbers, one class of a softmax, else `[0, 1)`.
+fn values_for(graph: &Graph, input: TensorId) -> Values {
+    let uniform = Values::Uniform { low: 0.0, high: 1.0 };
+    let Some(node) = graph.nodes.iter().find(|node| node.inputs.contains(&input)) else { return uniform };
+    if node.op == Op::Embedding {
+        let entries = graph.tensors[node.inputs[1].0].shape.dims[0];
+        return Values::Integers { low: 0, high: entries as i64 };
+    }
+    let is_target = node.inputs.get(1) == Some(&input) && matches!(node.op, Op::Loss(_) | Op::Metric(_));
+    let prediction = &graph.tensors[node.inputs[0].0];
+    if !is_target {
+        return uniform;
+    }
+    let classes = prediction.shape.last();
+    let sparse = graph.tensors[input.0].dtype == memfit_ir::DType::I32;
+    let from_softmax = graph.producer(node.inputs[0]).is_some_and(|id| graph.nodes[id.0].op == Op::Softmax);
+    let categorical = graph.nodes.iter().any(|node| match &node.op {
+        Op::Loss(loss) => {
+            node.inputs[1] == input
+                && matches!(loss.kind, memfit_ir::LossKind::CategoricalCrossentropy { .. })
+        }
+        _ => false,
+    });
+    if sparse {
+        Values::Integers { low: 0, high: classes as i64 }
+    } else if from_softmax || categorical {
+        Values::OneHot
+    } else {
+        uniform
+    }
+}
+
+/// Feeds the rows of one batch after the other, and passes on how far the batch has come.
+pub struct Feeder<'a> {
+    pub source: &'a mut dyn Source,
+    pub inputs: &'a [TensorId],
+    /// The batch's first row in the source.
+    pub start: u64,
+    pub observer: &'a mut dyn Observer,
+}
+
+impl Feed for Feeder<'_> {
+    fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError> {
+        let field = self
+            .inputs
+            .iter()
+            .position(|input| *input == tensor)
+            .expect("the plan feeds only the graph's inputs");
+        Ok(self.source.read(field, self.start + first as u64, rows, to)?)
+    }
+
+    fn piece_done(&mut self, rows_done: usize, rows_total: usize) {
+        self.observer.event(Event::Piece { rows_done, rows_total });
+    }
+}

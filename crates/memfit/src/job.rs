@@ -1,0 +1,177 @@
+//! Job files: what to train, on what, within which line.
+
+use std::path::{Path, PathBuf};
+
+use memfit_ir::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::Error;
+
+/// A training job, as its TOML file says it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// The network.
+    pub model: ModelSection,
+    /// How it is trained.
+    pub train: TrainSection,
+    /// What it is trained on.
+    #[serde(default)]
+    pub data: DataSection,
+    /// The line.
+    #[serde(default)]
+    pub memory: MemorySection,
+    /// The folder that relative paths start from.
+    #[serde(skip)]
+    pub folder: PathBuf,
+}
+
+/// `[model]`: a Keras 3 configuration, or layers in place.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSection {
+    /// A file as `model.to_json()` writes it.
+    pub file: Option<PathBuf>,
+    /// Layers with Keras's class names and arguments.
+    pub layers: Option<Vec<Value>>,
+    /// Names of the output layers; the last layer where it is not given.
+    pub outputs: Option<Vec<String>>,
+}
+
+/// `[train]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainSection {
+    /// A loss by Keras's name, an object with its arguments, or a list with one for each output.
+    pub loss: Value,
+    /// Factors of the outputs in the total loss.
+    pub loss_weights: Option<Vec<f32>>,
+    /// An optimizer by Keras's name, or an object with its arguments.
+    #[serde(default = "default_optimizer")]
+    pub optimizer: Value,
+    /// Metrics by Keras's names.
+    #[serde(default)]
+    pub metrics: Vec<String>,
+    /// Rows of one step.
+    pub batch: usize,
+    /// Steps in all; or give `epochs`.
+    pub steps: Option<u64>,
+    /// Passes over the data.
+    pub epochs: Option<u64>,
+    /// Seed of weights, random layers and random data.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+fn default_optimizer() -> Value {
+    Value::String("rmsprop".to_owned())
+}
+
+/// `[data]`: random rows, or one `.npy` file for each input and target.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DataSection {
+    /// Rows of made-up data in an epoch; without end where it is not given.
+    pub rows: Option<u64>,
+    /// Files of the inputs, in the model's order.
+    #[serde(default)]
+    pub x: OneOrMany,
+    /// Files of the targets, in the order of the outputs.
+    #[serde(default)]
+    pub y: OneOrMany,
+    /// File of the rows' weights.
+    pub sample_weight: Option<PathBuf>,
+}
+
+/// One path, or several.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    /// None.
+    #[default]
+    None,
+    /// One.
+    One(PathBuf),
+    /// Several.
+    Many(Vec<PathBuf>),
+}
+
+impl OneOrMany {
+    /// All of them.
+    pub fn paths(&self) -> &[PathBuf] {
+        match self {
+            OneOrMany::None => &[],
+            OneOrMany::One(path) => std::slice::from_ref(path),
+            OneOrMany::Many(paths) => paths,
+        }
+    }
+}
+
+/// `[memory]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemorySection {
+    /// The line: what the whole process may hold. What the machine allows where it is not given.
+    #[serde(default, deserialize_with = "size")]
+    pub budget: Option<Bytes>,
+    /// Split the batch though BatchNormalization then sees pieces of it.
+    #[serde(default)]
+    pub allow_batchnorm_split: bool,
+}
+
+fn size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+impl Job {
+    /// Reads a job file.
+    pub fn read(path: &Path) -> Result<Job, Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+            verb: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        Job::parse(&text, folder).map_err(|error| match error {
+            Error::Job { place, problem } if place.is_empty() => {
+                Error::job(path.display().to_string(), problem)
+            }
+            other => other,
+        })
+    }
+
+    /// Reads the text of a job file whose relative paths start from `folder`.
+    pub fn parse(text: &str, folder: PathBuf) -> Result<Job, Error> {
+        let mut job: Job =
+            toml::from_str(text).map_err(|error| Error::job("", error.to_string().trim_end().to_owned()))?;
+        job.folder = folder;
+        Ok(job)
+    }
+
+    /// A path of the job, from where the job file stands.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        self.folder.join(path)
+    }
+
+    /// What must hold whatever the model is.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.train.batch == 0 {
+            return Err(Error::job("train.batch", "a batch of 0 rows trains nothing; give at least 1"));
+        }
+        if self.train.steps == Some(0) || self.train.epochs == Some(0) {
+            return Err(Error::job("train.steps", "0 steps train nothing; give at least 1"));
+        }
+        if self.train.steps.is_some() && self.train.epochs.is_some() {
+            return Err(Error::job("train.steps", "give either steps or epochs, not both"));
+        }
+        match (&self.model.file, &self.model.layers) {
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            (None, None) => Err(Error::job("model", "give `file = \"model.json\"` or `[[model.layers]]`")),
+            (Some(_), Some(_)) => {
+                Err(Error::job("model", "give either `file` or `[[model.layers]]`, not both"))
+            }
+        }
+    }
+}

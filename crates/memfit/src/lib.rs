@@ -1,0 +1,38 @@
+//! `fit()` that fits: training inside a byte budget, planned to the byte before the first is taken.
+//!
+//! ```no_run
+//! use memfit::{Job, Quiet, fit};
+//!
+//! let mut job = Job::read("examples/large-images.toml".as_ref())?;
+//! job.memory.budget = Some("2GiB".parse().expect("a size"));
+//! let report = fit(&job, &mut Quiet)?;
+//! assert_eq!(report.bytes_peak_predicted, report.bytes_peak_measured);
+//! # Ok::<(), memfit::Error>(())
+//! ```
+
+mod budget;
+mod compile;
+mod data;
+mod error;
+mod job;
+mod prepare;
+mod report;
+mod summary;
+mod train;
+mod values;
+
+pub use budget::{Line, Runtime, default_budget};
+pub use compile::{parse_loss, parse_metric, parse_optimizer};
+pub use error::Error;
+pub use job::{DataSection, Job, MemorySection, ModelSection, TrainSection};
+pub use prepare::{Prepared, Threads, prepare};
+pub use report::{Report, html};
+pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
+pub use train::{Event, Observer, Quiet, fit};
+pub use values::initialize;
+
+pub use memfit_device::heap;
+pub use memfit_device::process;
+pub use memfit_ir::{Bytes, ParseBytesError};
+pub use memfit_plan::{DoesNotFit, Group};
+pub use memfit_run::StepRecord;

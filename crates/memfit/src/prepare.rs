@@ -1,0 +1,144 @@
+//! Everything up to the one-way door: model, gradients, costs, budget, plan.
+
+use std::time::Instant;
+
+use memfit_data::Source;
+use memfit_device::{Setup, process};
+use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
+use memfit_grad::{Optimizer, Training, training_graph};
+use memfit_ir::{Budget, CheckedPlan, Graph, Loss, Problem, UpdateRule};
+use memfit_plan::{DoesNotFit, Hint};
+use serde_json::Value;
+
+use crate::budget::{Runtime, default_budget};
+use crate::compile::{parse_loss, parse_metric, parse_optimizer};
+use crate::{Error, Job, data};
+
+/// How many threads to use; what the machine allows where it is not said.
+pub type Threads = Option<usize>;
+
+/// A job with its answer, before any memory is taken.
+pub struct Prepared {
+    /// The device, still able to allocate.
+    pub setup: Setup,
+    /// The rows.
+    pub source: Box<dyn Source>,
+    /// What the process holds besides the arena.
+    pub runtime: Runtime,
+    /// The problem that was solved, or not.
+    pub problem: Problem,
+    /// The plan, or why there is none.
+    pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
+    /// The optimizer, for its schedule.
+    pub optimizer: Optimizer,
+    /// Names of the metrics, in the graph's order.
+    pub metrics: Vec<String>,
+    /// Time the planner took.
+    pub seconds_planning: f64,
+}
+
+/// Builds the problem of a job and plans it.
+pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    job.check()?;
+    process::populate_program();
+    let forward = load_model(job)?;
+    let (training, metrics) = training(job, &forward)?;
+    let graph = training_graph(&forward, &training)?;
+    let source = data::open(job, &graph)?;
+    let setup = memfit_device::open(threads)?;
+    let mut runtime = Runtime::measure(setup.threads(), source.bytes());
+    let total = job.memory.budget.unwrap_or_else(default_budget);
+    let mut problem = Problem {
+        costs: setup.costs(&graph),
+        budget: Budget { total, runtime: runtime.total(), granule: setup.granule() },
+        graph,
+        batch: job.train.batch,
+        allow_batchnorm_split: job.memory.allow_batchnorm_split,
+    };
+    let start = Instant::now();
+    // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
+    let outcome = loop {
+        let outcome = match memfit_plan::plan(&problem) {
+            Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
+            Err(answer) => Err(answer),
+        };
+        let again = Runtime::measure(setup.threads(), source.bytes());
+        if again.total() <= runtime.total() {
+            break outcome;
+        }
+        problem.budget.runtime = again.total();
+        runtime = again;
+    };
+    let seconds_planning = start.elapsed().as_secs_f64();
+    let outcome = outcome.map_err(|mut answer| {
+        answer.hints.extend(try_without_state(&forward, &training, &problem, &setup));
+        answer
+    });
+    let optimizer = training.optimizer;
+    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
+}
+
+fn load_model(job: &Job) -> Result<Graph, Error> {
+    let options = Options { mode: Mode::Training, seed: job.train.seed };
+    if let Some(layers) = &job.model.layers {
+        return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
+    }
+    let path = job.path(job.model.file.as_deref().expect("checked: a model has layers or a file"));
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
+        verb: "read",
+        path: path.clone(),
+        source,
+    })?;
+    let config: Value = serde_json::from_str(&text)
+        .map_err(|error| Error::job(path.display().to_string(), format!("not JSON: {error}")))?;
+    Ok(graph_from_keras(&config, &options)?)
+}
+
+fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
+    let outputs = forward.outputs.len();
+    let one_each: Vec<Value> = match &job.train.loss {
+        Value::Array(losses) => losses.clone(),
+        single => vec![single.clone(); outputs],
+    };
+    let weights = job.train.loss_weights.clone().unwrap_or_else(|| vec![1.0; one_each.len()]);
+    if weights.len() != one_each.len() {
+        let problem =
+            format!("expected {} weights, one for each loss, got {}", one_each.len(), weights.len());
+        return Err(Error::job("train.loss_weights", problem));
+    }
+    let losses = one_each
+        .iter()
+        .zip(weights)
+        .map(|(loss, weight)| Ok(Loss { kind: parse_loss(loss, "train.loss")?, weight }))
+        .collect::<Result<Vec<Loss>, Error>>()?;
+    let mut metrics = vec![Vec::new(); outputs];
+    let mut names = Vec::new();
+    for (index, (output, loss)) in forward.outputs.iter().zip(&losses).enumerate() {
+        for name in &job.train.metrics {
+            let tensor = &forward.tensors[output.0];
+            metrics[index].push(parse_metric(name, tensor, loss.kind.is_sparse())?);
+            let layer = &forward.layers[tensor.layer.0];
+            names.push(if outputs == 1 { name.clone() } else { format!("{layer}_{name}") });
+        }
+    }
+    let optimizer = parse_optimizer(&job.train.optimizer)?;
+    let sample_weights = job.data.sample_weight.is_some();
+    Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+}
+
+/// Whether an optimizer without state would fit: tried by planning it.
+fn try_without_state(forward: &Graph, training: &Training, problem: &Problem, setup: &Setup) -> Option<Hint> {
+    if training.optimizer.rule.state().is_empty() {
+        return None;
+    }
+    let optimizer =
+        Optimizer { rule: UpdateRule::Sgd { momentum: 0.0, nesterov: false }, ..training.optimizer.clone() };
+    let graph = training_graph(forward, &Training { optimizer, ..training.clone() }).ok()?;
+    let changed = Problem { costs: setup.costs(&graph), graph, ..problem.clone() };
+    let smallest = memfit_plan::smallest_budget(&changed);
+    (smallest <= problem.budget.total).then(|| {
+        Hint::Other(format!(
+            "`optimizer = \"sgd\"` keeps no state and fits from {smallest}, with another path to the minimum"
+        ))
+    })
+}

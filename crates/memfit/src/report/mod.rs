@@ -1,0 +1,61 @@
+//! What was promised beside what was measured.
+
+mod page;
+
+pub use page::html;
+
+use memfit_ir::{Bytes, CheckedPlan};
+use memfit_plan::{Timeline, timeline};
+use memfit_run::Trace;
+use serde_json::{Value, json};
+
+use crate::Summary;
+
+/// How a job went.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The plan in short.
+    pub summary: Summary,
+    /// Who held what, when.
+    pub timeline: Timeline,
+    /// Names of the layers, for the timeline.
+    pub layers: Vec<String>,
+    /// What was measured.
+    pub trace: Trace,
+    /// The arena's peak by the plan.
+    pub bytes_peak_predicted: Bytes,
+    /// The arena's peak as it was.
+    pub bytes_peak_measured: Bytes,
+    /// Most resident memory of the process.
+    pub vm_hwm: Bytes,
+}
+
+impl Report {
+    pub(crate) fn new(summary: Summary, plan: &CheckedPlan, trace: Trace, vm_hwm: Bytes) -> Report {
+        let timeline = timeline(plan.problem(), plan.plan());
+        Report {
+            bytes_peak_predicted: summary.bytes_peak,
+            bytes_peak_measured: trace.bytes_peak,
+            layers: plan.problem().graph.layers.clone(),
+            summary,
+            timeline,
+            trace,
+            vm_hwm,
+        }
+    }
+
+    /// The last line of `--json`.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "event": "end",
+            "steps": self.trace.steps,
+            "loss": self.trace.loss,
+            "bytes_peak_predicted": self.bytes_peak_predicted.0,
+            "bytes_peak_measured": self.bytes_peak_measured.0,
+            "vm_hwm": self.vm_hwm.0,
+            "budget": self.summary.budget.0,
+            "seconds": self.trace.seconds,
+            "rows": self.trace.rows,
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! The answer to `memfit plan`: what holds how much at the peak, and what the split costs.
+
+use memfit_ir::{Bytes, Plan, Problem};
+use memfit_plan::{Group, Held, Timeline, timeline};
+use serde_json::{Map, Value, json};
+
+use crate::{Prepared, Runtime};
+
+/// What a person wants to know of a plan.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Whether it fits the budget; where not, the figures are those of the smallest plan.
+    pub fits: bool,
+    /// The line.
+    pub budget: Bytes,
+    /// Highest byte of the arena.
+    pub bytes_peak: Bytes,
+    /// The arena as it is taken, in whole pages.
+    pub bytes_arena: Bytes,
+    /// No packing of this schedule is lower.
+    pub bytes_bound: Bytes,
+    /// What the process holds besides the arena.
+    pub runtime: Runtime,
+    /// Live bytes at the peak, by kind.
+    pub held: Held,
+    /// Live bytes at the peak, by layer, largest first.
+    pub layers: Vec<LayerBytes>,
+    /// Rows of a step.
+    pub batch: usize,
+    /// Rows of a piece.
+    pub micro_batch: usize,
+    /// Pieces of a step.
+    pub micro_batches: usize,
+    /// Whether pieces are normalised by themselves, which changes the result.
+    pub splits_batchnorm: bool,
+    /// The smallest line that has a plan.
+    pub bytes_smallest_budget: Bytes,
+    /// Time the planner took.
+    pub seconds_planning: f64,
+    /// Expected time of a step over the time of an unsplit one.
+    pub time_relative: f64,
+    /// Steps of the plan: prologue, one piece, epilogue.
+    pub steps: usize,
+    /// Where the peak stands.
+    pub peak_step: usize,
+    /// What happens there.
+    pub peak_label: String,
+    /// The layer it belongs to.
+    pub peak_layer: String,
+}
+
+/// What one layer holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerBytes {
+    /// The layer.
+    pub layer: String,
+    /// Its live bytes at the peak.
+    pub bytes: Bytes,
+}
+
+impl Summary {
+    /// Sums up what was prepared, with the timeline it was read from.
+    pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
+        let problem = &prepared.problem;
+        let smallest = memfit_plan::smallest_budget(problem);
+        let (fits, plan) = match &prepared.outcome {
+            Ok(checked) => (true, checked.plan().clone()),
+            Err(_) => (false, memfit_plan::moves::split::smallest(problem)),
+        };
+        let timeline = timeline(problem, &plan);
+        let moment = timeline.moments.get(timeline.peak);
+        let layer_of = |index: usize| problem.graph.layers[index].clone();
+        let summary = Summary {
+            fits,
+            budget: problem.budget.total,
+            bytes_peak: plan.bytes_peak,
+            bytes_arena: problem.budget.arena_for(plan.bytes_peak),
+            bytes_bound: plan.bytes_bound,
+            runtime: prepared.runtime.clone(),
+            held: moment.map(|moment| moment.held).unwrap_or_default(),
+            layers: layers(problem, &timeline),
+            batch: plan.batch,
+            micro_batch: plan.micro_batch,
+            micro_batches: plan.micro_batches(),
+            splits_batchnorm: plan.micro_batches() > 1
+                && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
+            bytes_smallest_budget: smallest,
+            seconds_planning: prepared.seconds_planning,
+            time_relative: time_relative(problem, &plan),
+            steps: timeline.moments.len(),
+            peak_step: timeline.peak,
+            peak_label: moment.map(|moment| moment.label.clone()).unwrap_or_default(),
+            peak_layer: moment.map(|moment| layer_of(moment.layer.0)).unwrap_or_default(),
+        };
+        (summary, timeline)
+    }
+
+    /// As one JSON object.
+    pub fn to_json(&self) -> Value {
+        let held: Map<String, Value> = Group::ALL
+            .iter()
+            .map(|group| (group.name().to_owned(), Value::from(self.held.get(*group).0)))
+            .collect();
+        json!({
+            "fits": self.fits,
+            "budget": self.budget.0,
+            "bytes_peak": self.bytes_peak.0,
+            "bytes_arena": self.bytes_arena.0,
+            "bytes_bound": self.bytes_bound.0,
+            "bytes_runtime": self.runtime.total().0,
+            "held": held,
+            "batch": self.batch,
+            "micro_batch": self.micro_batch,
+            "micro_batches": self.micro_batches,
+            "bytes_smallest_budget": self.bytes_smallest_budget.0,
+            "seconds_planning": self.seconds_planning,
+            "time_relative": self.time_relative,
+            "peak_step": self.peak_step,
+            "peak_label": self.peak_label,
+            "peak_layer": self.peak_layer,
+        })
+    }
+}
+
+fn layers(problem: &Problem, timeline: &Timeline) -> Vec<LayerBytes> {
+    let mut sums = vec![Bytes::ZERO; problem.graph.layers.len()];
+    for holder in timeline.holders_at_peak() {
+        sums[holder.layer.0] += holder.slot.bytes;
+    }
+    let mut layers: Vec<LayerBytes> = sums
+        .into_iter()
+        .zip(&problem.graph.layers)
+        .filter(|(bytes, _)| *bytes != Bytes::ZERO)
+        .map(|(bytes, layer)| LayerBytes { layer: layer.clone(), bytes })
+        .collect();
+    layers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then(a.layer.cmp(&b.layer)));
+    layers
+}
+
+fn time_relative(problem: &Problem, plan: &Plan) -> f64 {
+    let unsplit: f64 = problem.costs.iter().map(|cost| cost.nanos(problem.batch)).sum::<f64>() / 1e9;
+    memfit_plan::seconds(problem, plan) / unsplit
+}
+
+/// The answer to `memfit batch`.
+#[derive(Clone, Debug)]
+pub struct BatchCurve {
+    /// The line.
+    pub budget: Bytes,
+    /// The largest batch that trains unsplit.
+    pub largest: Option<usize>,
+    /// Batch and the line it needs.
+    pub points: Vec<(usize, Bytes)>,
+}
+
+/// The largest unsplit batch and the curve that leads to it, computed.
+pub fn batch_curve(prepared: &Prepared) -> BatchCurve {
+    let problem = &prepared.problem;
+    let (largest, curve) = memfit_plan::largest_batch(problem);
+    let points = curve.into_iter().map(|(batch, peak)| (batch, problem.budget.smallest(peak))).collect();
+    BatchCurve { budget: problem.budget.total, largest, points }
+}

@@ -1,0 +1,128 @@
+//! `fit`: the whole way from a job to its report.
+
+use memfit_device::process;
+use memfit_run::{Runner, StepInput, StepRecord};
+
+use crate::data::Feeder;
+use crate::prepare::Prepared;
+use crate::{Error, Job, Report, Summary, Threads, initialize, prepare};
+
+/// What happens while a job runs.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The plan is made; training is about to start.
+    Planned(&'a Summary),
+    /// A piece of a batch is done.
+    Piece {
+        /// Rows of the batch that are done.
+        rows_done: usize,
+        /// Rows of the batch.
+        rows_total: usize,
+    },
+    /// A step is done.
+    Step {
+        /// What it gave.
+        record: &'a StepRecord,
+        /// Counted from 0.
+        epoch: u64,
+        /// Steps in all.
+        steps: u64,
+        /// Names of the metrics.
+        metrics: &'a [String],
+    },
+}
+
+/// Somebody who wants to know.
+pub trait Observer: Send {
+    /// Told what happens, as it happens.
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// Nobody who wants to know.
+pub struct Quiet;
+
+impl Observer for Quiet {
+    fn event(&mut self, _event: Event<'_>) {}
+}
+
+/// Trains a job inside its budget.
+pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let prepared = prepare(job, threads)?;
+    let length = Length::of(job, &prepared)?;
+    let summary = Summary::new(&prepared).0;
+    let Prepared { setup, mut source, problem, outcome, optimizer, metrics, .. } = prepared;
+    let plan = outcome?;
+    observer.event(Event::Planned(&summary));
+
+    process::trim();
+    let mut runner = Runner::new(plan, setup)?;
+    initialize(&mut runner);
+    let inputs = &problem.graph.inputs;
+    for step in 0..length.steps {
+        let (epoch, start, rows) = length.rows_of(step, job.train.batch);
+        let mut feeder = Feeder { source: &mut *source, inputs, start, observer };
+        let input =
+            StepInput { step, rows, learning_rate: optimizer.schedule.at(step), seed: job.train.seed };
+        let record = runner.step(input, &mut feeder)?;
+        observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
+    }
+    let (plan, trace) = runner.finish();
+    let report = Report::new(summary, &plan, trace, process::resident_peak());
+    if report.summary.budget < report.vm_hwm {
+        return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
+    }
+    Ok(report)
+}
+
+/// How long training goes on.
+struct Length {
+    steps: u64,
+    /// Rows of an epoch; none for data without end.
+    rows: Option<u64>,
+}
+
+impl Length {
+    fn of(job: &Job, prepared: &Prepared) -> Result<Length, Error> {
+        let rows = prepared.source.rows();
+        let batch = job.train.batch as u64;
+        let steps = match (job.train.steps, job.train.epochs, rows) {
+            (Some(steps), _, _) => steps,
+            (None, epochs, Some(rows)) => epochs.unwrap_or(1) * rows.div_ceil(batch),
+            (None, Some(_), None) => {
+                return Err(Error::job(
+                    "train.epochs",
+                    "made-up data has no end; give `rows` under [data], or `steps`",
+                ));
+            }
+            (None, None, None) => {
+                return Err(Error::job("train.steps", "give `steps`, or `rows` under [data] and `epochs`"));
+            }
+        };
+        Ok(Length { steps, rows })
+    }
+
+    /// Epoch, first row in the source and number of rows of a step. The last batch of an epoch may be short.
+    fn rows_of(&self, step: u64, batch: usize) -> (u64, u64, usize) {
+        match self.rows {
+            None => (0, step * batch as u64, batch),
+            Some(rows) => {
+                let per_epoch = rows.div_ceil(batch as u64);
+                let start = (step % per_epoch) * batch as u64;
+                let left = usize::try_from(rows - start).unwrap_or(usize::MAX);
+                (step / per_epoch, start, batch.min(left))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Length;
+
+    #[test]
+    fn the_last_batch_of_an_epoch_is_short() {
+        let length = Length { steps: 6, rows: Some(10) };
+        let steps: Vec<_> = (0..6).map(|step| length.rows_of(step, 4)).collect();
+        assert_eq!(steps, [(0, 0, 4), (0, 4, 4), (0, 8, 2), (1, 0, 4), (1, 4, 4), (1, 8, 2)]);
+    }
+}
