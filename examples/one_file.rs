@@ -64,10 +64,11 @@ impl Graph {
 
     fn floats(&self, tensor: usize, rows: usize) -> usize {
         let Tensor { width, height, .. } = self.tensors[tensor];
-        width * match height {
-            Height::Fixed(height) => height,
-            Height::Rows => rows,
-        }
+        width
+            * match height {
+                Height::Fixed(height) => height,
+                Height::Rows => rows,
+            }
     }
 }
 
@@ -84,7 +85,11 @@ fn training_graph(widths: &[usize]) -> Graph {
     for pair in widths.windows(2) {
         let weight = graph.tensor(pair[1], Height::Fixed(pair[0]), true);
         let y = graph.tensor(pair[1], Height::Rows, false);
-        graph.piece.push(Node { op: Op::Layer, reads: vec![values[values.len() - 1], weight], writes: vec![y] });
+        graph.piece.push(Node {
+            op: Op::Layer,
+            reads: vec![values[values.len() - 1], weight],
+            writes: vec![y],
+        });
         weights.push(weight);
         values.push(y);
     }
@@ -138,7 +143,9 @@ fn place(graph: &Graph, rows: usize) -> Plan {
         let size = graph.floats(tensor, rows);
         let mut taken: Vec<Range<usize>> = placed
             .iter()
-            .filter(|other| lives[**other].start < lives[tensor].end && lives[tensor].start < lives[**other].end)
+            .filter(|other| {
+                lives[**other].start < lives[tensor].end && lives[tensor].start < lives[**other].end
+            })
             .map(|other| offsets[*other]..offsets[*other] + graph.floats(*other, rows))
             .collect();
         taken.sort_by_key(|range| range.start);
@@ -229,7 +236,8 @@ impl Runner<'_> {
             Op::Layer => {
                 let (inputs, outputs) = (width(node.reads[0]), width(node.writes[0]));
                 for (row, o) in grid(now.rows, outputs) {
-                    let terms = (0..inputs).map(|i| memory[reads[0] + row * inputs + i] * memory[reads[1] + i * outputs + o]);
+                    let terms = (0..inputs)
+                        .map(|i| memory[reads[0] + row * inputs + i] * memory[reads[1] + i * outputs + o]);
                     memory[writes[0] + row * outputs + o] = terms.sum::<f32>().max(0.0);
                 }
             }
@@ -256,7 +264,8 @@ impl Runner<'_> {
                 let (outputs, inputs) = (width(node.reads[0]), width(node.writes[0]));
                 for (row, i) in grid(now.rows, inputs) {
                     let passes = (0..outputs).filter(|o| memory[reads[0] + row * outputs + o] > 0.0);
-                    let terms = passes.map(|o| memory[reads[1] + row * outputs + o] * memory[reads[2] + i * outputs + o]);
+                    let terms = passes
+                        .map(|o| memory[reads[1] + row * outputs + o] * memory[reads[2] + i * outputs + o]);
                     memory[writes[0] + row * inputs + i] = terms.sum();
                 }
             }
@@ -284,13 +293,15 @@ fn grid(rows: usize, columns: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// A number in `[-1, 1)` that depends on nothing but where it is asked for.
 fn draw(row: usize, column: usize) -> f32 {
-    let mut z = (row as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (column as u64).wrapping_mul(0xD134_2543_DE82_EF95);
+    let mut z = (row as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        ^ (column as u64).wrapping_mul(0xD134_2543_DE82_EF95);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
 }
 
-fn main() {
+/// Trains under four budgets and compares.
+pub fn main() {
     let (batch, steps) = (256, 30);
     let graph = training_graph(&[32, 64, 64, 1]);
     let whole = place(&graph, batch).peak;
@@ -310,7 +321,8 @@ fn main() {
         for (tensor, weight) in graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.persistent) {
             let offset = runner.plan.offsets[tensor];
             for i in 0..graph.floats(tensor, rows) {
-                runner.arena[offset + i] = draw(tensor + 1_000_000, i) / (weight.width as f32).sqrt().max(4.0);
+                runner.arena[offset + i] =
+                    draw(tensor + 1_000_000, i) / (weight.width as f32).sqrt().max(4.0);
             }
         }
         let losses: Vec<f32> = (0..steps).map(|number| runner.step(number, batch, 0.2)).collect();

@@ -42,7 +42,11 @@ fn train(arguments: &[&str]) -> Vec<Value> {
 }
 
 fn losses(events: &[Value]) -> Vec<f64> {
-    events.iter().filter(|event| event["event"] == "step").map(|step| step["loss"].as_f64().unwrap()).collect()
+    events
+        .iter()
+        .filter(|event| event["event"] == "step")
+        .map(|step| step["loss"].as_f64().unwrap())
+        .collect()
 }
 
 #[test]
@@ -86,14 +90,18 @@ fn a_batch_split_by_its_budget_equals_the_whole() {
 fn twenty_epochs_hold_what_the_second_step_held() {
     let events = train(&[&example("flat.toml")]);
     assert_eq!(events.len() - 1, 20 * 8, "500 rows are 8 batches of 64, the last one short");
-    let used: Vec<u64> = events[1..events.len() - 1].iter().map(|step| step["bytes_used"].as_u64().unwrap()).collect();
+    let used: Vec<u64> =
+        events[1..events.len() - 1].iter().map(|step| step["bytes_used"].as_u64().unwrap()).collect();
     let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
     // The system counts resident pages in batches for each thread, so a reading may be a few pages off.
     assert!(most - least <= 256 << 10, "resident memory moved between {least} and {most}");
     assert!(used[used.len() - 1] <= used[10] + (64 << 10), "the last step holds what an early one held");
     let losses = losses(&events);
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
-    assert!(mean(&losses[152..]) < mean(&losses[..8]), "twenty epochs over the same rows are learnt by heart");
+    assert!(
+        mean(&losses[152..]) < mean(&losses[..8]),
+        "twenty epochs over the same rows are learnt by heart"
+    );
 }
 
 #[test]
@@ -139,8 +147,18 @@ fn plan_and_batch_answer_programs() {
     let job = example("six-convolutions.toml");
     let plan = &events(&["plan", &job, "--budget", "2GiB", "--json"])[0];
     for key in [
-        "fits", "budget", "bytes_peak", "bytes_arena", "bytes_bound", "bytes_runtime", "held", "batch", "micro_batch",
-        "micro_batches", "bytes_smallest_budget", "seconds_planning",
+        "fits",
+        "budget",
+        "bytes_peak",
+        "bytes_arena",
+        "bytes_bound",
+        "bytes_runtime",
+        "held",
+        "batch",
+        "micro_batch",
+        "micro_batches",
+        "bytes_smallest_budget",
+        "seconds_planning",
     ] {
         assert!(!plan[key].is_null(), "{key} is missing in {plan}");
     }
@@ -151,6 +169,7 @@ fn plan_and_batch_answer_programs() {
     let largest = batch["largest_batch"].as_u64().unwrap();
     let unsplit = &events(&["plan", &job, "--budget", "8GiB", "--batch", &largest.to_string(), "--json"])[0];
     assert_eq!(unsplit["micro_batches"], 1);
-    let split = &events(&["plan", &job, "--budget", "8GiB", "--batch", &(largest + 1).to_string(), "--json"])[0];
+    let split =
+        &events(&["plan", &job, "--budget", "8GiB", "--batch", &(largest + 1).to_string(), "--json"])[0];
     assert_ne!(split["micro_batches"], 1);
 }

@@ -57,8 +57,9 @@ impl Arena {
             return Ok(());
         }
         // SAFETY: the stretch lies inside the reservation, which nobody else knows yet.
-        let opened =
-            unsafe { libc::mprotect(self.start.as_ptr().cast(), self.bytes, libc::PROT_READ | libc::PROT_WRITE) };
+        let opened = unsafe {
+            libc::mprotect(self.start.as_ptr().cast(), self.bytes, libc::PROT_READ | libc::PROT_WRITE)
+        };
         if opened != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -76,7 +77,11 @@ impl Arena {
             // SAFETY: advice about memory that this arena owns; `whole` is inside it.
             unsafe {
                 libc::madvise(self.start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE);
-                libc::madvise(self.start.add(whole).as_ptr().cast(), self.bytes - whole, libc::MADV_NOHUGEPAGE);
+                libc::madvise(
+                    self.start.add(whole).as_ptr().cast(),
+                    self.bytes - whole,
+                    libc::MADV_NOHUGEPAGE,
+                );
             }
         }
     }
@@ -136,14 +141,7 @@ impl Drop for Arena {
 fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new anonymous mapping touches nothing that exists.
     let address = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_NORESERVE,
-            -1,
-            0,
-        )
+        libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANON, -1, 0)
     };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

@@ -117,7 +117,7 @@ fn shapes_and_nodes_are_as_keras_has_them() {
             &["global_max_pool2d", "reshape"],
         ),
         (json!(image), json!({"class": "Flatten"}), &[432], &["reshape"]),
-        (json!([7]), json!({"class": "Flatten"}), &[7], &[]),
+        (json!([7]), json!({"class": "Flatten"}), &[7], &["reshape"]),
         (json!([]), json!({"class": "Flatten"}), &[1], &["reshape"]),
         (json!(image), json!({"class": "Reshape", "target_shape": [-1, 4]}), &[108, 4], &["reshape"]),
         (json!(image), json!({"class": "Reshape", "target_shape": [72, 6]}), &[72, 6], &["reshape"]),

@@ -4,13 +4,25 @@ use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
-use memfit_ir::{Graph, Initializer, Kind, Op, random};
+use memfit_ir::{Graph, Initializer, Kind, Node, Op, TensorId, random};
 use serde_json::{Value, json};
 
 const TRAINING: Options = Options { mode: Mode::Training, seed: 1 };
 
 fn listed(layers: &[Value]) -> Graph {
     graph_from_layers(layers, None, &TRAINING).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Who reads what, without the details of each op.
+fn outline(graph: &Graph) -> String {
+    let names = |ids: &[TensorId]| {
+        ids.iter().map(|id| graph.tensors[id.0].name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let line = |node: &Node| {
+        let written = [node.outputs.as_slice(), node.updates.as_slice()].concat();
+        format!("{}({}) -> {}\n", node.op.name(), names(&node.inputs), names(&written))
+    };
+    graph.nodes.iter().map(line).collect()
 }
 
 #[test]
@@ -26,13 +38,13 @@ fn a_small_graph_as_text() {
     ]);
     expect![[r#"
         feed   x f32[batch,8,8,3]
-        piece  conv2d (Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } })(x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
-        piece  max_pool2d (Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } })(conv2d:conv2d) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
-        piece  elementwise (Chain { inputs: 1, links: [Unary(Relu, 0)] })(max_pooling2d:max_pool2d) -> conv2d:elementwise f32[batch,4,4,4]
-        piece  batch_norm (Norm { epsilon: 0.001, scale: true, center: true })(conv2d:elementwise, batch_normalization/gamma, batch_normalization/beta) -> batch_normalization:batch_norm f32[batch,4,4,4], batch_normalization:mean f32[4], batch_normalization:variance f32[4]
-        piece  batch_norm_moving { momentum: 0.99 }(batch_normalization:mean, batch_normalization:variance) => batch_normalization/moving_mean f32[4], batch_normalization/moving_variance f32[4]
-        piece  reshape ([64])(batch_normalization:batch_norm) -> flatten:reshape f32[batch,64]
-        piece  dropout { rate: 0.5, seed: 7 }(flatten:reshape) -> dropout:dropout f32[batch,64]
+        piece  conv2d Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } } (x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
+        piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:conv2d) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
+        piece  elementwise relu(a) (max_pooling2d:max_pool2d) -> conv2d:elementwise f32[batch,4,4,4]
+        piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (conv2d:elementwise, batch_normalization/gamma, batch_normalization/beta) -> batch_normalization:batch_norm f32[batch,4,4,4], batch_normalization:mean f32[4], batch_normalization:variance f32[4]
+        piece  batch_norm_moving { momentum: 0.99 } (batch_normalization:mean, batch_normalization:variance) => batch_normalization/moving_mean f32[4], batch_normalization/moving_variance f32[4]
+        piece  reshape [64] (batch_normalization:batch_norm) -> flatten:reshape f32[batch,64]
+        piece  dropout { rate: 0.5, seed: 7 } (flatten:reshape) -> dropout:dropout f32[batch,64]
         piece  dense(dropout:dropout, dense/kernel, dense/bias) -> dense:dense f32[batch,10]
         piece  softmax(dense:dense) -> dense:softmax f32[batch,10]
         output dense:softmax f32[batch,10]
@@ -51,14 +63,13 @@ fn a_relu_moves_behind_the_pools_it_feeds() {
         json!({"class": "Flatten"}),
     ]);
     expect![[r#"
-        feed   x f32[batch,8,8,3]
-        piece  conv2d (Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } })(x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
-        piece  max_pool2d (Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } })(conv2d:conv2d) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
-        piece  max_pool2d (Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } })(max_pooling2d:max_pool2d) -> max_pooling2d_1:max_pool2d f32[batch,2,2,4], max_pooling2d_1:winners u8[batch,2,2,4]
-        piece  elementwise (Chain { inputs: 1, links: [Unary(Relu, 0)] })(max_pooling2d_1:max_pool2d) -> conv2d:elementwise f32[batch,2,2,4]
-        piece  reshape ([16])(conv2d:elementwise) -> flatten:reshape f32[batch,16]
-        output flatten:reshape f32[batch,16]
-    "#]].assert_eq(&graph.to_string());
+        conv2d(x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d
+        max_pool2d(conv2d:conv2d) -> max_pooling2d:max_pool2d, max_pooling2d:winners
+        max_pool2d(max_pooling2d:max_pool2d) -> max_pooling2d_1:max_pool2d, max_pooling2d_1:winners
+        elementwise(max_pooling2d_1:max_pool2d) -> conv2d:elementwise
+        reshape(conv2d:elementwise) -> flatten:reshape
+    "#]]
+    .assert_eq(&outline(&graph));
 
     // As an output, with a second reader, or before a pool that shrinks nothing, it stays.
     let input = json!({"class": "Input", "name": "x", "shape": [8, 8, 3]});
@@ -141,7 +152,7 @@ fn structures_of_keras_are_read() {
     for case in &cases {
         let graph =
             graph_from_keras(&case["config"], &TRAINING).unwrap_or_else(|e| panic!("{}: {e}", case["name"]));
-        let dims = |id: &memfit_ir::TensorId| json!(graph.tensors[id.0].shape.dims);
+        let dims = |id: &TensorId| json!(graph.tensors[id.0].shape.dims);
         assert_eq!(Value::from_iter(graph.inputs.iter().map(dims)), case["inputs"], "{}", case["name"]);
         assert_eq!(Value::from_iter(graph.outputs.iter().map(dims)), case["outputs"], "{}", case["name"]);
         let mut weights: Vec<(String, Value)> = graph
@@ -166,20 +177,19 @@ fn structures_of_keras_are_read() {
 fn a_nested_model_called_twice_has_its_weights_once() {
     let cases: Vec<Value> = serde_json::from_str(include_str!("keras/models.json")).unwrap();
     let case = cases.iter().find(|case| case["name"] == "nested_shared_operators").unwrap();
+    let graph = graph_from_keras(&case["config"], &TRAINING).unwrap();
     expect![[r#"
-        feed   x f32[batch,8,8,3]
-        piece  conv2d (Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } })(x, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d f32[batch,8,8,3]
-        piece  batch_norm (Norm { epsilon: 0.001, scale: true, center: true })(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm f32[batch,8,8,3], inner/norm:mean f32[3], inner/norm:variance f32[3]
-        piece  batch_norm_moving { momentum: 0.99 }(inner/norm:mean, inner/norm:variance) => inner/norm/moving_mean f32[3], inner/norm/moving_variance f32[3]
-        piece  conv2d (Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } })(inner/norm:batch_norm, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d f32[batch,8,8,3]
-        piece  batch_norm (Norm { epsilon: 0.001, scale: true, center: true })(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm f32[batch,8,8,3], inner/norm:mean f32[3], inner/norm:variance f32[3]
-        piece  batch_norm_moving { momentum: 0.99 }(inner/norm:mean, inner/norm:variance) => inner/norm/moving_mean f32[3], inner/norm/moving_variance f32[3]
-        piece  elementwise (Chain { inputs: 2, links: [Binary(Add, 0, 1)] })(inner/norm:batch_norm, inner/norm:batch_norm) -> add:elementwise f32[batch,8,8,3]
-        piece  elementwise (Chain { inputs: 2, links: [Binary(Multiply, 0, 1)] })(add:elementwise, x) -> multiply:elementwise f32[batch,8,8,3]
-        piece  elementwise (Chain { inputs: 2, links: [Binary(Subtract, 0, 1)] })(multiply:elementwise, x) -> subtract:elementwise f32[batch,8,8,3]
-        piece  dropout { rate: 0.2, seed: 5 }(subtract:elementwise) -> drop:dropout f32[batch,8,8,3]
-        output drop:dropout f32[batch,8,8,3]
-    "#]].assert_eq(&graph_from_keras(&case["config"], &TRAINING).unwrap().to_string());
+        conv2d(x, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d
+        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm, inner/norm:mean, inner/norm:variance
+        batch_norm_moving(inner/norm:mean, inner/norm:variance) -> inner/norm/moving_mean, inner/norm/moving_variance
+        conv2d(inner/norm:batch_norm, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d
+        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm, inner/norm:mean, inner/norm:variance
+        batch_norm_moving(inner/norm:mean, inner/norm:variance) -> inner/norm/moving_mean, inner/norm/moving_variance
+        elementwise(inner/norm:batch_norm, inner/norm:batch_norm) -> add:elementwise
+        elementwise(add:elementwise, x) -> multiply:elementwise
+        elementwise(multiply:elementwise, x) -> subtract:elementwise
+        dropout(subtract:elementwise) -> drop:dropout
+    "#]].assert_eq(&outline(&graph));
 }
 
 #[test]

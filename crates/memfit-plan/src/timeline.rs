@@ -200,17 +200,14 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
         })
         .collect();
     holders.sort_by_key(|holder| (holder.slot.offset, holder.lower, holder.upper));
-    let mut before: Option<(Bytes, usize)> = None;
+    // Until when the stretch at an offset is taken by those before.
+    let mut taken = (Bytes::ZERO, 0);
     for holder in &mut holders {
-        if let Some((offset, upper)) = before
-            && offset == holder.slot.offset
-        {
-            holder.lower = holder.lower.max(upper).min(holder.upper);
+        if taken.0 != holder.slot.offset {
+            taken = (holder.slot.offset, 0);
         }
-        before = Some((holder.slot.offset, holder.upper.max(before.map_or(0, |(_, upper)| upper))));
-        if before.is_some_and(|(offset, _)| offset != holder.slot.offset) {
-            before = Some((holder.slot.offset, holder.upper));
-        }
+        holder.lower = holder.lower.max(taken.1).min(holder.upper);
+        taken.1 = taken.1.max(holder.upper);
     }
     holders.retain(|holder| holder.lower < holder.upper);
     holders

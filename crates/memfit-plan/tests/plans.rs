@@ -156,8 +156,8 @@ fn a_refusal_names_the_smallest_budget_and_it_is_honest() {
     let answer = plan(&problem).unwrap_err();
     expect![[r#"
         this step needs 1.19 KiB and the budget is 100 B
-          peak   step 4, dense of hidden
-          held   program 0 B  weights 192 B  gradients 192 B  optimizer 384 B  activations 36 B  workspace 128 B  input 16 B
+          peak   step 10, dense_grad_input of output
+          held   program 0 B  weights 192 B  gradients 232 B  optimizer 384 B  activations 36 B  workspace 128 B  input 16 B
           fits   at 1.19 KiB and above: `--budget 1MiB`"#]].assert_eq(&answer.to_string());
     problem.budget.total = answer.smallest;
     plan(&problem).unwrap();
@@ -174,7 +174,8 @@ fn the_timeline_counts_every_live_byte_once() {
     let weights = Bytes(4 * (4 * 8 + 8 * 2));
     assert_eq!(peak.held.get(Group::Weights), weights);
     assert_eq!(peak.held.get(Group::Optimizer), weights * 2);
-    assert!(peak.held.total() <= plan.bytes_peak && plan.bytes_bound <= plan.bytes_peak);
+    let rounding = Bytes(64) * timeline.holders.len() as u64;
+    assert!(peak.held.total() <= plan.bytes_bound && plan.bytes_bound <= peak.held.total() + rounding);
     for (time, moment) in timeline.moments.iter().enumerate() {
         let mut alive: Vec<_> =
             timeline.holders.iter().filter(|holder| holder.lower <= time && time < holder.upper).collect();

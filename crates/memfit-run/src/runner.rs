@@ -50,8 +50,8 @@ pub enum RunError {
         step: u64,
         /// By so many bytes of heap since the first step.
         bytes: u64,
-        /// The step of the plan within which it grew most.
-        owner: String,
+        /// Who took most of them.
+        owner: &'static str,
     },
 }
 
@@ -77,7 +77,15 @@ pub struct Runner {
     plan: CheckedPlan,
     device: Device,
     trace: Trace,
-    heap_mark: Option<u64>,
+    heap: HeapMark,
+}
+
+/// The heap as it was when the first steps were done, and who has taken how much since.
+#[derive(Clone, Copy, Default)]
+struct HeapMark {
+    live: u64,
+    by_feeds: i64,
+    by_kernels: i64,
 }
 
 impl Runner {
@@ -85,7 +93,7 @@ impl Runner {
     pub fn new(plan: CheckedPlan, setup: Setup) -> Result<Runner, DeviceError> {
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
-        Ok(Runner { plan, device, trace: Trace::default(), heap_mark: None })
+        Ok(Runner { plan, device, trace: Trace::default(), heap: HeapMark::default() })
     }
 
     /// The plan that runs.
@@ -126,8 +134,8 @@ impl Runner {
     /// One training step.
     pub fn step(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
         let start = Instant::now();
-        let Runner { plan, device, .. } = self;
-        device.install(|device| Loop { plan, device, feed, input }.run())?;
+        let Runner { plan, device, heap, .. } = self;
+        device.install(|device| Loop { plan, device, feed, input, heap }.run())?;
         let plan = self.plan.plan();
         assert_eq!(
             self.device.bytes_peak(),
@@ -161,20 +169,27 @@ impl Runner {
         (loss, metrics)
     }
 
-    /// Step N+1 holds what step N held. Only a program that counts its heap can tell; in others the mark stays 0.
+    /// Step N+1 holds what step N held. Only a program that counts its heap can tell; in others all counts are 0.
     fn check_flat(&mut self, step: u64) -> Result<(), RunError> {
         let live = heap::live();
         // The first steps fill caches that stay: formatted lines, the pool's queues.
-        let Some(mark) = self.heap_mark.filter(|_| self.trace.steps > 1) else {
-            self.heap_mark = Some(live);
+        if self.trace.steps <= 1 {
+            self.heap = HeapMark { live, ..HeapMark::default() };
             return Ok(());
-        };
-        let bytes = live.saturating_sub(mark);
-        if HEAP_NOISE < bytes {
-            let owner = "the heap, outside the arena".to_owned();
-            return Err(RunError::Grew { step, bytes, owner });
         }
-        Ok(())
+        let bytes = live.saturating_sub(self.heap.live);
+        if bytes <= HEAP_NOISE {
+            return Ok(());
+        }
+        let half = i64::try_from(bytes / 2).unwrap_or(i64::MAX);
+        let owner = if half < self.heap.by_feeds {
+            "the input pipeline"
+        } else if half < self.heap.by_kernels {
+            "the kernels"
+        } else {
+            "what runs between the steps"
+        };
+        Err(RunError::Grew { step, bytes, owner })
     }
 }
 
@@ -184,6 +199,7 @@ struct Loop<'a> {
     device: &'a mut Device,
     feed: &'a mut dyn Feed,
     input: StepInput,
+    heap: &'a mut HeapMark,
 }
 
 impl Loop<'_> {
@@ -222,17 +238,22 @@ impl Loop<'_> {
     }
 
     fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
+        let before = heap::live();
+        let taken = || heap::live() as i64 - before as i64;
         match step {
             Step::Launch { node, args, workspace, fresh } => {
                 let graph = &self.plan.problem().graph;
                 self.device.launch(graph, *node, args, *workspace, *fresh, context);
+                self.heap.by_kernels += taken();
                 Ok(())
             }
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
                 let shape = &self.plan.problem().graph.tensors[tensor.0];
                 let bytes = shape.shape.bytes(shape.dtype, context.rows).to_usize();
                 let to = &mut self.device.bytes_mut(*slot)[..bytes];
-                self.feed.feed(*tensor, context.row_start, context.rows, to).map_err(RunError::Feed)
+                let fed = self.feed.feed(*tensor, context.row_start, context.rows, to);
+                self.heap.by_feeds += taken();
+                fed.map_err(RunError::Feed)
             }
             Step::Copy { .. } => unreachable!("the checker lets no other copy pass"),
         }
@@ -242,10 +263,11 @@ impl Loop<'_> {
     fn find_culprit(&mut self, context: &Context) -> Result<NotFinite, RunError> {
         let plan = self.plan.plan();
         let graph = &self.plan.problem().graph;
+        let number = self.input.step;
         let found = |tensor: TensorId, culprit: Culprit| {
             let known = &graph.tensors[tensor.0];
             let layer = graph.layers[known.layer.0].clone();
-            NotFinite { step: self.input.step, layer, tensor: known.name.clone(), culprit }
+            NotFinite { step: number, layer, tensor: known.name.clone(), culprit }
         };
         for step in &plan.body {
             let (weights, outputs) = match step {
@@ -267,8 +289,7 @@ impl Loop<'_> {
             if is_loss {
                 break;
             }
-            Loop { plan: self.plan, device: self.device, feed: self.feed, input: self.input }
-                .just_do(step, context)?;
+            self.just_do(step, context)?;
             for pair in &outputs {
                 if let Some(row) = bad(self.device, pair) {
                     let is_input = graph.tensors[pair.0.0].kind == Kind::Input;

@@ -5,7 +5,7 @@ use memfit_ir::Bytes;
 
 /// The program's own memory is counted in whole steps of this, so that the same job gets the same plan twice though the
 /// system maps a few pages more or fewer.
-const PROGRAM_STEP: u64 = 4 << 20;
+pub(crate) const PROGRAM_STEP: u64 = 4 << 20;
 
 /// Stack that a worker may still touch behind the measurement.
 const STACK_PER_THREAD: u64 = 256 << 10;

@@ -5,7 +5,7 @@
 //!
 //! let mut job = Job::read("examples/large-images.toml".as_ref())?;
 //! job.memory.budget = Some("2GiB".parse().expect("a size"));
-//! let report = fit(&job, &mut Quiet)?;
+//! let report = fit(&job, None, &mut Quiet)?;
 //! assert_eq!(report.bytes_peak_predicted, report.bytes_peak_measured);
 //! # Ok::<(), memfit::Error>(())
 //! ```

@@ -6,11 +6,11 @@ use memfit_data::Source;
 use memfit_device::{Setup, process};
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
 use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Budget, CheckedPlan, Graph, Loss, Problem, UpdateRule};
+use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Hint};
 use serde_json::Value;
 
-use crate::budget::{Runtime, default_budget};
+use crate::budget::{PROGRAM_STEP, Runtime, default_budget};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
 use crate::{Error, Job, data};
 
@@ -70,6 +70,10 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         runtime = again;
     };
     let seconds_planning = start.elapsed().as_secs_f64();
+    let outcome = outcome.and_then(|plan| match planning_over(&problem) {
+        Some(answer) => Err(answer),
+        None => Ok(plan),
+    });
     let outcome = outcome.map_err(|mut answer| {
         answer.hints.extend(try_without_state(&forward, &training, &problem, &setup));
         answer
@@ -124,6 +128,24 @@ fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error
     let optimizer = parse_optimizer(&job.train.optimizer)?;
     let sample_weights = job.data.sample_weight.is_some();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+}
+
+/// The line is for the whole process, and so for its planning too.
+fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
+    let peak = planning_peak();
+    (problem.budget.total < peak).then(|| {
+        let text = format!("planning alone took {peak}: the graph is large for so low a line");
+        Box::new(DoesNotFit {
+            smallest: peak,
+            hints: vec![Hint::Other(text)],
+            ..DoesNotFit::explain(problem)
+        })
+    })
+}
+
+/// Most that the process has held so far, in the steps in which the program's memory is counted.
+pub(crate) fn planning_peak() -> Bytes {
+    process::resident_peak().align_up(PROGRAM_STEP)
 }
 
 /// Whether an optimizer without state would fit: tried by planning it.

@@ -4,6 +4,7 @@ use memfit_ir::{Bytes, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
+use crate::prepare::planning_peak;
 use crate::{Prepared, Runtime};
 
 /// What a person wants to know of a plan.
@@ -62,7 +63,7 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let smallest = memfit_plan::smallest_budget(problem);
+        let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
         let (fits, plan) = match &prepared.outcome {
             Ok(checked) => (true, checked.plan().clone()),
             Err(_) => (false, memfit_plan::moves::split::smallest(problem)),

@@ -65,7 +65,10 @@ impl Tasks for SignBits<'_> {
             // SAFETY: pieces do not share bytes, and every piece belongs to one task.
             let bits = unsafe { self.bits.slice(bytes) };
             for (byte, eight) in bits.iter_mut().zip(self.values[elements].chunks(8)) {
-                *byte = eight.iter().enumerate().fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0) << bit);
+                *byte = eight
+                    .iter()
+                    .enumerate()
+                    .fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0) << bit);
             }
         }
     }

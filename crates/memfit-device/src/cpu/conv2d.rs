@@ -22,8 +22,7 @@ pub(crate) fn geometry(conv: &Conv2D, input: &Shape, output: &Shape, rows: usize
 
 /// `y = x ∗ kernel + bias`.
 pub(crate) fn forward(operands: &Operands, conv: &Conv2D) {
-    let shape =
-        geometry(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
+    let shape = geometry(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
     let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
     let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
     convolution::forward(operands.threads, &shape, x, kernel, bias, y, operands.workspace().floats());
@@ -31,8 +30,7 @@ pub(crate) fn forward(operands: &Operands, conv: &Conv2D) {
 
 /// The gradient of the input.
 pub(crate) fn grad_input(operands: &Operands, conv: &Conv2D) {
-    let shape =
-        geometry(conv, operands.output_shape(0), operands.input_shape(0), operands.context.rows);
+    let shape = geometry(conv, operands.output_shape(0), operands.input_shape(0), operands.context.rows);
     let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
     convolution::grad_input(operands.threads, &shape, dy, kernel, dx, operands.workspace().floats());
 }

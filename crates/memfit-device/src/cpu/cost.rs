@@ -21,7 +21,8 @@ const ROWS_MOST: usize = 1 << 22;
 pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
     let operation = Operation { graph, node, threads };
     let nanos = |rows: usize| {
-        operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64) + operation.bytes(rows) / BYTES_PER_NANO
+        operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64)
+            + operation.bytes(rows) / BYTES_PER_NANO
     };
     let (workspace_fixed, workspace_per_row) = line_above(|rows| operation.demand(rows).workspace.0);
     Cost {
@@ -46,7 +47,9 @@ impl Operation<'_> {
         match &self.node.op {
             Op::Dense => self.product(dense::forward_product(self.input(0), self.input(1), rows)),
             Op::DenseGradInput => self.product(dense::grad_input_product(self.input(0), self.input(1), rows)),
-            Op::DenseGradKernel => self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows)),
+            Op::DenseGradKernel => {
+                self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
+            }
             Op::Conv2D(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
@@ -159,10 +162,14 @@ fn line_above(need: impl Fn(usize) -> u64) -> (u64, u64) {
         let next = rows + (rows / 8).max(1);
         samples.push((next, need(next)));
     }
-    let lines = samples[1..].iter().map(|(rows, bytes)| bytes.div_ceil(*rows as u64)).chain([0]).map(|slope| {
-        // Between two samples the need may be that of the later one already.
-        let missing = samples.windows(2).map(|pair| pair[1].1.saturating_sub(slope * (pair[0].0 as u64 + 1)));
-        (missing.max().unwrap_or(0), slope)
-    });
-    lines.min_by_key(|(fixed, slope)| fixed + slope * ROWS_ORDINARY as u64).expect("there is at least a level line")
+    let lines =
+        samples[1..].iter().map(|(rows, bytes)| bytes.div_ceil(*rows as u64)).chain([0]).map(|slope| {
+            // Between two samples the need may be that of the later one already.
+            let missing =
+                samples.windows(2).map(|pair| pair[1].1.saturating_sub(slope * (pair[0].0 as u64 + 1)));
+            (missing.max().unwrap_or(0), slope)
+        });
+    lines
+        .min_by_key(|(fixed, slope)| fixed + slope * ROWS_ORDINARY as u64)
+        .expect("there is at least a level line")
 }

@@ -4,8 +4,8 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    bits, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer, pool, rearrange, softmax,
-    spatial, stretch, upsample,
+    bits, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer, pool, rearrange,
+    softmax, spatial, stretch, upsample,
 };
 
 /// Runs the node of the operands.

@@ -44,7 +44,7 @@ pub(crate) fn ln(x: f32) -> f32 {
     let m = f32::from_bits((shifted & 0x007F_FFFF) + 0x3F35_04F3);
     let s = (m - 1.0) / (m + 1.0);
     let value = twice_atanh(s) + n as f32 * LN_2;
-    if x != x { x } else { value }
+    if x.is_nan() { x } else { value }
 }
 
 /// `ln(1 + u)` for `u` from 0 to 1.
@@ -78,10 +78,10 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 pub(crate) fn tanh(x: f32) -> f32 {
     let z = x * x;
     let mut p = -5.704_988_7e-3;
-    p = p * z + 2.063_908_9e-2;
+    p = p * z + 2.063_909e-2;
     p = p * z - 5.373_971_6e-2;
     p = p * z + 1.333_144_2e-1;
-    p = p * z - 3.333_328_2e-1;
+    p = p * z - 3.333_328e-1;
     let near = p * z * x + x;
     let far = (1.0 - 2.0 / (exp(2.0 * x.abs()) + 1.0)).copysign(x);
     if x.abs() < 0.625 { near } else { far }

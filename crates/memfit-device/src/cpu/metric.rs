@@ -5,7 +5,7 @@ use std::ops::Range;
 use memfit_ir::Metric;
 
 use super::operands::Operands;
-use super::sums::{self, Part, settle, sum, sum_parts};
+use super::sums::{self, Part, settle, sum_pairs, sum_parts};
 
 /// Doubles of workspace that a metric wants.
 pub(crate) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
@@ -49,8 +49,8 @@ impl Part for Samples<'_> {
             Targets::Numbers(targets) => {
                 let samples = self.prediction[elements].chunks_exact(self.classes);
                 let hits = samples.zip(&targets[range]);
-                hits.filter(|(sample, number)| usize::try_from(**number) == Ok(place_of_largest(sample))).count()
-                    as f64
+                hits.filter(|(sample, number)| usize::try_from(**number) == Ok(place_of_largest(sample)))
+                    .count() as f64
             }
             Targets::Values(targets) => {
                 values(self.metric, &self.prediction[elements.clone()], &targets[elements], self.classes)
@@ -62,15 +62,18 @@ impl Part for Samples<'_> {
 /// The sum over samples of a metric whose targets have the shape of the prediction.
 #[inline(always)]
 fn values(metric: Metric, prediction: &[f32], targets: &[f32], classes: usize) -> f64 {
-    let count = prediction.len();
-    let difference = |i: usize| f64::from(prediction[i]) - f64::from(targets[i]);
+    let share = 1.0 / classes as f64;
     match metric {
         Metric::BinaryAccuracy => {
-            let hit = |i: usize| if f32::from(prediction[i] > 0.5) == targets[i] { 1.0 } else { 0.0 };
-            sum(0..count, hit) / classes as f64
+            share
+                * sum_pairs(
+                    prediction,
+                    targets,
+                    |p, t| if t == if p > 0.5 { 1.0 } else { 0.0 } { 1.0 } else { 0.0 },
+                )
         }
-        Metric::MeanAbsoluteError => sum(0..count, |i| difference(i).abs()) / classes as f64,
-        Metric::MeanSquaredError => sum(0..count, |i| difference(i) * difference(i)) / classes as f64,
+        Metric::MeanAbsoluteError => share * sum_pairs(prediction, targets, |p, t| (p - t).abs()),
+        Metric::MeanSquaredError => share * sum_pairs(prediction, targets, |p, t| (p - t) * (p - t)),
         Metric::CategoricalAccuracy | Metric::SparseCategoricalAccuracy => {
             let samples = prediction.chunks_exact(classes).zip(targets.chunks_exact(classes));
             samples.filter(|(p, t)| place_of_largest(p) == place_of_largest(t)).count() as f64
@@ -81,11 +84,9 @@ fn values(metric: Metric, prediction: &[f32], targets: &[f32], classes: usize) -
 /// The first place of the largest element.
 #[inline(always)]
 fn place_of_largest(values: &[f32]) -> usize {
-    let mut place = 0;
+    let (mut place, mut most) = (0, f32::NEG_INFINITY);
     for (index, value) in values.iter().enumerate() {
-        if *value > values[place] {
-            place = index;
-        }
+        (place, most) = if *value > most { (index, *value) } else { (place, most) };
     }
     place
 }

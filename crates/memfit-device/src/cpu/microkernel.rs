@@ -1,12 +1,9 @@
 //! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs by.
 
-use super::lanes::{COLUMNS_MAX, Kernel, Lanes, ROWS_MAX};
+use super::lanes::{Kernel, Lanes, ROWS_MAX};
 
 /// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
 /// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart.
-///
-/// The stripe reads up to one row more than it has, so that tiles can have an even number of rows; what is there does
-/// not matter.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) start: *const f32,
@@ -24,43 +21,71 @@ impl View {
     }
 }
 
-/// A few rows of the left operand times all packed columns of the right one.
+/// Where the right operand of a stripe lies: each panel has a row of two vectors for every step of the depth, and these
+/// rows are `depth_step` apart. Panels are `panel_step` apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Panels {
+    pub(crate) start: *const f32,
+    pub(crate) depth_step: usize,
+    pub(crate) panel_step: usize,
+}
+
+/// Some rows of the left operand times all columns of the right one.
 ///
-/// The right operand is packed in panels two vectors wide, `[panel][depth][2 * COUNT]`; a last panel of no more than
-/// `COUNT` columns is one vector wide. Columns past the end are read and may hold anything.
-pub(crate) struct Stripe<'a> {
+/// The right operand is cut in panels two vectors wide. Columns past the last one are read, up to a whole vector, and may
+/// hold anything.
+pub(crate) struct Stripe {
     pub(crate) left: View,
     pub(crate) rows: usize,
     pub(crate) depth: usize,
-    pub(crate) right: *const f32,
+    pub(crate) right: Panels,
     pub(crate) columns: usize,
-    /// Column 0 of each row of the result.
-    pub(crate) targets: &'a [*mut f32; ROWS_MAX],
+    /// Column 0 of the first row of the result; rows are `target_step` apart.
+    pub(crate) target: *mut f32,
+    pub(crate) target_step: usize,
     /// Added to every row.
     pub(crate) bias: Option<*const f32>,
     /// Whether the result is added to what is there.
     pub(crate) accumulate: bool,
 }
 
-impl Kernel for Stripe<'_> {
+impl Kernel for Stripe {
     #[inline(always)]
-    fn run<L: Lanes>(self) {
-        debug_assert!(self.rows <= L::ROWS);
-        match self.rows.div_ceil(2) {
-            6 if L::ROWS >= 12 => self.panels::<L, 12>(),
-            5 if L::ROWS >= 10 => self.panels::<L, 10>(),
-            4 if L::ROWS >= 8 => self.panels::<L, 8>(),
-            3 if L::ROWS >= 6 => self.panels::<L, 6>(),
-            2 => self.panels::<L, 4>(),
-            _ => self.panels::<L, 2>(),
+    fn run<L: Lanes>(mut self) {
+        while self.rows > L::ROWS {
+            self.panels_of::<L>(L::ROWS);
+            self.rows -= L::ROWS;
+            self.left.start = self.left.start.wrapping_add(L::ROWS * self.left.row_step);
+            self.target = self.target.wrapping_add(L::ROWS * self.target_step);
         }
+        self.panels_of::<L>(self.rows);
     }
 }
 
-impl Stripe<'_> {
+impl Stripe {
+    /// Computes the first `rows` rows.
+    #[inline(always)]
+    fn panels_of<L: Lanes>(&self, rows: usize) {
+        match rows {
+            1 => self.panels::<L, 1>(),
+            2 => self.panels::<L, 2>(),
+            3 => self.panels::<L, 3>(),
+            4 => self.panels::<L, 4>(),
+            5 if L::ROWS >= 5 => self.panels::<L, 5>(),
+            6 if L::ROWS >= 6 => self.panels::<L, 6>(),
+            7 if L::ROWS >= 7 => self.panels::<L, 7>(),
+            8 if L::ROWS >= 8 => self.panels::<L, 8>(),
+            9 if L::ROWS >= 9 => self.panels::<L, 9>(),
+            10 if L::ROWS >= 10 => self.panels::<L, 10>(),
+            11 if L::ROWS >= 11 => self.panels::<L, 11>(),
+            12 if L::ROWS >= 12 => self.panels::<L, 12>(),
+            _ => unreachable!("a tile has rows, and no more than fit in registers"),
+        }
+    }
+
     #[inline(always)]
     fn panels<L: Lanes, const ROWS: usize>(&self) {
-        let mut right = self.right;
+        let mut right = self.right.start;
         let mut column = 0;
         while column < self.columns {
             if self.columns - column > L::COUNT {
@@ -68,9 +93,15 @@ impl Stripe<'_> {
             } else {
                 self.tile::<L, ROWS, 1>(right, column);
             }
-            right = right.wrapping_add(2 * L::COUNT * self.depth);
+            right = right.wrapping_add(self.right.panel_step);
             column += 2 * L::COUNT;
         }
+    }
+
+    /// One vector of a row of the result.
+    #[inline(always)]
+    fn target(&self, row: usize, column: usize) -> *mut f32 {
+        self.target.wrapping_add(row * self.target_step + column)
     }
 
     /// Computes the tile whose first column is `column`.
@@ -78,9 +109,9 @@ impl Stripe<'_> {
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(&self, mut right: *const f32, column: usize) {
         let View { start, row_step, depth_step, segments, segment_step } = self.left;
         // The result is fetched while the sums are made, not waited for when they are done.
-        for target in &self.targets[..ROWS] {
+        for row in 0..ROWS {
             for vector in 0..VECTORS {
-                L::prefetch(target.wrapping_add(column + vector * L::COUNT));
+                L::prefetch(self.target(row, column + vector * L::COUNT));
             }
         }
         let mut sums = [[L::splat(0.0); VECTORS]; ROWS];
@@ -104,44 +135,36 @@ impl Stripe<'_> {
                 for left in &mut left {
                     *left = left.wrapping_add(depth_step);
                 }
-                right = right.wrapping_add(VECTORS * L::COUNT);
+                right = right.wrapping_add(self.right.depth_step);
             }
         }
-        if self.rows == ROWS {
-            self.store_rows(sums, column);
-        } else {
-            let mut tile = [0.0; ROWS_MAX * COLUMNS_MAX];
-            for (row, sums) in sums.iter().enumerate() {
-                for (vector, sum) in sums.iter().enumerate() {
-                    // SAFETY: the tile has room for as many rows and columns as any level's.
-                    unsafe { sum.store(tile.as_mut_ptr().add(row * COLUMNS_MAX + vector * L::COUNT)) };
-                }
-            }
-            self.store_tile::<L>(&tile, column, (self.columns - column).min(VECTORS * L::COUNT));
+        self.store_vector::<L, ROWS, VECTORS, 0>(&sums, column);
+        if VECTORS == 2 {
+            self.store_vector::<L, ROWS, VECTORS, 1>(&sums, column + L::COUNT);
         }
     }
 
-    /// Adds bias and what was there to a tile that has all its rows. No index here depends on the data, or the sums
-    /// would have to leave their registers before their time.
+    /// Adds bias and what was there to one vector of every row. No index here is known only at run time, or the sums would
+    /// have to leave their registers before their time.
     #[inline(always)]
-    fn store_rows<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+    fn store_vector<L: Lanes, const ROWS: usize, const VECTORS: usize, const VECTOR: usize>(
         &self,
-        sums: [[L; VECTORS]; ROWS],
+        sums: &[[L; VECTORS]; ROWS],
         column: usize,
     ) {
-        for vector in 0..VECTORS {
-            let column = column + vector * L::COUNT;
-            let count = (self.columns - column).min(L::COUNT);
-            // SAFETY: the bias has a value for every column.
-            let bias = self.bias.map(|bias| unsafe { L::load_first(bias.add(column), count) });
-            let bias = bias.unwrap_or(L::splat(0.0));
-            // SAFETY: these rows and columns are inside the result.
-            unsafe {
-                if count == L::COUNT {
-                    self.store_columns::<L, ROWS, VECTORS, true>(&sums, vector, bias, column, count);
-                } else {
-                    self.store_columns::<L, ROWS, VECTORS, false>(&sums, vector, bias, column, count);
-                }
+        let count = (self.columns - column).min(L::COUNT);
+        // SAFETY: the bias has a value for every column.
+        let bias = self.bias.map(|bias| unsafe { L::load_first(bias.add(column), count) });
+        let mut values = [bias.unwrap_or(L::splat(0.0)); ROWS];
+        for (value, sums) in values.iter_mut().zip(sums) {
+            *value = value.add(sums[VECTOR % VECTORS]);
+        }
+        // SAFETY: these rows and columns are inside the result.
+        unsafe {
+            if count == L::COUNT {
+                self.store_columns::<L, ROWS, true>(values, column, count);
+            } else {
+                self.store_columns::<L, ROWS, false>(values, column, count);
             }
         }
     }
@@ -152,48 +175,23 @@ impl Stripe<'_> {
     /// # Safety
     /// `count` columns from `column` on, a whole vector if `WHOLE`, are inside the result.
     #[inline(always)]
-    unsafe fn store_columns<L: Lanes, const ROWS: usize, const VECTORS: usize, const WHOLE: bool>(
+    unsafe fn store_columns<L: Lanes, const ROWS: usize, const WHOLE: bool>(
         &self,
-        sums: &[[L; VECTORS]; ROWS],
-        vector: usize,
-        bias: L,
+        mut values: [L; ROWS],
         column: usize,
         count: usize,
     ) {
-        let mut values = [bias; ROWS];
         if self.accumulate {
-            for (value, target) in values.iter_mut().zip(self.targets) {
-                let target = target.wrapping_add(column);
+            for (row, value) in values.iter_mut().enumerate() {
+                let target = self.target(row, column);
                 // SAFETY: the caller vouches for these columns.
                 *value = value.add(unsafe { if WHOLE { L::load(target) } else { L::load_first(target, count) } });
             }
         }
         for (row, value) in values.iter().enumerate() {
-            let (value, target) = (value.add(sums[row][vector]), self.targets[row].wrapping_add(column));
+            let target = self.target(row, column);
             // SAFETY: as above.
             unsafe { if WHOLE { value.store(target) } else { value.store_first(target, count) } };
-        }
-    }
-
-    /// Adds bias and what was there to a tile that has fewer rows than it was made for.
-    #[inline(always)]
-    fn store_tile<L: Lanes>(&self, tile: &[f32; ROWS_MAX * COLUMNS_MAX], column: usize, columns: usize) {
-        for (row, target) in self.targets.iter().enumerate().take(self.rows) {
-            for at in (0..columns).step_by(L::COUNT) {
-                let count = (columns - at).min(L::COUNT);
-                let target = target.wrapping_add(column + at);
-                // SAFETY: `count` columns from `at` on are inside the tile, the bias and the result.
-                unsafe {
-                    let mut value = L::load(tile.as_ptr().add(row * COLUMNS_MAX + at));
-                    if let Some(bias) = self.bias {
-                        value = value.add(L::load_first(bias.add(column + at), count));
-                    }
-                    if self.accumulate {
-                        value = value.add(L::load_first(target, count));
-                    }
-                    value.store_first(target, count);
-                }
-            }
         }
     }
 }

@@ -62,8 +62,17 @@ impl<'a> Operands<'a> {
         fresh: bool,
         context: &'a Context,
     ) -> Operands<'a> {
-        let operands =
-            Operands { node, context, threads, fresh, graph, args, workspace, arena, taken: AtomicU64::new(0) };
+        let operands = Operands {
+            node,
+            context,
+            threads,
+            fresh,
+            graph,
+            args,
+            workspace,
+            arena,
+            taken: AtomicU64::new(0),
+        };
         operands.check();
         operands
     }
@@ -81,9 +90,8 @@ impl<'a> Operands<'a> {
         for (index, write) in writes.iter().chain([&self.workspace]).enumerate() {
             let clash = writes.iter().take(index).any(|other| other.overlaps(write));
             let shared = reads.iter().enumerate().any(|(input, read)| {
-                let allowed = || {
-                    index < outputs.len() && read == write && op.in_place().contains(&(index, input))
-                };
+                let allowed =
+                    || index < outputs.len() && read == write && op.in_place().contains(&(index, input));
                 read.overlaps(write) && !allowed()
             });
             assert!(!clash && !shared, "{}: write {index} shares bytes with another operand", op.name());
@@ -288,7 +296,6 @@ impl<'a> Floats<'a> {
     ///
     /// # Safety
     /// Nobody else reads or writes the part while the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "handing out parts that the caller keeps apart is what this type is for")]
     #[inline(always)]
     pub(crate) unsafe fn write(&self, part: Range<usize>) -> &'a mut [f32] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");

@@ -27,7 +27,14 @@ pub(crate) fn slice(operands: &Operands, axis: usize, start: usize) {
     let (whole, taken) = (operands.input_shape(0), operands.output_shape(0));
     let length = run(taken, axis);
     let from = Runs { start: start * run(whole, axis + 1), stride: run(whole, axis) };
-    copy_runs(operands, length, operands.input(0), from, operands.output(0), Runs { start: 0, stride: length });
+    copy_runs(
+        operands,
+        length,
+        operands.input(0),
+        from,
+        operands.output(0),
+        Runs { start: 0, stride: length },
+    );
 }
 
 /// Copies the same bytes, unless they stand there already.

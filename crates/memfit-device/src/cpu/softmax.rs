@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::maths::exp;
 use super::operands::{Floats, Operands};
-use super::sums::sum;
+use super::sums::{sum, sum_pairs};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// `y = eˣ / Σ eˣ`, the largest element subtracted first.
@@ -23,18 +23,48 @@ pub(crate) fn grad(operands: &Operands) {
     tasks::run(operands.threads, cut.count(), &Grad { cut, classes, dy, y, dx });
 }
 
+/// Positions in groups that are handled together: as many as a block holds, or one that takes several blocks.
+#[inline(always)]
+pub(crate) fn groups(positions: Range<usize>, classes: usize) -> impl Iterator<Item = Range<usize>> {
+    let (end, size) = (positions.end, (BLOCK / classes).max(1));
+    positions.step_by(size).map(move |start| start..end.min(start + size))
+}
+
+/// `e` to the power of every element, less the largest of its position.
+#[inline(always)]
+pub(crate) fn powers(x: &[f32], classes: usize, powers: &mut [f32]) {
+    for (powers, x) in powers.chunks_exact_mut(classes).zip(x.chunks_exact(classes)) {
+        let most = largest(x);
+        powers.iter_mut().zip(x).for_each(|(power, x)| *power = x - most);
+    }
+    powers.iter_mut().for_each(|power| *power = exp(*power));
+}
+
+/// `Σ e^(x − most)`.
+#[inline(always)]
+pub(crate) fn sum_powers(x: &[f32], most: f32, buffer: &mut [f32; BLOCK]) -> f64 {
+    let mut total = 0.0;
+    for x in x.chunks(BLOCK) {
+        let powers = &mut buffer[..x.len()];
+        powers.iter_mut().zip(x).for_each(|(power, x)| *power = exp(*x - most));
+        total += sum(powers, |power| power);
+    }
+    total
+}
+
 /// The largest element; NaN where one is.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let mut chunks = values.chunks_exact(16);
-    for chunk in &mut chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, *value);
+    let (whole, rest) = values.as_chunks::<16>();
+    let mut most = rest.iter().fold(f32::NEG_INFINITY, |most, value| larger(most, *value));
+    if let Some((first, others)) = whole.split_first() {
+        let mut lanes = *first;
+        for chunk in others {
+            lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane = larger(*lane, *value));
         }
+        most = lanes.iter().fold(most, |most, value| larger(most, *value));
     }
-    let rest = chunks.remainder().iter().fold(f32::NEG_INFINITY, |most, value| larger(most, *value));
-    lanes.iter().fold(rest, |most, value| larger(most, *value))
+    most
 }
 
 #[inline(always)]
@@ -53,30 +83,46 @@ impl Tasks for Forward<'_> {
     #[inline(always)]
     fn task(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
-        for position in self.cut.range(task) {
-            self.position(position * self.classes..(position + 1) * self.classes, &mut buffer);
+        for group in groups(self.cut.range(task), self.classes) {
+            let elements = group.start * self.classes..group.end * self.classes;
+            match elements.len() <= BLOCK {
+                true => self.group(elements, &mut buffer),
+                false => self.position(elements, &mut buffer),
+            }
         }
     }
 }
 
 impl Forward<'_> {
+    /// Several positions that fill at most one block.
+    #[inline(always)]
+    fn group(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
+        let values = &mut buffer[..elements.len()];
+        // SAFETY: elements belong to one task, and the slice that reads is gone before one writes.
+        powers(unsafe { self.x.read(elements.clone()) }, self.classes, values);
+        for position in values.chunks_exact_mut(self.classes) {
+            let factor = (1.0 / sum(position, |power| power)) as f32;
+            position.iter_mut().for_each(|value| *value *= factor);
+        }
+        // SAFETY: as above.
+        unsafe { self.y.write(elements) }.copy_from_slice(values);
+    }
+
+    /// One position that is longer than a block.
     #[inline(always)]
     fn position(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
-        // SAFETY, here and below: elements belong to one task, and a slice that reads is gone before one writes.
-        let most = largest(unsafe { self.x.read(elements.clone()) });
-        let mut total = 0.0;
-        for block in blocks(elements.clone()) {
-            let powers = &mut buffer[..block.len()];
+        // SAFETY, here and below: elements belong to one task, and slices that read are gone before one writes.
+        let x = unsafe { self.x.read(elements.clone()) };
+        let most = largest(x);
+        let factor = (1.0 / sum_powers(x, most, buffer)) as f32;
+        for block in blocks(elements) {
+            let values = &mut buffer[..block.len()];
             // SAFETY: as above.
             let x = unsafe { self.x.read(block.clone()) };
-            powers.iter_mut().zip(x).for_each(|(power, x)| *power = exp(*x - most));
-            total += sum(0..powers.len(), |i| f64::from(powers[i]));
+            values.iter_mut().zip(x).for_each(|(value, x)| *value = factor * exp(*x - most));
             // SAFETY: as above.
-            unsafe { self.y.write(block) }.copy_from_slice(powers);
+            unsafe { self.y.write(block) }.copy_from_slice(values);
         }
-        let factor = (1.0 / total) as f32;
-        // SAFETY: as above.
-        unsafe { self.y.write(elements) }.iter_mut().for_each(|y| *y *= factor);
     }
 }
 
@@ -103,7 +149,7 @@ impl Grad<'_> {
     fn position(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
         // SAFETY, here and below: elements belong to one task, and slices that read are gone before one writes.
         let (dy, y) = unsafe { (self.dy.read(elements.clone()), self.y.read(elements.clone())) };
-        let mean = sum(0..y.len(), |i| f64::from(dy[i]) * f64::from(y[i])) as f32;
+        let mean = sum_pairs(dy, y, |dy, y| dy * y) as f32;
         for block in blocks(elements) {
             let slopes = &mut buffer[..block.len()];
             // SAFETY: as above.

@@ -19,7 +19,8 @@ const GROUPS: usize = 16;
 pub(crate) fn broadcast(operands: &Operands) {
     let groups = Groups::new(operands.input_shape(0), operands.output_shape(0));
     let last = groups.last();
-    let cut = Cut::items(operands.output_shape(0).elements(operands.context.rows) / last.size.max(1), last.size);
+    let cut =
+        Cut::items(operands.output_shape(0).elements(operands.context.rows) / last.size.max(1), last.size);
     let y = Shared::new(operands.output(0));
     tasks::run(operands.threads, cut.count(), &Broadcast { groups, cut, x: operands.input(0), y });
 }
@@ -104,7 +105,8 @@ impl Groups {
     #[inline(always)]
     fn large_starts(&self, small: usize, mut body: impl FnMut(usize)) {
         let last = self.last().size;
-        let repeats: usize = self.outer().iter().filter(|group| group.stretched).map(|group| group.size).product();
+        let repeats: usize =
+            self.outer().iter().filter(|group| group.stretched).map(|group| group.size).product();
         for repeat in 0..repeats {
             let (mut place, mut kept, mut repeat, mut stride) = (0, small, repeat, last);
             for group in self.outer().iter().rev() {
@@ -156,7 +158,7 @@ impl Tasks for SumTo<'_> {
             if last.stretched {
                 let mut total = 0.0;
                 self.groups.large_starts(small, |start| {
-                    total += sum(start..start + last.size, |i| f64::from(self.dy[i]));
+                    total += sum(&self.dy[start..start + last.size], |dy| dy);
                 });
                 // SAFETY: every run belongs to one task.
                 let to = unsafe { self.dx.slice(small..small + 1) };

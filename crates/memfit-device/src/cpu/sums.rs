@@ -9,24 +9,50 @@ use super::threads::{Shared, Threads};
 /// Independent running sums, so that one addition need not wait for the last.
 const LANES: usize = 16;
 /// Columns that one task sums side by side.
-pub(crate) const COLUMNS: usize = 64;
+pub(crate) const COLUMNS: usize = 256;
 /// The most tasks a sum over columns is cut in.
-const TASKS: usize = 64;
+const TASKS: usize = 16;
 /// Elements that are worth a task.
 const TASK: usize = 1 << 14;
 
-/// The sum of `term(i)` over a range.
+/// The sum of a term of every value.
 #[inline(always)]
-pub(crate) fn sum(range: Range<usize>, term: impl Fn(usize) -> f64) -> f64 {
+pub(crate) fn sum(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
+    let (whole, rest) = values.as_chunks::<LANES>();
     let mut lanes = [0.0; LANES];
-    let whole = range.start + range.len() / LANES * LANES;
-    for start in (range.start..whole).step_by(LANES) {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += term(start + lane);
+    for chunk in whole {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane += term(f64::from(*value));
         }
     }
-    let rest: f64 = (whole..range.end).map(&term).sum();
-    lanes.iter().sum::<f64>() + rest
+    rest.iter().fold(total(lanes), |sum, value| sum + term(f64::from(*value)))
+}
+
+/// The sum of a term of every pair of values.
+#[inline(always)]
+pub(crate) fn sum_pairs(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) -> f64 {
+    let ((whole_a, rest_a), (whole_b, rest_b)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut lanes = [0.0; LANES];
+    for (chunk_a, chunk_b) in whole_a.iter().zip(whole_b) {
+        for (lane, (a, b)) in lanes.iter_mut().zip(chunk_a.iter().zip(chunk_b)) {
+            *lane += term(f64::from(*a), f64::from(*b));
+        }
+    }
+    let rest = rest_a.iter().zip(rest_b);
+    rest.fold(total(lanes), |sum, (a, b)| sum + term(f64::from(*a), f64::from(*b)))
+}
+
+/// The sum of all lanes, by halves.
+#[inline(always)]
+fn total(mut lanes: [f64; LANES]) -> f64 {
+    let mut half = LANES / 2;
+    while 0 < half {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
 }
 
 /// Doubles of workspace that [`sum_parts`] wants.
@@ -119,7 +145,13 @@ impl Columns {
         let parts = most_parts(self.width).min(self.elements.div_ceil(TASK)).max(1);
         let blocks = self.width.div_ceil(COLUMNS);
         let partials = &mut workspace[..parts * N * self.width];
-        let work = ColumnParts { of: *self, rows: rows.div_ceil(parts), blocks, terms, partials: Shared::new(partials) };
+        let work = ColumnParts {
+            of: *self,
+            rows: rows.div_ceil(parts),
+            blocks,
+            terms,
+            partials: Shared::new(partials),
+        };
         tasks::run(threads, parts * blocks, &work);
         for column in 0..self.columns {
             let mut sums = [0.0; N];

@@ -73,14 +73,17 @@ fn own_limit(resource: libc::c_int, mapped: &str, resident: Bytes) -> Option<Byt
     if failed || limit.rlim_cur == libc::RLIM_INFINITY {
         return None;
     }
+    #[allow(clippy::unnecessary_cast, reason = "some systems count in signed numbers")]
+    let limit = Bytes(limit.rlim_cur as u64);
     let idle = status(mapped).unwrap_or(resident).saturating_sub(resident);
-    Some(Bytes(limit.rlim_cur as u64).saturating_sub(idle))
+    Some(limit.saturating_sub(idle))
 }
 
 /// The least that a control group of this process, or one above it, leaves it.
 fn control_groups(resident: Bytes) -> Option<Bytes> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let folders = text.lines().flat_map(|line| Hierarchy::parse(line).map(|h| h.folders()).unwrap_or_default());
+    let folders =
+        text.lines().flat_map(|line| Hierarchy::parse(line).map(|h| h.folders()).unwrap_or_default());
     folders.filter_map(|(version, folder)| version.leaves(&folder, resident)).min()
 }
 

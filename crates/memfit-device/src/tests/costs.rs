@@ -9,7 +9,8 @@ fn graph() -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("layer");
     let mut tensor = |shape: Shape| graph.tensor("tensor", shape, DType::F32, Kind::Activation, layer);
-    let (x, kernel, dy) = (tensor(Shape::rows([300])), tensor(Shape::fixed([300, 40])), tensor(Shape::rows([40])));
+    let (x, kernel, dy) =
+        (tensor(Shape::rows([300])), tensor(Shape::fixed([300, 40])), tensor(Shape::rows([40])));
     let (images, filters) = (tensor(Shape::rows([9, 9, 8])), tensor(Shape::fixed([3, 3, 8, 16])));
     let slopes = tensor(Shape::rows([9, 9, 16]));
     let pads = Pads { top: 1, bottom: 1, left: 1, right: 1 };

@@ -50,7 +50,9 @@ fn dense_layers_are_products_over_the_last_axis() {
 
 #[test]
 fn bias_gradients_sum_over_all_but_the_last_axis() {
-    for (rows, dims) in [(3, vec![5]), (2, vec![31, 29, 3]), (1, vec![1]), (7, vec![70, 130]), (9, vec![4000, 65])] {
+    for (rows, dims) in
+        [(3, vec![5]), (2, vec![31, 29, 3]), (1, vec![1]), (7, vec![70, 130]), (9, vec![4000, 65])]
+    {
         let width = *dims.last().unwrap();
         let count = rows * dims.iter().product::<usize>();
         let (dy, before) = (noise(count, 1), noise(width, 2));

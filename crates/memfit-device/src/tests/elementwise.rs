@@ -37,13 +37,31 @@ fn unary(function: Unary, x: f64) -> f64 {
                 slope * (x - threshold)
             }
         }
-        Unary::LeakyRelu(slope) => if x > 0.0 { x } else { f64::from(slope) * x },
-        Unary::Elu(alpha) => if x > 0.0 { x } else { f64::from(alpha) * x.exp_m1() },
+        Unary::LeakyRelu(slope) => {
+            if x > 0.0 {
+                x
+            } else {
+                f64::from(slope) * x
+            }
+        }
+        Unary::Elu(alpha) => {
+            if x > 0.0 {
+                x
+            } else {
+                f64::from(alpha) * x.exp_m1()
+            }
+        }
         Unary::Gelu => x * 0.5 * (1.0 + erf(x / std::f64::consts::SQRT_2)),
         Unary::Silu => x / (1.0 + (-x).exp()),
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Tanh => x.tanh(),
-        Unary::Softplus => if x > 30.0 { x } else { x.exp().ln_1p() },
+        Unary::Softplus => {
+            if x > 30.0 {
+                x
+            } else {
+                x.exp().ln_1p()
+            }
+        }
         Unary::Scale(factor) => f64::from(factor) * x,
         Unary::Offset(term) => x + f64::from(term),
     }
@@ -182,8 +200,10 @@ fn dropout_draws_by_place_in_the_batch() {
     }
     let share = whole.floats(0).iter().filter(|y| **y != 0.0).count() as f64 / x.len() as f64;
     assert!((share - 0.6).abs() < 0.02, "{share}");
-    let parts: Vec<f32> =
-        [(0, 7), (7, 13)].iter().flat_map(|(start, rows)| case(*start, *rows).run().floats(0).to_vec()).collect();
+    let parts: Vec<f32> = [(0, 7), (7, 13)]
+        .iter()
+        .flat_map(|(start, rows)| case(*start, *rows).run().floats(0).to_vec())
+        .collect();
     assert_eq!(parts, whole.floats(0), "a split batch draws the same");
 }
 
@@ -196,7 +216,8 @@ fn zeros_and_other_shapes_are_bytes() {
     ] {
         assert_eq!(Case::new(Op::Zero, 2).output(Shape::fixed([6]), dtype).run().outputs, [expected]);
     }
-    let values = [Values::F32(noise(120_000, 1)), Values::I32((0..120_000).collect()), Values::U8(vec![7; 120_000])];
+    let values =
+        [Values::F32(noise(120_000, 1)), Values::I32((0..120_000).collect()), Values::U8(vec![7; 120_000])];
     for values in values {
         let case = Case::new(Op::Reshape(vec![3, 20_000]), 2).input(Shape::rows([60_000]), values.clone());
         assert_eq!(case.run().outputs, [values]);

@@ -18,7 +18,8 @@ fn log_softmax(x: &[f64]) -> Vec<f64> {
 /// The loss of one sample, with targets as shares of classes.
 fn value(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
     let classes = p.len() as f64;
-    let mean = |term: &dyn Fn(f64, f64) -> f64| p.iter().zip(t).map(|(p, t)| term(*p, *t)).sum::<f64>() / classes;
+    let mean =
+        |term: &dyn Fn(f64, f64) -> f64| p.iter().zip(t).map(|(p, t)| term(*p, *t)).sum::<f64>() / classes;
     match *kind {
         LossKind::MeanSquaredError => mean(&|p, t| (p - t).powi(2)),
         LossKind::MeanAbsoluteError => mean(&|p, t| (p - t).abs()),
@@ -42,7 +43,10 @@ fn value(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
                 true => log_softmax(p),
                 false => p.iter().map(|p| clip(p / total).ln()).collect(),
             };
-            -t.iter().zip(logarithms).map(|(t, log)| (t * (1.0 - smoothing) + smoothing / classes) * log).sum::<f64>()
+            -t.iter()
+                .zip(logarithms)
+                .map(|(t, log)| (t * (1.0 - smoothing) + smoothing / classes) * log)
+                .sum::<f64>()
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let logits = if from_logits { p.to_vec() } else { p.iter().map(|p| clip(*p).ln()).collect() };
@@ -90,11 +94,12 @@ fn losses_and_their_slopes_are_keras_s() {
             let targets: Vec<f32> = (0..count).map(one_hot).collect();
             let weights = positive_noise(rows, 3);
             let rows_total = 2 * rows;
-            let share = |sample: usize| {
-                0.5 * f64::from(weights[sample / in_row]) / (rows_total * in_row) as f64
-            };
+            let share =
+                |sample: usize| 0.5 * f64::from(weights[sample / in_row]) / (rows_total * in_row) as f64;
             let values = |p: &[f64]| -> Vec<f64> {
-                let samples = p.chunks(classes).zip(doubles(&targets).chunks(classes).map(<[f64]>::to_vec).collect::<Vec<_>>());
+                let samples = p
+                    .chunks(classes)
+                    .zip(doubles(&targets).chunks(classes).map(<[f64]>::to_vec).collect::<Vec<_>>());
                 samples.map(|(p, t)| value(&kind, p, &t)).collect()
             };
             let shares: Vec<f64> = (0..samples).map(share).collect();
@@ -180,7 +185,8 @@ fn softmax_and_its_gradient_sum_over_the_last_axis() {
         let shape = Shape::rows(dims);
         let forward = Case::new(Op::Softmax, rows).input(shape.clone(), x.clone()).run();
         assert_near(forward.floats(0), &y, 1e-6, "softmax");
-        let grad = Case::new(Op::SoftmaxGrad, rows).input(shape.clone(), dy.clone()).input(shape, forward.floats(0));
+        let grad =
+            Case::new(Op::SoftmaxGrad, rows).input(shape.clone(), dy.clone()).input(shape, forward.floats(0));
         let dx: Vec<f64> = (0..count)
             .map(|at| {
                 let group = at / classes * classes..(at / classes + 1) * classes;
@@ -202,7 +208,8 @@ fn metrics_sum_over_rows() {
     let numbers: Vec<i32> = (0..rows * outer).map(|sample| (sample % classes) as i32).collect();
     let place = |values: &[f32]| (0..classes).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap();
     let elements = |term: &dyn Fn(f64, f64) -> f64| -> f64 {
-        prediction.iter().zip(&targets).map(|(p, t)| term(f64::from(*p), f64::from(*t))).sum::<f64>() / classes as f64
+        prediction.iter().zip(&targets).map(|(p, t)| term(f64::from(*p), f64::from(*t))).sum::<f64>()
+            / classes as f64
     };
     let samples: Vec<usize> = prediction.chunks(classes).map(place).collect();
     let hits = |wanted: Vec<usize>| samples.iter().zip(wanted).filter(|(p, t)| *p == t).count() as f64;

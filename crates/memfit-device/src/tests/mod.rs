@@ -12,7 +12,9 @@ mod pool;
 mod rearrange;
 mod spatial;
 
-use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Kind, Node, NodeId, Op, Phase, Shape, Slot, TensorId, random};
+use memfit_ir::{
+    ALIGNMENT, Bytes, DType, Graph, Kind, Node, NodeId, Op, Phase, Shape, Slot, TensorId, random,
+};
 
 use crate::{Context, Device, open};
 
@@ -42,8 +44,7 @@ pub(crate) struct Results {
 
 impl Case {
     pub(crate) fn new(op: Op, rows: usize) -> Case {
-        let context =
-            Context { step: 3, row_start: 5, rows, rows_total: rows, learning_rate: 0.1, seed: 11 };
+        let context = Context { step: 3, row_start: 5, rows, rows_total: rows, learning_rate: 0.1, seed: 11 };
         Case { op, inputs: vec![], outputs: None, updates: vec![], context }
     }
 
@@ -84,13 +85,23 @@ impl Case {
         for in_place in std::iter::once(None).chain(pairs) {
             for (threads, spare) in [(1, 2), (2, 0), (3, 1)] {
                 let other = self.run_once(threads, spare, in_place, fresh);
-                assert_eq!(first.bits(), other.bits(), "{threads} threads, {spare} rows to spare, {in_place:?}");
+                assert_eq!(
+                    first.bits(),
+                    other.bits(),
+                    "{threads} threads, {spare} rows to spare, {in_place:?}"
+                );
             }
         }
         first
     }
 
-    fn run_once(&self, threads: usize, spare: usize, in_place: Option<(usize, usize)>, fresh: bool) -> Results {
+    fn run_once(
+        &self,
+        threads: usize,
+        spare: usize,
+        in_place: Option<(usize, usize)>,
+        fresh: bool,
+    ) -> Results {
         let (graph, node) = self.graph();
         let setup = open(Some(threads)).unwrap();
         let planned = self.context.rows + spare;

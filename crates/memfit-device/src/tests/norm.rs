@@ -40,7 +40,11 @@ fn weight_slopes(norm: &Norm, dy: &[f32], y: &[f64], before: &[f32]) -> Vec<Vec<
         dgamma[at % before.len()] += f64::from(*dy) * y[at];
         dbeta[at % before.len()] += f64::from(*dy);
     }
-    [(norm.scale, dgamma), (norm.center, dbeta)].into_iter().filter(|(there, _)| *there).map(|(_, sum)| sum).collect()
+    [(norm.scale, dgamma), (norm.center, dbeta)]
+        .into_iter()
+        .filter(|(there, _)| *there)
+        .map(|(_, sum)| sum)
+        .collect()
 }
 
 const NORMS: [Norm; 3] = [
@@ -146,20 +150,23 @@ fn statistics_far_from_zero_keep_their_digits() {
 
 #[test]
 fn layer_normalisation_has_statistics_of_positions() {
-    for (rows, dims, axes) in [(3, vec![5], 1), (2, vec![4, 6], 1), (2, vec![3, 4, 5], 2), (2, vec![700], 1)] {
+    for (rows, dims, axes) in [(3, vec![5], 1), (2, vec![4, 6], 1), (2, vec![3, 4, 5], 2), (2, vec![700], 1)]
+    {
         for norm in NORMS {
             let width: usize = dims[dims.len() - axes..].iter().product();
             let count = rows * dims.iter().product::<usize>();
             let [x, dy] = [1, 2].map(|seed| noise(count, seed));
             let [gamma, beta, before] = [3, 4, 5].map(|seed| noise(width, seed));
-            let groups: Vec<Vec<usize>> =
-                (0..count / width).map(|position| (position * width..(position + 1) * width).collect()).collect();
+            let groups: Vec<Vec<usize>> = (0..count / width)
+                .map(|position| (position * width..(position + 1) * width).collect())
+                .collect();
             let epsilon = f64::from(norm.epsilon);
             let gain = if norm.scale { doubles(&gamma) } else { vec![1.0; width] };
             let offset = if norm.center { doubles(&beta) } else { vec![0.0; width] };
             let forward = |x: &[f64]| weighed(&normalised(x, &groups, epsilon).0, &gain, &offset);
             let (y, mean, variance) = normalised(&doubles(&x), &groups, epsilon);
-            let inverse: Vec<f64> = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
+            let inverse: Vec<f64> =
+                variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt()).collect();
             let (shape, weights) = (Shape::rows(dims.clone()), Shape::fixed(&dims[dims.len() - axes..]));
             let statistics = Shape::rows(&dims[..dims.len() - axes]);
 

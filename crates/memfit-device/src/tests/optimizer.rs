@@ -65,7 +65,12 @@ fn updates_are_keras_s() {
                 let (w, g) = (noise(count, 1), noise(count, 2));
                 // Means of squares are not negative, and those about a mean not smaller than its square.
                 let states: Vec<Vec<f32>> = (0..rule.state().len())
-                    .map(|index| positive_noise(count, 3 + index as u64).iter().map(|s| if index == 0 { *s } else { 0.05 * s }).collect())
+                    .map(|index| {
+                        positive_noise(count, 3 + index as u64)
+                            .iter()
+                            .map(|s| if index == 0 { *s } else { 0.05 * s })
+                            .collect()
+                    })
                     .collect();
                 let clipped = |g: f64| match clip {
                     Clip::None => g,
@@ -106,7 +111,8 @@ fn squares_are_summed() {
     for count in [1, 100, 300_001] {
         let g = noise(count, 1);
         let total: f64 = doubles(&g).iter().map(|g| g * g).sum();
-        let case = Case::new(Op::SumSquares, 1).input(Shape::fixed([count]), g).update(Shape::fixed([1]), vec![3.0]);
+        let case =
+            Case::new(Op::SumSquares, 1).input(Shape::fixed([count]), g).update(Shape::fixed([1]), vec![3.0]);
         assert_near(case.run().updated(0), &[3.0 + total], 1e-7, "added");
         assert_near(case.run_fresh().updated(0), &[total], 1e-7, "fresh");
     }

@@ -45,7 +45,8 @@ impl Pooled {
                 let y = (down * strides[0] + place / window[1]).checked_sub(pads.top)?;
                 let x = (across * strides[1] + place % window[1]).checked_sub(pads.left)?;
                 let inside = y < self.input[0] && x < self.input[1];
-                inside.then_some((place, ((row * self.input[0] + y) * self.input[1] + x) * channels + channel))
+                inside
+                    .then_some((place, ((row * self.input[0] + y) * self.input[1] + x) * channels + channel))
             })
             .collect()
     }
@@ -70,7 +71,8 @@ fn the_first_largest_of_a_window_wins() {
             (y[at], winners[at]) = (most, *place as u8);
             dx[*from] += f64::from(dy[at]);
         }
-        let forward = Case::new(Op::MaxPool2D(case.pool.clone()), case.rows).input(Shape::rows(case.input), x).run();
+        let forward =
+            Case::new(Op::MaxPool2D(case.pool.clone()), case.rows).input(Shape::rows(case.input), x).run();
         assert_eq!(forward.outputs, [Values::F32(y), Values::U8(winners.clone())]);
         let size = [case.input[0], case.input[1]];
         let grad = Case::new(Op::MaxPool2DGrad(case.pool.clone(), size), case.rows)
@@ -93,7 +95,8 @@ fn the_mean_of_a_window_counts_no_margin() {
                 dx[*from] += f64::from(dy[at]) / under.len() as f64;
             }
         }
-        let forward = Case::new(Op::AveragePool2D(case.pool.clone()), case.rows).input(Shape::rows(case.input), x);
+        let forward =
+            Case::new(Op::AveragePool2D(case.pool.clone()), case.rows).input(Shape::rows(case.input), x);
         assert_near(forward.run().floats(0), &y, 1e-6, "forward");
         let size = [case.input[0], case.input[1]];
         let grad = Case::new(Op::AveragePool2DGrad(case.pool.clone(), size), case.rows)

@@ -45,7 +45,8 @@ fn tensors_stand_side_by_side_and_are_cut_apart_again() {
         }
         assert_eq!(case.run().floats(0), y);
         for (start, length, x) in parts {
-            let case = Case::new(Op::Slice { axis, start, length }, rows).input(Shape::rows(whole.clone()), y.clone());
+            let case = Case::new(Op::Slice { axis, start, length }, rows)
+                .input(Shape::rows(whole.clone()), y.clone());
             assert_eq!(case.run().floats(0), x);
         }
     }
@@ -87,7 +88,8 @@ fn dimensions_stretch_and_sum_back() {
 fn entries_are_found_by_number_and_missing_ones_are_nan() {
     let (entries, width) = (7, 5);
     let ids = [0, 3, 6, 3, 7, -1, i32::MAX, 2];
-    let (table, dy, before) = (noise(entries * width, 1), noise(ids.len() * width, 2), noise(entries * width, 3));
+    let (table, dy, before) =
+        (noise(entries * width, 1), noise(ids.len() * width, 2), noise(entries * width, 3));
     let valid = |id: i32| usize::try_from(id).ok().filter(|id| *id < entries);
     let mut sums: Vec<f64> = before.iter().map(|before| f64::from(*before)).collect();
     let mut y = vec![];
@@ -104,7 +106,11 @@ fn entries_are_found_by_number_and_missing_ones_are_nan() {
     for whole in [true, false] {
         let ids_of = |op| {
             let case = Case::new(op, 2);
-            if whole { case.input(shape.clone(), ids.to_vec()) } else { case.input(shape.clone(), floats.clone()) }
+            if whole {
+                case.input(shape.clone(), ids.to_vec())
+            } else {
+                case.input(shape.clone(), floats.clone())
+            }
         };
         let forward = ids_of(Op::Embedding).input(weights.clone(), table.clone()).run();
         assert_near(forward.floats(0), &y, 0.0, "forward");
@@ -112,7 +118,8 @@ fn entries_are_found_by_number_and_missing_ones_are_nan() {
             .input(Shape::rows([4, width]), dy.clone())
             .update(weights.clone(), before.clone());
         assert_near(grad.run().updated(0), &sums, 1e-6, "gradient");
-        let fresh: Vec<f64> = sums.iter().zip(&before).map(|(sum, before)| sum - f64::from(*before)).collect();
+        let fresh: Vec<f64> =
+            sums.iter().zip(&before).map(|(sum, before)| sum - f64::from(*before)).collect();
         assert_near(grad.run_fresh().updated(0), &fresh, 1e-6, "fresh gradient");
     }
 }

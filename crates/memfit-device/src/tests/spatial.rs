@@ -48,8 +48,10 @@ fn images_grow_and_slopes_come_back() {
             [(2, [3, 4, 5], [2, 2]), (1, [1, 5, 1], [3, 1]), (2, [4, 1, 70], [2, 5]), (1, [2, 2, 2], [1, 1])]
         {
             let (high, wide) = (height * size[0], width * size[1]);
-            let (down, across) = (shares(interpolation, height, size[0]), shares(interpolation, width, size[1]));
-            let (x, dy) = (noise(rows * height * width * channels, 1), noise(rows * high * wide * channels, 2));
+            let (down, across) =
+                (shares(interpolation, height, size[0]), shares(interpolation, width, size[1]));
+            let (x, dy) =
+                (noise(rows * height * width * channels, 1), noise(rows * high * wide * channels, 2));
             let (mut y, mut dx) = (vec![0.0; dy.len()], vec![0.0; x.len()]);
             for at in 0..dy.len() {
                 let (channel, large_x) = (at % channels, at / channels % wide);

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, Link, Op, TensorId, Unary};
 
-use super::{axis_behind_batch, shaping};
+use super::axis_behind_batch;
 use crate::error::FormatError;
 use crate::site::Site;
 
@@ -45,7 +45,8 @@ fn merge(site: &mut Site<'_>, chain: Chain, operands: &[TensorId]) -> Result<Ten
         let own = site.dims(*operand);
         let padded: Vec<usize> =
             std::iter::repeat_n(1, dims.len() - own.len()).chain(own.iter().copied()).collect();
-        let tensor = shaping::view(site, *operand, padded)?;
+        let lacks_axes = padded.len() != own.len();
+        let tensor = if lacks_axes { site.push(Op::Reshape(padded), &[*operand])? } else { *operand };
         let suits = site.dims(tensor) == dims;
         stretched.push(if suits { tensor } else { site.push(Op::Broadcast(dims.clone()), &[tensor])? });
     }

@@ -1,4 +1,7 @@
 //! Layers that change the shape and nothing else, or make an image larger.
+//!
+//! A reshape to the dimensions that are there already stays a node: behind one, Keras takes a loss from the
+//! probabilities themselves and no longer from the logits they came from.
 
 use memfit_ir::{Interpolation, Op, TensorId};
 
@@ -7,7 +10,7 @@ use crate::site::Site;
 
 pub(crate) fn flatten(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let elements = site.dims(x).iter().product();
-    view(site, x, vec![elements])
+    site.push(Op::Reshape(vec![elements]), &[x])
 }
 
 pub(crate) fn reshape(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
@@ -25,7 +28,7 @@ pub(crate) fn reshape(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Form
         }
     };
     let dims = target.iter().map(|size| usize::try_from(*size).unwrap_or(inferred)).collect();
-    view(site, x, dims)
+    site.push(Op::Reshape(dims), &[x])
 }
 
 pub(crate) fn zero_padding(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
@@ -38,9 +41,4 @@ pub(crate) fn up_sampling(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, 
         _ => Interpolation::Nearest,
     };
     site.push(Op::UpSample2D(site.settings.pair("size"), interpolation), &[x])
-}
-
-/// The same bytes under other dimensions; no node where they are the same dimensions.
-pub(super) fn view(site: &mut Site<'_>, x: TensorId, dims: Vec<usize>) -> Result<TensorId, FormatError> {
-    if site.dims(x) == dims { Ok(x) } else { site.push(Op::Reshape(dims), &[x]) }
 }

@@ -31,7 +31,10 @@ def block(name):
 
 
 def nested_shared_operators():
-    """A nested model called twice, once frozen by its call, and operators between tensors."""
+    """A nested model called twice, and operators between tensors.
+
+    The `training=False` of one call is written down, and Keras overrides it when the model runs.
+    """
     x = image()
     inner = block("inner")
     once = inner(x, training=False)

@@ -17,6 +17,7 @@ pub(crate) fn infer(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> boo
                 break;
             };
             if !fill_section(state, capacity, section) {
+                state.trouble[section] += 1;
                 return false;
             }
             from = section + 1;
@@ -29,35 +30,32 @@ pub(crate) fn infer(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> boo
 }
 
 /// A section is full of blocks one above the other, so the next block must begin low enough for
-/// all to end below the capacity. What begins too high comes after one of those that do not, and
-/// so does everything else when there is only one.
+/// all to end below the capacity. What begins too high comes after one of those that do not.
 fn fill_section(state: &mut State<'_>, capacity: u64, section: usize) -> bool {
     let waiting = state.waiting[section];
     if waiting == 0 {
         return true;
     }
     let Some(latest) = capacity.checked_sub(waiting) else { return false };
-    let entries = state.model.section(section);
-    let (mut end_lowest, mut next, mut count) = (u64::MAX, u32::MAX, 0);
-    for entry in entries {
+    let (mut end_lowest, mut begin_lowest) = (u64::MAX, u64::MAX);
+    for entry in state.section(section) {
         let lowest = state.lowest[entry.block as usize];
-        if lowest != PLACED && lowest + entry.low <= latest {
-            count += 1;
-            if lowest + entry.high < end_lowest {
-                (end_lowest, next) = (lowest + entry.high, entry.block);
-            }
+        if lowest + entry.low <= latest {
+            end_lowest = end_lowest.min(lowest + entry.high);
+        } else {
+            begin_lowest = begin_lowest.min(lowest + entry.low);
         }
     }
-    if count == 0 {
+    if begin_lowest >= end_lowest {
+        return true;
+    }
+    if end_lowest == u64::MAX {
         return false;
     }
-    let only = if count == 1 { next } else { u32::MAX };
-    for entry in entries {
-        let lowest = state.lowest[entry.block as usize];
-        if lowest == PLACED || lowest + entry.low >= end_lowest || entry.block == only {
-            continue;
-        }
-        if only != u32::MAX || lowest + entry.low > latest {
+    for index in 0..state.section(section).len() {
+        let entry = state.section(section)[index];
+        let begin = state.lowest[entry.block as usize] + entry.low;
+        if latest < begin && begin < end_lowest {
             let shape = &state.model.blocks[entry.block as usize];
             let raised = shape.align(end_lowest.saturating_sub(entry.low));
             if raised + shape.size > capacity {

@@ -1,5 +1,7 @@
 //! What the search knows before it starts: who meets whom, and who is in which section.
 
+use std::ops::Range;
+
 use crate::bound::greatest_common_divisor;
 use crate::instance::Instance;
 
@@ -9,7 +11,9 @@ pub(crate) struct Model {
     /// For each block, the blocks that it meets.
     neighbours: Lists<Neighbour>,
     /// For each section, what is in it.
-    sections: Lists<Entry>,
+    pub(crate) sections: Lists<Entry>,
+    /// For each block, the sections in which it occupies something.
+    pub(crate) presences: Lists<u32>,
     /// Every height that a packing can have is a multiple of this.
     pub(crate) unit: u64,
     /// Whether a failed search is a proof: with gaps, two blocks may be above one another at
@@ -42,14 +46,16 @@ pub(crate) struct Neighbour {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) block: u32,
+    /// Which of all presences this is.
+    pub(crate) presence: u32,
     pub(crate) low: u64,
     pub(crate) high: u64,
 }
 
 /// Many lists in one vector.
 pub(crate) struct Lists<T> {
-    starts: Vec<u32>,
-    entries: Vec<T>,
+    pub(crate) starts: Vec<u32>,
+    pub(crate) entries: Vec<T>,
 }
 
 impl<T> Lists<T> {
@@ -62,8 +68,12 @@ impl<T> Lists<T> {
         Self { starts, entries }
     }
 
-    fn get(&self, index: usize) -> &[T] {
-        &self.entries[self.starts[index] as usize..self.starts[index + 1] as usize]
+    pub(crate) fn get(&self, index: usize) -> &[T] {
+        &self.entries[self.range(index)]
+    }
+
+    pub(crate) fn range(&self, index: usize) -> Range<usize> {
+        self.starts[index] as usize..self.starts[index + 1] as usize
     }
 }
 
@@ -89,22 +99,28 @@ impl Model {
             })
             .collect();
         let mut sections = vec![Vec::new(); instance.sections];
-        let mut unit = 0;
+        let mut presences = vec![Vec::new(); blocks.len()];
+        let (mut unit, mut presence) = (0, 0);
         for (index, block) in instance.blocks.iter().enumerate() {
             unit = greatest_common_divisor(unit, block.size);
             if block.alignment > 1 {
                 unit = greatest_common_divisor(unit, block.alignment);
             }
             for piece in instance.pieces(index) {
-                unit = greatest_common_divisor(greatest_common_divisor(unit, piece.low), piece.high);
-                for section in &mut sections[piece.first as usize..piece.end as usize] {
-                    section.push(Entry { block: index as u32, low: piece.low, high: piece.high });
+                let (low, high) = (piece.low, piece.high);
+                unit = greatest_common_divisor(greatest_common_divisor(unit, low), high);
+                for section in piece.first..piece.end {
+                    let entry = Entry { block: index as u32, presence, low, high };
+                    sections[section as usize].push(entry);
+                    presences[index].push(section);
+                    presence += 1;
                 }
             }
         }
         let neighbours = Lists::new((0..blocks.len()).map(|block| neighbours_of(instance, block)));
         let complete = !instance.has_gaps();
-        Self { blocks, neighbours, sections: Lists::new(sections), unit, complete }
+        let (sections, presences) = (Lists::new(sections), Lists::new(presences));
+        Self { blocks, neighbours, sections, presences, unit, complete }
     }
 
     pub(crate) fn neighbours(&self, block: usize) -> &[Neighbour] {

@@ -1,6 +1,6 @@
 //! A partial packing that can be taken back: what is placed, and how low the rest can still be.
 
-use super::model::Model;
+use super::model::{Entry, Model};
 
 /// Where a block that is placed stands in `lowest`: above every height.
 pub(crate) const PLACED: u64 = u64::MAX;
@@ -17,12 +17,19 @@ pub(crate) struct State<'a> {
     pub(crate) lowest: Vec<u64>,
     /// The bytes of unplaced blocks in each section.
     pub(crate) waiting: Vec<u64>,
+    /// What is in each section as in the model, but with the unplaced in front.
+    entries: Vec<Entry>,
+    /// Where each presence stands in `entries`.
+    positions: Vec<u32>,
+    /// How many entries of each section are of unplaced blocks.
+    unplaced: Vec<u32>,
     /// How many unplaced blocks live across the boundary before each section.
     pub(crate) crossing: Vec<u32>,
     /// Index of the neighbour that was last seen to hold up each block; only a hint.
     pub(crate) support: Vec<u32>,
     /// Sections whose unplaced blocks have risen since they were last looked at.
     pub(crate) risen: Marks,
+    pub(crate) trouble: Vec<u64>,
     trail: Vec<Change>,
 }
 
@@ -42,6 +49,11 @@ impl<'a> State<'a> {
                 *boundary += 1;
             }
         }
+        let entries = model.sections.entries.clone();
+        let mut positions = vec![0; entries.len()];
+        for (position, entry) in entries.iter().enumerate() {
+            positions[entry.presence as usize] = position as u32;
+        }
         let load = |section| model.section(section).iter().map(|entry| entry.high - entry.low).sum();
         Self {
             model,
@@ -49,9 +61,13 @@ impl<'a> State<'a> {
             rests: vec![0; blocks],
             lowest: vec![0; blocks],
             waiting: (0..sections).map(load).collect(),
+            entries,
+            positions,
+            unplaced: (0..sections).map(|section| model.section(section).len() as u32).collect(),
             crossing,
             support: vec![0; blocks],
             risen: Marks::new(sections),
+            trouble: vec![0; sections],
             trail: Vec::new(),
         }
     }
@@ -79,7 +95,7 @@ impl<'a> State<'a> {
         self.offsets[block] = offset;
         self.trail.push(Change::Placed { block: block as u32, lowest: self.lowest[block] });
         self.lowest[block] = PLACED;
-        self.count(block, false);
+        self.take_out(block);
         let shape = &model.blocks[block];
         self.risen.set(shape.first, shape.end);
         for neighbour in model.neighbours(block) {
@@ -113,7 +129,7 @@ impl<'a> State<'a> {
             match self.trail.pop().expect("the trail is longer than the mark") {
                 Change::Placed { block, lowest } => {
                     self.lowest[block as usize] = lowest;
-                    self.count(block as usize, true);
+                    self.put_back(block as usize);
                 }
                 Change::Rests { block, before } => self.rests[block as usize] = before,
                 Change::Lowest { block, before } => self.lowest[block as usize] = before,
@@ -122,32 +138,46 @@ impl<'a> State<'a> {
         self.risen.clear();
     }
 
-    /// Keeps the sums over unplaced blocks when one becomes unplaced or placed.
-    fn count(&mut self, block: usize, unplaced: bool) {
-        let shape = &self.model.blocks[block];
-        let range = shape.first as usize..shape.end as usize;
-        let crossing = &mut self.crossing[range.start + 1..range.end];
-        if unplaced {
-            crossing.iter_mut().for_each(|count| *count += 1);
-        } else {
-            crossing.iter_mut().for_each(|count| *count -= 1);
+    /// The unplaced blocks of a section.
+    #[inline]
+    pub(crate) fn section(&self, section: usize) -> &[Entry] {
+        let begin = self.model.sections.starts[section] as usize;
+        &self.entries[begin..begin + self.unplaced[section] as usize]
+    }
+
+    /// Moves a block behind the unplaced ones of its sections.
+    fn take_out(&mut self, block: usize) {
+        let model = self.model;
+        let presences = model.presences.range(block);
+        for (presence, &section) in presences.zip(model.presences.get(block)) {
+            let section = section as usize;
+            self.unplaced[section] -= 1;
+            let last = (model.sections.starts[section] + self.unplaced[section]) as usize;
+            let position = self.positions[presence] as usize;
+            self.entries.swap(position, last);
+            self.positions[self.entries[position].presence as usize] = position as u32;
+            self.positions[presence] = last as u32;
+            let entry = self.entries[last];
+            self.waiting[section] -= entry.high - entry.low;
         }
-        if self.model.complete {
-            let waiting = &mut self.waiting[range];
-            if unplaced {
-                waiting.iter_mut().for_each(|bytes| *bytes += shape.size);
-            } else {
-                waiting.iter_mut().for_each(|bytes| *bytes -= shape.size);
-            }
-            return;
+        let shape = &model.blocks[block];
+        let crossed = &mut self.crossing[shape.first as usize + 1..shape.end as usize];
+        crossed.iter_mut().for_each(|count| *count -= 1);
+    }
+
+    /// Undoes `take_out` of the block that was taken out last.
+    fn put_back(&mut self, block: usize) {
+        let model = self.model;
+        for &section in model.presences.get(block) {
+            let section = section as usize;
+            let entry = self.entries[(model.sections.starts[section] + self.unplaced[section]) as usize];
+            debug_assert_eq!(entry.block as usize, block);
+            self.unplaced[section] += 1;
+            self.waiting[section] += entry.high - entry.low;
         }
-        for section in range {
-            let entries = self.model.section(section).iter();
-            let own = entries.filter(|entry| entry.block as usize == block);
-            let bytes: u64 = own.map(|entry| entry.high - entry.low).sum();
-            let waiting = &mut self.waiting[section];
-            *waiting = if unplaced { *waiting + bytes } else { *waiting - bytes };
-        }
+        let shape = &model.blocks[block];
+        let crossed = &mut self.crossing[shape.first as usize + 1..shape.end as usize];
+        crossed.iter_mut().for_each(|count| *count += 1);
     }
 }
 

@@ -48,7 +48,7 @@ impl Strategies {
     }
 
     /// The strategy with this number.
-    pub(crate) fn get(&self, number: u64) -> Strategy {
+    pub(crate) fn get(&self, number: u64, trouble: &[u64], model: &Model) -> Strategy {
         use Branching::{Everything, Fewest, LowestEnd};
         let weights = |load, length, size| Weights { load, length, size, noise: 0 };
         let known = [
@@ -62,21 +62,23 @@ impl Strategies {
             (LowestEnd, weights(0, 1, 1)),
         ];
         if let Some((branching, weights)) = known.get(number as usize) {
-            return Strategy { branching: *branching, lowest_first: true, rank: self.rank(*weights, 0) };
+            return Strategy { branching: *branching, lowest_first: true, rank: self.rank(*weights, 0, &[]) };
         }
         let mut random = Random::new(number);
-        let branching = [Everything, Fewest, LowestEnd][random.below(3) as usize];
+        let branching = [Everything, Fewest, LowestEnd][crate::search::envs("BR", &[0,1,2])[random.below(3) as usize] as usize];
         let weights = Weights {
             load: i128::from(random.below(2) * random.below(80)),
             length: random.below(16).into(),
             size: random.below(16).into(),
             noise: [0, 1, 3, 8][random.below(4) as usize],
         };
-        let rank = self.rank(weights, random.next());
-        Strategy { branching, lowest_first: random.below(4) > 0, rank }
+        let tw = crate::search::envs("TW", &[0,1,4,16])[random.below(4) as usize] as i128;
+        let tr: Vec<i128> = model.blocks.iter().map(|b| tw * i128::from(logarithm({ let t = &trouble[b.first as usize..b.end as usize]; match crate::search::envs("TM", &[0])[0] { 0 => *t.iter().max().expect("x"), 1 => t.iter().sum::<u64>() / t.len() as u64, _ => t.iter().sum::<u64>() } }))).collect();
+        let rank = self.rank(weights, random.next(), &tr);
+        Strategy { branching, lowest_first: random.below(8) > 0, rank }
     }
 
-    fn rank(&self, weights: Weights, seed: u64) -> Vec<u32> {
+    fn rank(&self, weights: Weights, seed: u64, tr: &[i128]) -> Vec<u32> {
         let mut random = Random::new(seed);
         let mut key = |block: usize| {
             let features = &self.features[block];
@@ -84,7 +86,7 @@ impl Strategies {
             i128::from(features.load) * weights.load
                 + i128::from(features.length) * weights.length
                 + i128::from(features.size) * weights.size
-                + i128::from(noise)
+                + i128::from(noise) + tr.get(block).copied().unwrap_or(0)
         };
         let keys: Vec<i128> = (0..self.features.len()).map(&mut key).collect();
         let mut order: Vec<u32> = (0..keys.len() as u32).collect();

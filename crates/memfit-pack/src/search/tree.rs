@@ -50,7 +50,7 @@ pub(crate) fn search(
     strategy: &Strategy,
     limit: u64,
     keep_going: &dyn Fn() -> bool,
-) -> (Outcome, u64) {
+) -> (Outcome, u64, Vec<u64>) {
     let state = State::new(model);
     let arena = (0..model.blocks.len() as u32).collect();
     let mut tree = Tree { state, capacity, strategy, limit, placements: 0, keep_going, arena };
@@ -62,11 +62,11 @@ pub(crate) fn search(
         End::DoesNotFit
     };
     let outcome = match end {
-        End::Fits => Outcome::Fits(tree.state.offsets),
+        End::Fits => Outcome::Fits(tree.state.offsets.clone()),
         End::DoesNotFit => Outcome::DoesNotFit,
         End::Stopped => Outcome::Stopped,
     };
-    (outcome, tree.placements)
+    (outcome, tree.placements, tree.state.trouble)
 }
 
 /// How many placements pass between two questions whether to go on.

@@ -27,14 +27,8 @@ const CELLS: [u64; 2] = [1_000, 500];
 const ROWS_MOST: usize = 25;
 
 /// From the bottom of the picture to its top: what stays lies below what comes and goes.
-const STACK: [Group; 6] = [
-    Group::Weights,
-    Group::Optimizer,
-    Group::Gradients,
-    Group::Activations,
-    Group::Workspace,
-    Group::Input,
-];
+const STACK: [Group; 6] =
+    [Group::Weights, Group::Optimizer, Group::Gradients, Group::Activations, Group::Workspace, Group::Input];
 
 /// The page's text. It refers to nothing outside itself.
 pub fn html(report: &Report) -> String {
@@ -105,7 +99,10 @@ fn moments(report: &Report, names: &mut Names) -> Value {
     let count = all.len().min(MOMENTS_MOST);
     let highest = |bucket: usize| {
         let steps = bucket * all.len() / count..(bucket + 1) * all.len() / count;
-        steps.rev().max_by_key(|step| all[*step].held.total()).expect("there are at least as many steps as buckets")
+        steps
+            .rev()
+            .max_by_key(|step| all[*step].held.total())
+            .expect("there are at least as many steps as buckets")
     };
     let steps: Vec<usize> = (0..count).map(highest).collect();
     let chosen: Vec<&Moment> = steps.iter().map(|step| &all[*step]).collect();
@@ -132,9 +129,8 @@ fn differences(values: impl Iterator<Item = u64>) -> Vec<i64> {
 /// A few names go to what is large for a moment, the others to what holds most over the steps.
 fn by_name(timeline: &Timeline) -> (Vec<&Holder>, Vec<&Holder>) {
     let size = |holder: &&Holder| (Reverse(holder.slot.bytes), holder.lower, holder.slot.offset);
-    let area = |holder: &&Holder| {
-        Reverse(u128::from(holder.slot.bytes.0) * (holder.upper - holder.lower) as u128)
-    };
+    let area =
+        |holder: &&Holder| Reverse(u128::from(holder.slot.bytes.0) * (holder.upper - holder.lower) as u128);
     let mut named: Vec<&Holder> = timeline.holders.iter().collect();
     named.sort_by_key(size);
     let few = named.len().min(HOLDERS_MOST / 5);
@@ -145,7 +141,8 @@ fn by_name(timeline: &Timeline) -> (Vec<&Holder>, Vec<&Holder>) {
 }
 
 fn holders(report: &Report, holders: &[&Holder], names: &mut Names) -> Value {
-    let column = |value: &dyn Fn(&Holder) -> u64| holders.iter().map(|holder| value(holder)).collect::<Value>();
+    let column =
+        |value: &dyn Fn(&Holder) -> u64| holders.iter().map(|holder| value(holder)).collect::<Value>();
     let layer = |holder: &&Holder| layer_name(report, holder.layer);
     json!({
         "kind": column(&|holder| kind(holder.group) as u64),
@@ -199,34 +196,30 @@ fn layers_at_peak(report: &Report) -> Value {
 
 fn lead(report: &Report) -> String {
     let trace = &report.trace;
-    let rate = match trace.rows as f64 / trace.seconds {
-        rate if !rate.is_finite() => String::new(),
-        rate if rate < 100.0 => format!(" ({rate:.1} rows/s)"),
-        rate => format!(" ({} rows/s)", grouped(rate as u64)),
-    };
-    let (steps, rows) = (counted(trace.steps, "step"), counted(trace.rows, "row"));
-    format!("Trained {steps} on {rows} in {}{rate}.", duration(trace.seconds))
+    let (steps, rows, seconds) = (counted(trace.steps, "step"), counted(trace.rows, "row"), trace.seconds);
+    format!(
+        "Trained {steps} on {rows} in {seconds:.1} s ({:.1} rows/s).",
+        trace.rows as f64 / seconds.max(1e-9)
+    )
 }
 
 /// Label, value and note of every figure at the top.
 fn figures(report: &Report) -> Value {
-    let summary = &report.summary;
+    let (summary, bound) = (&report.summary, report.summary.bytes_bound);
     let loss = match report.trace.loss {
         loss if loss != 0.0 && loss.abs() < 1e-3 => format!("{loss:.3e}"),
         loss => format!("{loss:.4}"),
     };
     let share = 100.0 * report.vm_hwm.0 as f64 / summary.budget.0 as f64;
-    let (predicted, measured) = (report.bytes_peak_predicted, report.bytes_peak_measured);
+    let [measured, predicted] = [report.bytes_peak_measured, report.bytes_peak_predicted];
+    let exact = |bytes: Bytes| format!("{}\u{a0}B", grouped(bytes.0));
     let (mark, arena) = if predicted == measured {
-        (" ✓", format!("predicted = measured, to the byte: {}\u{a0}B", grouped(measured.0)))
+        (" ✓", format!("predicted = measured, to the byte: {}", exact(measured)))
     } else {
-        let [measured, predicted] = [measured, predicted].map(|bytes| grouped(bytes.0));
-        ("", format!("measured {measured}\u{a0}B, but predicted {predicted}\u{a0}B"))
+        ("", format!("measured {}, but predicted {}", exact(measured), exact(predicted)))
     };
-    let bound = summary.bytes_bound;
-    let above = match 100.0 * summary.bytes_peak.saturating_sub(bound).0 as f64 / bound.0.max(1) as f64 {
+    let packing = match 100.0 * summary.bytes_peak.saturating_sub(bound).0 as f64 / bound.0.max(1) as f64 {
         0.0 => "at the bound".to_owned(),
-        above if above < 0.01 => "< 0.01 % above the bound".to_owned(),
         above => format!("{above:.2} % above the bound"),
     };
     let steps = counted(summary.steps as u64, "plan step");
@@ -235,8 +228,12 @@ fn figures(report: &Report) -> Value {
         ["Budget", summary.budget.to_string(), format!("fits from {} on", summary.bytes_smallest_budget)],
         ["Process peak", report.vm_hwm.to_string(), format!("{share:.1} % of the budget (VmHWM)")],
         ["Arena", format!("{measured}{mark}"), arena],
-        ["Packing", above, format!("no packing of this schedule is below {bound}")],
-        ["Planning time", duration(summary.seconds_planning), format!("for {steps} of one training step")],
+        ["Packing", packing, format!("no packing of this schedule is below {bound}")],
+        [
+            "Planning time",
+            format!("{:.3} s", summary.seconds_planning),
+            format!("for {steps} of one training step")
+        ],
     ])
 }
 
@@ -255,7 +252,9 @@ fn batch(report: &Report) -> String {
         "gradients add up to those of the whole batch, so the result is the same up to rounding"
     };
     let cost = summary.time_relative;
-    format!("A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}. Estimated cost {cost:.2}×.")
+    format!(
+        "A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}. Estimated cost {cost:.2}×."
+    )
 }
 
 fn warning(report: &Report) -> Option<String> {
@@ -289,7 +288,9 @@ fn timeline_text(report: &Report) -> String {
     let unnamed = timeline.holders.len().saturating_sub(HOLDERS_MOST);
     if unnamed > 0 {
         let unnamed = grouped(unnamed as u64);
-        text += &format!(" The names of {unnamed} small or short-lived tensors are left out; their bytes are not.");
+        text += &format!(
+            " The names of {unnamed} small or short-lived tensors are left out; their bytes are not."
+        );
     }
     text
 }
@@ -298,16 +299,136 @@ fn counted(count: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 1.0 => format!("{:.1} ms", seconds * 1e3),
-        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
-        seconds => format!("{} min {:02} s", grouped(seconds as u64 / 60), seconds as u64 % 60),
-    }
-}
-
 /// Digits in threes.
 fn grouped(value: u64) -> String {
     let thousands = value / 1000;
     if thousands == 0 { value.to_string() } else { format!("{},{:03}", grouped(thousands), value % 1000) }
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_grad::{Optimizer, Training, training_graph};
+    use memfit_ir::{Budget, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape};
+    use memfit_run::Trace;
+
+    use super::*;
+    use crate::{Line, Runtime, Summary};
+
+    const HOSTILE: &str = "</script><b>x";
+
+    /// A dozen dense layers, one of them with a hostile name.
+    fn problem(runtime: Bytes) -> Problem {
+        let mut forward = Graph::default();
+        let layer = forward.layer("input");
+        let mut x = forward.tensor("x", Shape::rows([64]), DType::F32, Kind::Input, layer);
+        forward.inputs.push(x);
+        for index in 0..12 {
+            let layer =
+                forward.layer(&if index == 5 { HOSTILE.to_owned() } else { format!("dense_{index}") });
+            let (shape, kind) = (Shape::fixed([64, 64]), Kind::Weight { trainable: true });
+            let kernel = forward.tensor(format!("kernel_{index}"), shape, DType::F32, kind, layer);
+            x = forward.push(Op::Dense, &[x, kernel], layer).unwrap()[0];
+        }
+        forward.outputs.push(x);
+        let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
+        let graph =
+            training_graph(&forward, &Training { losses, ..Training::new(Optimizer::adam()) }).unwrap();
+        let costs = vec![Cost { workspace_fixed: Bytes(4096), ..Cost::default() }; graph.nodes.len()];
+        let budget = Budget { total: Bytes::mib(8), runtime, granule: Bytes(4096) };
+        Problem { graph, costs, budget, batch: 256, allow_batchnorm_split: false }
+    }
+
+    fn report() -> Report {
+        let runtime = Runtime { lines: vec![Line { name: "program", bytes: Bytes::mib(3) }] };
+        let problem = problem(runtime.total());
+        let plan = memfit_plan::plan(&problem).unwrap();
+        let timeline = memfit_plan::timeline(&problem, &plan);
+        let peak = timeline.moments[timeline.peak].clone();
+        let summary = Summary {
+            fits: true,
+            budget: problem.budget.total,
+            bytes_peak: plan.bytes_peak,
+            bytes_arena: problem.budget.arena_for(plan.bytes_peak),
+            bytes_bound: plan.bytes_bound,
+            runtime,
+            held: peak.held,
+            layers: vec![],
+            batch: 256,
+            micro_batch: 4,
+            micro_batches: 64,
+            splits_batchnorm: false,
+            bytes_smallest_budget: Bytes::mib(5),
+            seconds_planning: 0.25,
+            time_relative: 1.03,
+            steps: timeline.moments.len(),
+            peak_step: timeline.peak,
+            peak_label: peak.label,
+            peak_layer: HOSTILE.to_owned(),
+        };
+        Report {
+            bytes_peak_predicted: plan.bytes_peak,
+            bytes_peak_measured: plan.bytes_peak,
+            summary,
+            timeline,
+            layers: problem.graph.layers,
+            trace: Trace { steps: 500, rows: 128_000, seconds: 200.0, loss: 0.25, ..Trace::default() },
+            vm_hwm: Bytes::mib(6),
+        }
+    }
+
+    fn data_of(page: &str) -> Value {
+        let (_, data) = page.split_once("id=\"data\">").unwrap();
+        serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn the_page_says_what_was_promised_and_what_was_measured() {
+        let mut report = report();
+        let page = html(&report);
+        let exact = format!("to the byte: {}\u{a0}B", grouped(report.bytes_peak_measured.0));
+        let split = "A batch of 256 runs as 64 pieces of 4; gradients add up";
+        for text in
+            ["500 steps on 128,000 rows in 200.0 s (640.0 rows/s)", "75.0 % of", &exact, "✓", split, "1.03×"]
+        {
+            assert!(page.contains(text), "{text}");
+        }
+        report.bytes_peak_measured += Bytes(64);
+        report.summary.splits_batchnorm = true;
+        let page = html(&report);
+        assert!(!page.contains('✓') && page.contains("but predicted"));
+        assert!(!page.contains("up to rounding") && page.contains("Splitting changed the result"));
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_data() {
+        let page = html(&report());
+        assert!(!page.contains(HOSTILE));
+        assert_eq!(page.matches("</script").count(), TEMPLATE.matches("</script").count());
+        assert!(data_of(&page)["names"].as_array().unwrap().contains(&json!(HOSTILE)));
+    }
+
+    #[test]
+    fn a_long_plan_keeps_its_peak_and_a_place_for_every_holder() {
+        let mut report = report();
+        let timeline = &mut report.timeline;
+        timeline.moments = timeline.moments.iter().cloned().cycle().take(10_000).collect();
+        timeline.holders = timeline.holders.iter().cloned().cycle().take(12_000).collect();
+        let data = data_of(&html(&report));
+        let column = |values: &Value| -> Vec<i64> {
+            let differences = values.as_array().unwrap().iter().map(|value| value.as_i64().unwrap());
+            let add = |sum: &mut i64, difference| {
+                *sum += difference;
+                Some(*sum)
+            };
+            differences.scan(0, add).collect()
+        };
+        let moments = &data["moments"];
+        let (steps, peak) = (column(&moments["step"]), report.timeline.peak as i64);
+        let bucket = steps.iter().position(|step| *step == peak).expect("the peak stands for its bucket");
+        let held: i64 = (0..STACK.len()).map(|kind| column(&moments["held"][kind])[bucket]).sum();
+        assert_eq!((steps.len(), held as u64), (MOMENTS_MOST, report.summary.held.total().0));
+        assert_eq!(data["holders"]["name"].as_array().unwrap().len(), HOLDERS_MOST);
+        assert_eq!(data["holders_unnamed"], 7_000);
+        assert_ne!(data["cells"]["list"], json!([]));
+    }
 }

@@ -33,8 +33,7 @@ pub(super) fn forward(
             gather: &gather,
             image: row / shape.output[0],
             y: row % shape.output[0],
-            taps: [Filter { first: 0, step: 1 }; 2],
-            kernel_width: shape.kernel[1],
+            filter: Filter { first: 0, steps: [shape.kernel[1] as isize, 1] },
             kernel,
             bias,
             to: to.as_mut_ptr(),
@@ -49,8 +48,11 @@ pub(super) fn grad_input(threads: &Threads, shape: &Convolution, dy: &[f32], ker
     let dx = Shared::new(dx);
     for phase in Phase::all(shape) {
         let gather = Gather { channels, ..phase.gather(shape, dy, 0) };
-        let taps =
-            [phase.down, phase.across].map(|axis| Filter { first: axis.tap_first, step: axis.tap_step });
+        let (down, across) = (phase.down, phase.across);
+        let filter = Filter {
+            first: down.tap_last * shape.kernel[1] + across.tap_last,
+            steps: [-((down.tap_step * shape.kernel[1]) as isize), -(across.tap_step as isize)],
+        };
         let rows = gather.down.positions;
         if gather.positions() == 0 {
             continue;
@@ -64,8 +66,7 @@ pub(super) fn grad_input(threads: &Threads, shape: &Convolution, dy: &[f32], ker
                 gather: &gather,
                 image,
                 y,
-                taps,
-                kernel_width: shape.kernel[1],
+                filter,
                 kernel,
                 bias: None,
                 to: to[phase.across.first * channels..].as_mut_ptr(),
@@ -115,11 +116,11 @@ pub(super) fn grad_kernel(
     }
 }
 
-/// The taps of the filter that an axis of a grid uses: the first, and how far apart they are.
+/// The taps of the filter that a grid uses: the first, and how many taps further the next one is, down and across.
 #[derive(Clone, Copy)]
 struct Filter {
     first: usize,
-    step: usize,
+    steps: [isize; 2],
 }
 
 /// One row of a grid: sums what its positions see, weighted by the filter.
@@ -127,8 +128,7 @@ struct GridRow<'a> {
     gather: &'a Gather<'a>,
     image: usize,
     y: usize,
-    taps: [Filter; 2],
-    kernel_width: usize,
+    filter: Filter,
     kernel: &'a [f32],
     bias: Option<&'a [f32]>,
     to: *mut f32,
@@ -188,12 +188,11 @@ impl GridRow<'_> {
         for tap_y in 0..down.taps {
             let Some(y) = down.pixel(self.y, tap_y) else { continue };
             let row = self.gather.pixel_row(self.image, y).wrapping_add(channel);
-            let filter =
-                (self.taps[0].first + tap_y * self.taps[0].step) * self.kernel_width + self.taps[1].first;
+            let tap = self.filter.first as isize + tap_y as isize * self.filter.steps[0];
             for tap_x in 0..across.taps {
                 let Some(x) = across.pixel(x, tap_x) else { continue };
-                let filter = (filter + tap_x * self.taps[1].step) * channels + channel;
-                let weight = load(self.kernel.as_ptr().wrapping_add(filter));
+                let tap = (tap + tap_x as isize * self.filter.steps[1]) as usize;
+                let weight = load(self.kernel.as_ptr().wrapping_add(tap * channels + channel));
                 for (i, sum) in sums.iter_mut().enumerate() {
                     *sum = load(row.wrapping_add((x + i * across.step) * pixel)).mul_add(weight, *sum);
                 }

@@ -1,10 +1,8 @@
-//! What each position of a grid sees of an image, packed for the microkernel without ever being stored whole.
+//! What each position of a grid sees of an image.
 
 use std::ops::Range;
 
-use super::super::gemm::driver::{LEFT_STRIDE, Left};
-use super::super::lanes::{self, Kernel, Lanes, Level};
-use super::super::microkernel::View;
+use super::super::lanes::{self, Lanes};
 use super::Convolution;
 
 /// One axis of a grid: tap `t` of position `p` sees pixel `p * step + start + t * tap_step`, or zero outside the image.
@@ -102,6 +100,18 @@ impl<'a> Gather<'a> {
         }
     }
 
+    /// How many floats a row of taps sees.
+    #[inline(always)]
+    pub(super) fn tap_row(&self) -> usize {
+        self.across.taps * self.channels
+    }
+
+    /// Whether what a row of taps sees is one run of floats.
+    #[inline(always)]
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.channels == self.pixel && (self.across.tap_step == 1 || self.across.taps == 1)
+    }
+
     /// A row of pixels, from the first channel that is seen on.
     #[inline(always)]
     pub(super) fn pixel_row(&self, image: usize, y: usize) -> *const f32 {
@@ -109,8 +119,30 @@ impl<'a> Gather<'a> {
         self.images.as_ptr().wrapping_add(start)
     }
 
+    /// Copies `count` floats of a row of pixels from float `start` on, with zeros where there is no pixel.
+    ///
+    /// # Safety
+    /// The image exists, and there is room for the floats.
+    #[inline(always)]
+    pub(super) unsafe fn copy_run<L: Lanes>(&self, image: usize, y: isize, start: isize, count: usize, to: *mut f32) {
+        let width = (self.across.size * self.pixel) as isize;
+        let before = (-start).clamp(0, count as isize) as usize;
+        let inside = if (y as usize) < self.down.size { (width - start).clamp(0, count as isize) as usize } else { 0 };
+        // SAFETY: the three parts cover the floats, and those copied are inside their row.
+        unsafe {
+            if inside > before {
+                let from = self.pixel_row(image, y as usize).offset(start + before as isize);
+                lanes::clear::<L>(to, before);
+                lanes::copy::<L>(from, to.add(before), inside - before);
+                lanes::clear::<L>(to.add(inside), count - inside);
+            } else {
+                lanes::clear::<L>(to, count);
+            }
+        }
+    }
+
     /// Makes sure that the positions are those of images that exist.
-    fn check(&self, positions: &Range<usize>, floats: &Range<usize>) {
+    pub(super) fn check(&self, positions: &Range<usize>, floats: &Range<usize>) {
         let images = positions.end.div_ceil(self.positions().max(1));
         let image = self.down.size * self.across.size * self.pixel;
         assert!(images * image <= self.images.len(), "positions belong to an image");
@@ -124,150 +156,4 @@ pub(super) struct Position {
     pub(super) image: usize,
     pub(super) y: usize,
     pub(super) x: usize,
-}
-
-/// Positions are the rows of the operand, and what they see is the depth.
-impl Left for Gather<'_> {
-    fn panel(&self, level: Level, rows: Range<usize>, depth: Range<usize>, _: usize, buffer: &mut [f32]) -> View {
-        self.check(&rows, &depth);
-        assert!(
-            rows.len() * LEFT_STRIDE <= buffer.len() && depth.len() <= LEFT_STRIDE,
-            "the panel fits its buffer"
-        );
-        level.call(PackPositions { gather: self, positions: rows, floats: depth, to: buffer.as_mut_ptr() });
-        View::new(buffer.as_ptr(), LEFT_STRIDE, false)
-    }
-}
-
-/// What positions see are the rows of the operand, and the positions are the depth.
-pub(super) struct Transposed<'a>(pub(super) Gather<'a>);
-
-impl Left for Transposed<'_> {
-    fn panel(&self, level: Level, rows: Range<usize>, depth: Range<usize>, _: usize, buffer: &mut [f32]) -> View {
-        self.0.check(&depth, &rows);
-        let width = rows.len().next_multiple_of(2);
-        assert!(depth.len() * width <= buffer.len(), "the panel fits its buffer");
-        level.call(PackFloats {
-            gather: &self.0,
-            positions: depth,
-            floats: rows,
-            to: buffer.as_mut_ptr(),
-            width,
-        });
-        View::new(buffer.as_ptr(), width, true)
-    }
-}
-
-/// Writes what each position sees to a row of its own.
-struct PackPositions<'a> {
-    gather: &'a Gather<'a>,
-    positions: Range<usize>,
-    floats: Range<usize>,
-    to: *mut f32,
-}
-
-impl Kernel for PackPositions<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        let mut position = self.gather.position(self.positions.start);
-        for row in 0..self.positions.len() {
-            self.position::<L>(position, self.to.wrapping_add(row * LEFT_STRIDE));
-            position.x += 1;
-            if position.x == self.gather.across.positions {
-                position = self.gather.next_row(position);
-            }
-        }
-    }
-}
-
-impl PackPositions<'_> {
-    #[inline(always)]
-    fn position<L: Lanes>(&self, position: Position, mut to: *mut f32) {
-        let gather = self.gather;
-        let tap_row = gather.across.taps * gather.channels;
-        let mut at = self.floats.start;
-        while at < self.floats.end {
-            let (tap, skip) = (at / tap_row, at % tap_row);
-            let count = (tap_row - skip).min(self.floats.end - at);
-            match gather.down.pixel(position.y, tap) {
-                Some(y) => {
-                    self.tap_row::<L>(gather.pixel_row(position.image, y), position.x, skip, count, to)
-                }
-                // SAFETY: the buffer has room for all floats of a position.
-                None => unsafe { lanes::clear::<L>(to, count) },
-            }
-            at += count;
-            to = to.wrapping_add(count);
-        }
-    }
-
-    /// Copies what one row of taps sees, but for the first `skip` floats.
-    #[inline(always)]
-    fn tap_row<L: Lanes>(&self, row: *const f32, x: usize, skip: usize, count: usize, mut to: *mut f32) {
-        let Gather { pixel, channels, across, .. } = *self.gather;
-        let mut at = skip;
-        while at < skip + count {
-            let (tap, channel) = (at / channels, at % channels);
-            let run = (channels - channel).min(skip + count - at);
-            match across.pixel(x, tap) {
-                // SAFETY: the pixel is inside the image, and the buffer has room for all floats of a position.
-                Some(x) => unsafe { lanes::copy::<L>(row.add(x * pixel + channel), to, run) },
-                // SAFETY: as above.
-                None => unsafe { lanes::clear::<L>(to, run) },
-            }
-            at += run;
-            to = to.wrapping_add(run);
-        }
-    }
-}
-
-/// Writes what positions see so that the same float of all positions is a column, `width` floats for each position.
-struct PackFloats<'a> {
-    gather: &'a Gather<'a>,
-    positions: Range<usize>,
-    floats: Range<usize>,
-    to: *mut f32,
-    width: usize,
-}
-
-impl Kernel for PackFloats<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        let Gather { channels, across, .. } = *self.gather;
-        let mut at = self.floats.start;
-        while at < self.floats.end {
-            let (tap, channel) = (at / channels, at % channels);
-            let count = (channels - channel).min(self.floats.end - at);
-            let to = self.to.wrapping_add(at - self.floats.start);
-            self.tap::<L>([tap / across.taps, tap % across.taps], channel, count, to);
-            at += count;
-        }
-    }
-}
-
-impl PackFloats<'_> {
-    /// Copies some channels of what one tap of every position sees.
-    #[inline(always)]
-    fn tap<L: Lanes>(&self, tap: [usize; 2], channel: usize, count: usize, mut to: *mut f32) {
-        let gather = self.gather;
-        let mut position = gather.position(self.positions.start);
-        let mut left = self.positions.len();
-        while left > 0 {
-            let positions = (gather.across.positions - position.x).min(left);
-            let row = gather.down.pixel(position.y, tap[0]).map(|y| gather.pixel_row(position.image, y));
-            for x in position.x..position.x + positions {
-                match (row, gather.across.pixel(x, tap[1])) {
-                    // SAFETY: the pixel is inside the image, and the buffer has `width` floats for every position.
-                    (Some(row), Some(x)) => unsafe {
-                        lanes::copy::<L>(row.add(x * gather.pixel + channel), to, count);
-                    },
-                    // SAFETY: as above.
-                    (None, _) | (_, None) => unsafe { lanes::clear::<L>(to, count) },
-                }
-                to = to.wrapping_add(self.width);
-            }
-            left -= positions;
-            position = gather.next_row(position);
-        }
-    }
 }

@@ -5,9 +5,10 @@
 
 use std::ops::Range;
 
-use super::super::gemm::driver::{self, Product, Right, Target};
+use super::super::gemm::driver::{self, Product, Right, Run, Target};
 use super::super::gemm::operand::{Matrix, MatrixRight, PackPanels};
 use super::super::lanes::Level;
+use super::super::microkernel::Panels;
 use super::super::threads::Threads;
 use super::gather::{Axis, Gather};
 use super::{Convolution, depthwise};
@@ -69,8 +70,8 @@ pub(super) struct PhaseAxis {
     /// The first input pixel of the phase, and how far apart its pixels are.
     pub(super) first: usize,
     pub(super) step: usize,
-    /// The taps that reach its pixels: the first, and how far apart they are.
-    pub(super) tap_first: usize,
+    /// The taps that reach its pixels, the last first: so they see output pixels in ascending order.
+    pub(super) tap_last: usize,
     pub(super) tap_step: usize,
     /// How these pixels see the output.
     pub(super) axis: Axis,
@@ -101,22 +102,22 @@ impl PhaseAxis {
         let (stride, dilation, taps) = (shape.strides[axis], shape.dilation[axis], shape.kernel[axis]);
         let distance = |tap: usize| (first + pad) as isize - (tap * dilation) as isize;
         let tap_step = stride / greatest_common_divisor(stride, dilation);
-        let tap_first = (0..taps.min(tap_step)).find(|&tap| distance(tap) % stride as isize == 0);
-        let tap_first = tap_first.unwrap_or(taps);
+        let reaches = |tap: &usize| distance(*tap) % stride as isize == 0;
+        let tap_last = (0..taps).rev().take(tap_step).find(reaches);
         let axis = Axis {
             positions: shape.input[axis].saturating_sub(first).div_ceil(stride),
             step: 1,
-            start: distance(tap_first) / stride as isize,
-            taps: (taps - tap_first).div_ceil(tap_step),
-            tap_step: -((tap_step * dilation / stride) as isize),
+            start: tap_last.map_or(0, |tap| distance(tap) / stride as isize),
+            taps: tap_last.map_or(0, |tap| tap / tap_step + 1),
+            tap_step: (tap_step * dilation / stride) as isize,
             size: shape.output[axis],
         };
-        PhaseAxis { first, step: stride, tap_first, tap_step, axis }
+        PhaseAxis { first, step: stride, tap_last: tap_last.unwrap_or(0), tap_step, axis }
     }
 
     /// The tap of the filter that is tap `index` of this phase.
     pub(super) fn tap(&self, index: usize) -> usize {
-        self.tap_first + index * self.tap_step
+        self.tap_last - index * self.tap_step
     }
 }
 
@@ -133,9 +134,11 @@ struct Taps<'a> {
 }
 
 impl Right for Taps<'_> {
-    fn pack(&self, level: Level, depth: Range<usize>, columns: Range<usize>, panels: &mut [f32]) {
+    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels {
         let Taps { shape, phase, .. } = self;
         let (channels, stride) = (shape.channels_out(), shape.output[2]);
+        let width = 2 * level.lanes();
+        let panels = Panels { start: buffer.as_ptr(), depth_step: width, panel_step: width * depth.len() };
         let mut at = depth.start;
         while at < depth.end {
             let (tap, channel) = (at / channels, at % channels);
@@ -155,12 +158,11 @@ impl Right for Taps<'_> {
                 depth: at - depth.start..at - depth.start + count,
                 depth_panel: depth.len(),
                 columns: columns.len(),
-                to: panels.as_mut_ptr(),
             };
-            part.check(level, panels.len());
-            level.call(part);
+            part.pack(level, buffer);
             at += count;
         }
+        panels
     }
 }
 
@@ -172,19 +174,19 @@ struct PhaseTarget<'a> {
 }
 
 impl Target for PhaseTarget<'_> {
-    fn offsets(&self, first: usize, offsets: &mut [usize]) {
+    fn run(&self, row: usize) -> Run {
         let Phase { down, across } = self.phase;
         let [height, width, channels] = self.shape.input;
-        let (mut row, mut x) = (first / across.axis.positions, first % across.axis.positions);
-        for offset in offsets {
-            let (image, y) = (row / down.axis.positions, row % down.axis.positions);
-            let pixel =
-                (image * height + down.first + y * down.step) * width + across.first + x * across.step;
-            *offset = pixel * channels + self.channel;
-            x += 1;
-            if x == across.axis.positions {
-                (row, x) = (row + 1, 0);
-            }
+        if self.shape.strides == [1, 1] {
+            return Run { start: row * channels + self.channel, step: channels, rows: usize::MAX };
+        }
+        let (row, x) = (row / across.axis.positions, row % across.axis.positions);
+        let (image, y) = (row / down.axis.positions, row % down.axis.positions);
+        let pixel = (image * height + down.first + y * down.step) * width + across.first + x * across.step;
+        Run {
+            start: pixel * channels + self.channel,
+            step: across.step * channels,
+            rows: across.axis.positions - x,
         }
     }
 }

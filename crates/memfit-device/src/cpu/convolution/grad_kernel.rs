@@ -3,7 +3,8 @@
 use super::super::gemm::driver::{self, Product, Strided};
 use super::super::gemm::operand::{Matrix, MatrixRight};
 use super::super::threads::Threads;
-use super::gather::{Gather, Transposed};
+use super::gather::Gather;
+use super::pack::Transposed;
 use super::{Convolution, depthwise};
 
 /// How many floats of workspace `grad_kernel` wants: never more for fewer images.

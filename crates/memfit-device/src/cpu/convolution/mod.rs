@@ -7,6 +7,8 @@ mod forward;
 mod gather;
 mod grad_input;
 mod grad_kernel;
+mod pack;
+mod strip;
 
 pub use forward::{forward, forward_workspace};
 pub use grad_input::{grad_input, grad_input_workspace};

@@ -2,9 +2,7 @@
 
 use memfit_ir::{Binary, Unary};
 
-use super::super::maths::{
-    exp_m1, normal_density, normal_distribution, sigmoid, softplus, tanh,
-};
+use super::super::maths::{exp_m1, normal_density, normal_distribution, sigmoid, softplus, tanh};
 
 /// A function of every element.
 #[inline(always)]

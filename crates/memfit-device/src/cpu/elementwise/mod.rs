@@ -57,7 +57,12 @@ impl Run<'_> {
             match *link {
                 Link::Unary(function, a) => unary(function, self.operand(a, &block, worker), target),
                 Link::Binary(function, a, b) => {
-                    binary(function, self.operand(a, &block, worker), self.operand(b, &block, worker), target);
+                    binary(
+                        function,
+                        self.operand(a, &block, worker),
+                        self.operand(b, &block, worker),
+                        target,
+                    );
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::lanes::Level;
 use super::super::lanes::{COLUMNS_MAX, ROWS_MAX};
-use super::super::microkernel::{Stripe, View};
+use super::super::microkernel::{Panels, Stripe, View};
 use super::super::threads::{Shared, Threads};
 
 /// The most depth that is packed at once: a panel of the left operand stays in the first-level cache.
@@ -13,8 +13,12 @@ pub(crate) const DEPTH_MAX: usize = 256;
 pub(crate) const LEFT_STRIDE: usize = DEPTH_MAX + 16;
 /// The most columns of a task: `DEPTH_MAX` of them, packed, fit in the second-level cache.
 const COLUMNS_TASK: usize = 512;
-/// The most rows of a task.
+/// The most rows of a task, but for products of little depth and few columns.
 const ROWS_TASK: usize = 240;
+/// About the fewest multiplications that are worth a task.
+const WORK_TASK: usize = 1 << 20;
+/// How many tasks a product should have at least before they grow.
+const TASKS_MIN: usize = 16;
 /// The most partial results of one product.
 const SPLITS_MAX: usize = 8;
 /// The least depth worth a partial result.
@@ -28,35 +32,53 @@ const LEFT_FLOATS: usize = ROWS_MAX * LEFT_STRIDE;
 
 /// The left operand, m x k.
 pub(crate) trait Left: Sync {
-    /// Shows `rows`, no more than the level's tile has, over `depth`: packed in `buffer`, or as they lie where that
-    /// suits a right operand of so many columns.
-    fn panel(&self, level: Level, rows: Range<usize>, depth: Range<usize>, columns: usize, buffer: &mut [f32])
-    -> View;
+    /// Where a block of depth that starts at `start` ends, at or before `end` and no more than `DEPTH_MAX` further.
+    fn block_end(&self, start: usize, end: usize) -> usize {
+        block_end(start, end)
+    }
+
+    /// Shows the first of some rows over `depth`, and says how many: packed in `buffer`, or as they lie where that suits
+    /// a right operand of so many columns.
+    fn panel(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        columns: usize,
+        buffer: &mut [f32],
+    ) -> (View, usize);
 }
 
 /// The right operand, k x n.
 pub(crate) trait Right: Sync {
-    /// Packs a part of the operand in panels two vectors wide, as `Stripe` wants them.
-    fn pack(&self, level: Level, depth: Range<usize>, columns: Range<usize>, panels: &mut [f32]);
+    /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or as they lie where that is the same.
+    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels;
 }
 
 /// Where rows of the result go.
 pub(crate) trait Target: Sync {
-    /// The offsets of column 0 of the rows from `first` on.
-    fn offsets(&self, first: usize, offsets: &mut [usize]);
+    /// Where a row and those after it go.
+    fn run(&self, row: usize) -> Run;
 }
 
-/// Rows at a constant distance.
+/// Some rows of the result at a constant distance.
+pub(crate) struct Run {
+    /// Column 0 of the first row.
+    pub(crate) start: usize,
+    pub(crate) step: usize,
+    /// How many rows there are.
+    pub(crate) rows: usize,
+}
+
+/// All rows at a constant distance.
 pub(crate) struct Strided {
     pub(crate) start: usize,
     pub(crate) stride: usize,
 }
 
 impl Target for Strided {
-    fn offsets(&self, first: usize, offsets: &mut [usize]) {
-        for (row, offset) in offsets.iter_mut().enumerate() {
-            *offset = self.start + (first + row) * self.stride;
-        }
+    fn run(&self, row: usize) -> Run {
+        Run { start: self.start + row * self.stride, step: self.stride, rows: usize::MAX }
     }
 }
 
@@ -126,7 +148,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         accumulate: bool,
         workers: &Shared<f32>,
     ) {
-        let tiles = [even_tile(self.m, ROWS_TASK, ROWS_MAX), even_tile(self.n, COLUMNS_TASK, COLUMNS_MAX)];
+        let rows = (WORK_TASK / (self.n * self.k).max(1)).min(self.m / TASKS_MIN).max(ROWS_TASK);
+        let tiles = [even_tile(self.m, rows, ROWS_MAX), even_tile(self.n, COLUMNS_TASK, COLUMNS_MAX)];
         let counts = [self.m.div_ceil(tiles[0]), self.n.div_ceil(tiles[1])];
         let split = self.k.div_ceil(self.splits);
         let floats = worker_floats(self.n, self.k);
@@ -156,38 +179,29 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         accumulate: bool,
         scratch: &mut [f32],
     ) {
-        let (left_panel, right_panels) = scratch.split_at_mut(LEFT_FLOATS);
-        let block = even_tile(tile.depth.len(), DEPTH_MAX, 1);
-        let mut depth = tile.depth.start..tile.depth.end.min(tile.depth.start + block);
+        let (left_buffer, right_buffer) = scratch.split_at_mut(LEFT_FLOATS);
+        let mut depth = tile.depth.start..self.left.block_end(tile.depth.start, tile.depth.end);
         loop {
             let first = depth.start == tile.depth.start;
-            self.right.pack(level, depth.clone(), tile.columns.clone(), right_panels);
-            for row in tile.rows.clone().step_by(level.rows()) {
-                let rows = row..tile.rows.end.min(row + level.rows());
-                let mut offsets = [0; ROWS_MAX];
-                target.offsets(row, &mut offsets[..rows.len()]);
-                assert!(
-                    offsets[..rows.len()].iter().all(|&o| tile.offset + o + tile.columns.end <= result.len()),
-                    "the result lies inside its slice"
-                );
-                let targets = offsets
-                    .map(|offset| result.pointer().wrapping_add(tile.offset + offset + tile.columns.start));
-                let left = self.left.panel(level, rows.clone(), depth.clone(), tile.columns.len(), left_panel);
-                level.call(Stripe {
-                    left,
-                    rows: rows.len(),
-                    depth: depth.len(),
-                    right: right_panels.as_ptr(),
-                    columns: tile.columns.len(),
-                    targets: &targets,
-                    bias: bias.filter(|_| first).map(|bias| bias[tile.columns.clone()].as_ptr()),
-                    accumulate: accumulate || !first,
-                });
+            let right = self.right.panels(level, depth.clone(), tile.columns.clone(), right_buffer);
+            let mut rows = tile.rows.clone();
+            while !rows.is_empty() {
+                let columns = tile.columns.len();
+                let (left, count) = self.left.panel(level, rows.clone(), depth.clone(), columns, left_buffer);
+                let bias = bias.filter(|_| first).map(|bias| bias[tile.columns.clone()].as_ptr());
+                let accumulate = accumulate || !first;
+                let (shown, depth) = (rows.start..rows.start + count, depth.len());
+                rows.start += count;
+                for (left, run) in runs(left, shown, target) {
+                    let target = tile.target(result, &run);
+                    let (rows, target_step) = (run.rows, run.step);
+                    level.call(Stripe { left, rows, depth, right, columns, target, target_step, bias, accumulate });
+                }
             }
-            depth = depth.end..tile.depth.end.min(depth.end + block);
-            if depth.is_empty() {
+            if depth.end == tile.depth.end {
                 break;
             }
+            depth = depth.end..self.left.block_end(depth.end, tile.depth.end);
         }
     }
 
@@ -196,10 +210,9 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let rows = even_tile(self.m, (8192 / self.n).max(1), 1);
         threads.for_each(self.m.div_ceil(rows), |task, _| {
             for row in task * rows..self.m.min((task + 1) * rows) {
-                let mut offset = [0];
-                self.target.offsets(row, &mut offset);
+                let start = self.target.run(row).start;
                 // SAFETY: every row of the result is written by one task.
-                let result = unsafe { result.slice(offset[0]..offset[0] + self.n) };
+                let result = unsafe { result.slice(start..start + self.n) };
                 if !self.accumulate {
                     result.fill(0.0);
                 }
@@ -217,12 +230,42 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     }
 }
 
+/// Cuts rows of the left operand where rows of the result are not at a constant distance.
+fn runs(left: View, mut rows: Range<usize>, target: &impl Target) -> impl Iterator<Item = (View, Run)> {
+    let first = rows.start;
+    std::iter::from_fn(move || {
+        if rows.is_empty() {
+            return None;
+        }
+        let run = target.run(rows.start);
+        let run = Run { rows: run.rows.min(rows.len()), ..run };
+        let start = left.start.wrapping_add((rows.start - first) * left.row_step);
+        rows.start += run.rows;
+        Some((View { start, ..left }, run))
+    })
+}
+
 /// One task: a tile of one partial result.
 struct Tile {
     rows: Range<usize>,
     columns: Range<usize>,
     depth: Range<usize>,
+    /// Where the partial result starts.
     offset: usize,
+}
+
+impl Tile {
+    /// Where the columns of the tile start in a run of rows, after a check that they lie inside the result.
+    fn target(&self, result: &Shared<f32>, run: &Run) -> *mut f32 {
+        let start = self.offset + run.start;
+        assert!(start + (run.rows - 1) * run.step + self.columns.end <= result.len(), "the result lies inside its slice");
+        result.pointer().wrapping_add(start + self.columns.start)
+    }
+}
+
+/// Where the first of some blocks of depth ends that cover a range evenly.
+pub(crate) fn block_end(start: usize, end: usize) -> usize {
+    end.min(start + even_tile(end - start, DEPTH_MAX, 1))
 }
 
 /// The size of tiles of at most `most` (at least one) that cover `length` evenly, a multiple of `unit`.

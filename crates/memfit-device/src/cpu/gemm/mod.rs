@@ -1,7 +1,6 @@
 //! Matrix products, `c = a b + bias`: the shapes of dense layers and their gradients.
 
 pub(crate) mod driver;
-mod few_depths;
 mod few_rows;
 pub(crate) mod operand;
 
@@ -51,9 +50,6 @@ pub fn gemm(
     assert!(bias.is_none_or(|bias| bias.len() == n), "the bias has a value for every column");
     if few_rows::applies(shape) {
         return few_rows::run(threads, shape, a, b, bias, c, accumulate, workspace);
-    }
-    if few_depths::applies(threads.level(), shape) {
-        return few_depths::run(threads, shape, a, b, bias, c, accumulate);
     }
     Product {
         m,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::lanes::{self, Kernel, Lanes, Level};
-use super::super::microkernel::View;
+use super::super::microkernel::{Panels, View};
 use super::driver::{LEFT_STRIDE, Left, Right};
 
 /// Rows of floats, `stride` apart.
@@ -42,17 +42,18 @@ impl Left for Matrix<'_> {
         depth: Range<usize>,
         columns: usize,
         buffer: &mut [f32],
-    ) -> View {
-        let (from, count, length) = self.stored(&rows, &depth);
-        let near = self.transposed || self.stride <= STRIDE_DIRECT;
-        if near && columns <= COLUMNS_DIRECT && rows.len().is_multiple_of(2) {
-            return View::new(from, self.stride, self.transposed);
+    ) -> (View, usize) {
+        if columns <= COLUMNS_DIRECT && (self.transposed || self.stride <= STRIDE_DIRECT) {
+            let (from, ..) = self.stored(&rows, &depth);
+            return (View::new(from, self.stride, self.transposed), rows.len());
         }
-        let to_stride = if self.transposed { rows.len().next_multiple_of(2) } else { LEFT_STRIDE };
+        let rows = rows.start..rows.end.min(rows.start + level.rows());
+        let (from, count, length) = self.stored(&rows, &depth);
+        let to_stride = if self.transposed { rows.len() } else { LEFT_STRIDE };
         let to = buffer.as_mut_ptr();
         assert!(count * to_stride <= buffer.len(), "the panel fits its buffer");
         level.call(CopyRows { from, from_stride: self.stride, to, to_stride, count, length });
-        View::new(to, to_stride, self.transposed)
+        (View::new(to, to_stride, self.transposed), rows.len())
     }
 }
 
@@ -60,19 +61,15 @@ impl Left for Matrix<'_> {
 pub(crate) struct MatrixRight<'a>(pub(crate) Matrix<'a>);
 
 impl Right for MatrixRight<'_> {
-    fn pack(&self, level: Level, depth: Range<usize>, columns: Range<usize>, panels: &mut [f32]) {
+    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels {
         let (from, ..) = self.0.stored(&depth, &columns);
-        let part = PackPanels {
-            from,
-            stride: self.0.stride,
-            transposed: self.0.transposed,
-            depth: 0..depth.len(),
-            depth_panel: depth.len(),
-            columns: columns.len(),
-            to: panels.as_mut_ptr(),
-        };
-        part.check(level, panels.len());
-        level.call(part);
+        let Matrix { stride, transposed, .. } = self.0;
+        // Rows of one or two whole vectors without gaps are a panel already.
+        if !transposed && columns.len() == stride && (stride == level.lanes() || stride == 2 * level.lanes()) {
+            return Panels { start: from, depth_step: stride, panel_step: 0 };
+        }
+        let (depth, columns) = (depth.len(), columns.len());
+        PackPanels { from, stride, transposed, depth: 0..depth, depth_panel: depth, columns }.pack(level, buffer)
     }
 }
 
@@ -99,6 +96,7 @@ impl Kernel for CopyRows {
 }
 
 /// Packs `depth` x `columns` floats, the first of them at `from`, in panels two vectors wide.
+#[derive(Clone)]
 pub(crate) struct PackPanels {
     pub(crate) from: *const f32,
     pub(crate) stride: usize,
@@ -108,38 +106,42 @@ pub(crate) struct PackPanels {
     pub(crate) depth: Range<usize>,
     pub(crate) depth_panel: usize,
     pub(crate) columns: usize,
-    pub(crate) to: *mut f32,
 }
 
 impl PackPanels {
-    /// Makes sure that `floats` are room enough.
-    pub(crate) fn check(&self, level: Level, floats: usize) {
-        let columns = self.columns.next_multiple_of(2 * level.lanes());
-        assert!(
-            self.depth.end <= self.depth_panel && columns * self.depth_panel <= floats,
-            "packed panels fit their buffer"
-        );
+    /// Packs these floats in `buffer`; they must be there to read.
+    pub(crate) fn pack(self, level: Level, buffer: &mut [f32]) -> Panels {
+        let width = 2 * level.lanes();
+        let floats = self.columns.next_multiple_of(width) * self.depth_panel;
+        assert!(self.depth.end <= self.depth_panel && floats <= buffer.len(), "packed panels fit their buffer");
+        let panels = Panels { start: buffer.as_ptr(), depth_step: width, panel_step: width * self.depth_panel };
+        level.call(CopyPanels { part: self, to: buffer.as_mut_ptr() });
+        panels
     }
 }
 
-impl Kernel for PackPanels {
+struct CopyPanels {
+    part: PackPanels,
+    to: *mut f32,
+}
+
+impl Kernel for CopyPanels {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        for column in (0..self.columns).step_by(2 * L::COUNT) {
-            let columns = (self.columns - column).min(2 * L::COUNT);
-            let width = if columns > L::COUNT { 2 * L::COUNT } else { L::COUNT };
-            let to = self.to.wrapping_add(column * self.depth_panel + self.depth.start * width);
-            if self.transposed {
-                let from = self.from.wrapping_add(column * self.stride);
+        let PackPanels { from, stride, transposed, depth, depth_panel, columns } = self.part;
+        let width = 2 * L::COUNT;
+        for column in (0..columns).step_by(width) {
+            let columns = (columns - column).min(width);
+            let to = self.to.wrapping_add(column * depth_panel + depth.start * width);
+            if transposed {
+                let from = from.wrapping_add(column * stride);
                 // SAFETY: whoever made this checked both ends.
-                unsafe { lanes::transpose(from, self.stride, columns, self.depth.len(), to, width) };
+                unsafe { lanes::transpose(from, stride, columns, depth.len(), to, width) };
             } else {
-                let from = self.from.wrapping_add(column);
-                for depth in 0..self.depth.len() {
+                for at in 0..depth.len() {
+                    let from = from.wrapping_add(column + at * stride);
                     // SAFETY: as above.
-                    unsafe {
-                        lanes::copy::<L>(from.add(depth * self.stride), to.add(depth * width), columns);
-                    }
+                    unsafe { lanes::copy::<L>(from, to.wrapping_add(at * width), columns) };
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::super::maths::{ln, sigmoid, softplus};
 use super::super::sums::{Part, sum, sum_parts};
 use super::super::tasks::{BLOCK, blocks};
 use super::super::threads::Threads;
-use super::{EPSILON, Samples};
+use super::{Samples, clip, unless_clipped};
 
 /// Writes slopes and returns the total.
 pub(super) fn run(
@@ -39,9 +39,10 @@ impl Part for Elements<'_> {
         while start < range.end {
             let row = start / width;
             let end = range.end.min((row + 1) * width);
-            let share = self.samples.share(row) / self.samples.classes as f64;
-            let values: f64 = blocks(start..end).map(|block| self.block(block, share as f32, &mut buffers)).sum();
-            total += values * share;
+            let share = self.samples.row_share(row) / self.samples.classes as f64;
+            for block in blocks(start..end) {
+                total += share * self.block(block, share as f32, &mut buffers);
+            }
             start = end;
         }
         total
@@ -63,7 +64,7 @@ impl Elements<'_> {
         slopes.iter_mut().for_each(|slope| *slope *= share);
         // SAFETY: the block belongs to this part, and the slice that read it is gone.
         unsafe { self.samples.slopes.write(block) }.copy_from_slice(slopes);
-        sum(0..values.len(), |i| f64::from(values[i]))
+        sum(values, |value| value)
     }
 }
 
@@ -71,67 +72,104 @@ impl Elements<'_> {
 #[inline(always)]
 fn elements(kind: &LossKind, prediction: &[f32], targets: &[f32], values: &mut [f32], slopes: &mut [f32]) {
     match *kind {
-        LossKind::MeanSquaredError => {
-            map(prediction, targets, values, slopes, |p, t| ((p - t) * (p - t), 2.0 * (p - t)));
+        LossKind::MeanSquaredError => map(Squared, prediction, targets, values, slopes),
+        LossKind::MeanAbsoluteError => map(Absolute, prediction, targets, values, slopes),
+        LossKind::Huber { delta } => map(Huber { delta }, prediction, targets, values, slopes),
+        LossKind::BinaryCrossentropy { from_logits: true, label_smoothing: smoothing } => {
+            map(BinaryLogits { smoothing }, prediction, targets, values, slopes);
         }
-        LossKind::MeanAbsoluteError => {
-            map(prediction, targets, values, slopes, |p, t| ((p - t).abs(), sign(p - t)));
-        }
-        LossKind::Huber { delta } => map(prediction, targets, values, slopes, |p, t| {
-            let d = p - t;
-            let far = d.abs() > delta;
-            let value = if far { delta * d.abs() - 0.5 * delta * delta } else { 0.5 * d * d };
-            (value, if far { delta * sign(d) } else { d })
-        }),
-        LossKind::BinaryCrossentropy { from_logits: true, label_smoothing } => {
-            map(prediction, targets, values, slopes, |x, t| {
-                let t = t * (1.0 - label_smoothing) + 0.5 * label_smoothing;
-                (softplus(x) - x * t, sigmoid(x) - t)
-            });
-        }
-        LossKind::BinaryCrossentropy { from_logits: false, label_smoothing } => {
-            map(prediction, targets, values, slopes, |p, t| {
-                let t = t * (1.0 - label_smoothing) + 0.5 * label_smoothing;
-                let inside = (EPSILON..=1.0 - EPSILON).contains(&p) || p.is_nan();
-                let p = clip(p);
-                let value = -(t * ln(p) + (1.0 - t) * ln(1.0 - p));
-                (value, if inside { (p - t) / (p * (1.0 - p)) } else { 0.0 })
-            });
+        LossKind::BinaryCrossentropy { from_logits: false, label_smoothing: smoothing } => {
+            map(BinaryProbabilities { smoothing }, prediction, targets, values, slopes);
         }
         LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
-            unreachable!("losses over classes have their own kernel")
+            unreachable!("losses over classes have their own kernels")
         }
     }
 }
 
-/// A probability kept away from 0 and 1; NaN stays.
 #[inline(always)]
-pub(super) fn clip(p: f32) -> f32 {
-    let p = if p < EPSILON { EPSILON } else { p };
-    if p > 1.0 - EPSILON { 1.0 - EPSILON } else { p }
+fn map(loss: impl Element, prediction: &[f32], targets: &[f32], values: &mut [f32], slopes: &mut [f32]) {
+    for (((p, t), value), slope) in prediction.iter().zip(targets).zip(values).zip(slopes) {
+        (*value, *slope) = loss.of(*p, *t);
+    }
+}
+
+/// A loss of one element. Not a closure, since those are not always inlined and then not made vector code.
+trait Element: Copy {
+    /// Value and slope for a prediction and its target; `#[inline(always)]`.
+    fn of(self, p: f32, t: f32) -> (f32, f32);
+}
+
+#[derive(Clone, Copy)]
+struct Squared;
+
+impl Element for Squared {
+    #[inline(always)]
+    fn of(self, p: f32, t: f32) -> (f32, f32) {
+        ((p - t) * (p - t), 2.0 * (p - t))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Absolute;
+
+impl Element for Absolute {
+    #[inline(always)]
+    fn of(self, p: f32, t: f32) -> (f32, f32) {
+        ((p - t).abs(), sign(p - t))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Huber {
+    delta: f32,
+}
+
+impl Element for Huber {
+    #[inline(always)]
+    fn of(self, p: f32, t: f32) -> (f32, f32) {
+        let (d, delta) = (p - t, self.delta);
+        let (near, far) = (0.5 * d * d, delta * d.abs() - 0.5 * delta * delta);
+        if d.abs() > delta { (far, delta * sign(d)) } else { (near, d) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct BinaryLogits {
+    smoothing: f32,
+}
+
+impl Element for BinaryLogits {
+    #[inline(always)]
+    fn of(self, x: f32, t: f32) -> (f32, f32) {
+        let t = smooth(t, self.smoothing);
+        (softplus(x) - x * t, sigmoid(x) - t)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct BinaryProbabilities {
+    smoothing: f32,
+}
+
+impl Element for BinaryProbabilities {
+    #[inline(always)]
+    fn of(self, p: f32, t: f32) -> (f32, f32) {
+        let (q, t) = (clip(p), smooth(t, self.smoothing));
+        let value = -(t * ln(q) + (1.0 - t) * ln(1.0 - q));
+        (value, unless_clipped(p, (q - t) / (q * (1.0 - q))))
+    }
+}
+
+/// A target with a share of it moved to one half.
+#[inline(always)]
+fn smooth(t: f32, smoothing: f32) -> f32 {
+    t * (1.0 - smoothing) + 0.5 * smoothing
 }
 
 /// −1, 0 or 1; NaN stays.
 #[inline(always)]
 fn sign(x: f32) -> f32 {
-    if x > 0.0 {
-        1.0
-    } else if x < 0.0 {
-        -1.0
-    } else {
-        x
-    }
-}
-
-#[inline(always)]
-fn map(
-    prediction: &[f32],
-    targets: &[f32],
-    values: &mut [f32],
-    slopes: &mut [f32],
-    element: impl Fn(f32, f32) -> (f32, f32),
-) {
-    for (((p, t), value), slope) in prediction.iter().zip(targets).zip(values).zip(slopes) {
-        (*value, *slope) = element(*p, *t);
-    }
+    let sign = if x < 0.0 { -1.0 } else { x };
+    if x > 0.0 { 1.0 } else { sign }
 }

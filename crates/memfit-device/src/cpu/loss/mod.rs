@@ -1,7 +1,8 @@
 //! Losses with their gradients: one pass writes the slope of every prediction and sums the loss in double precision.
 
-mod classes;
 mod elements;
+mod logits;
+mod probabilities;
 
 use memfit_ir::{Loss, LossKind};
 
@@ -28,8 +29,14 @@ struct Samples<'a> {
 impl Samples<'_> {
     /// What a row's samples count.
     #[inline(always)]
-    fn share(&self, row: usize) -> f64 {
+    fn row_share(&self, row: usize) -> f64 {
         self.share * self.weights.map_or(1.0, |weights| f64::from(weights[row]))
+    }
+
+    /// What a sample counts.
+    #[inline(always)]
+    fn sample_share(&self, sample: usize) -> f64 {
+        self.row_share(sample / self.in_row)
     }
 }
 
@@ -49,22 +56,78 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
         in_row,
         classes,
     };
-    let workspace = operands.workspace().take_doubles(WORKSPACE);
+    let (threads, workspace) = (operands.threads, operands.workspace().take_doubles(WORKSPACE));
     let total = match loss.kind {
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::BinaryCrossentropy { .. } => {
-            elements::run(operands.threads, &samples, &loss.kind, operands.input(1), workspace)
+            elements::run(threads, &samples, &loss.kind, operands.input(1), workspace)
         }
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
-            let targets = classes::Soft { targets: operands.input(1), smoothing: label_smoothing };
-            classes::run(operands.threads, &samples, &targets, from_logits, workspace)
+            let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
+            match from_logits {
+                true => logits::run(threads, &samples, &targets, workspace),
+                false => probabilities::run_soft(threads, &samples, &targets, workspace),
+            }
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
-            let targets = classes::Numbers(operands.input(1));
-            classes::run(operands.threads, &samples, &targets, from_logits, workspace)
+            let targets = Numbers { numbers: operands.input(1), classes };
+            match from_logits {
+                true => logits::run(threads, &samples, &targets, workspace),
+                false => probabilities::run_numbers(threads, &samples, &targets, workspace),
+            }
         }
     };
     settle(&mut operands.update(0)[0], total, operands.fresh);
+}
+
+/// Targets that are shares of every class, smoothed.
+struct Soft<'a> {
+    targets: &'a [f32],
+    smoothing: f32,
+    classes: usize,
+}
+
+impl Soft<'_> {
+    /// The targets of a sample, before they are smoothed.
+    #[inline(always)]
+    fn of(&self, sample: usize) -> &[f32] {
+        &self.targets[sample * self.classes..(sample + 1) * self.classes]
+    }
+
+    /// A share, smoothed: what is kept of it, and what is added.
+    #[inline(always)]
+    fn smooth(&self) -> impl Fn(f32) -> f32 + use<> {
+        let (kept, added) = (1.0 - self.smoothing, self.smoothing / self.classes as f32);
+        move |target| target * kept + added
+    }
+}
+
+/// Targets that are the number of one class.
+struct Numbers<'a> {
+    numbers: &'a [i32],
+    classes: usize,
+}
+
+impl Numbers<'_> {
+    /// The class of a sample, where there is one of this number.
+    #[inline(always)]
+    fn of(&self, sample: usize) -> Option<usize> {
+        usize::try_from(self.numbers[sample]).ok().filter(|class| *class < self.classes)
+    }
+}
+
+/// A probability kept away from 0 and 1; NaN stays.
+#[inline(always)]
+fn clip(p: f32) -> f32 {
+    let p = if p < EPSILON { EPSILON } else { p };
+    if p > 1.0 - EPSILON { 1.0 - EPSILON } else { p }
+}
+
+/// A slope, or 0 where clipping makes the probability constant.
+#[inline(always)]
+fn unless_clipped(p: f32, slope: f32) -> f32 {
+    let slope = if p < EPSILON { 0.0 } else { slope };
+    if p > 1.0 - EPSILON { 0.0 } else { slope }
 }

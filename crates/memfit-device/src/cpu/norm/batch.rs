@@ -23,11 +23,13 @@ pub(crate) fn forward(operands: &Operands, norm: &Norm) {
 
     let columns = Columns::folded(x.len(), mean.len());
     let count = x.len() as f64 / mean.len() as f64;
-    // Squares of floats are exact in double precision, so one pass loses no more than the floats' own rounding.
-    columns.sum(operands.threads, &Moments { x }, sums, |channel, [sum, squares]| {
-        let average = sum / count;
-        mean[channel] = average as f32;
-        variance[channel] = clamp_to_zero(squares / count - average * average) as f32;
+    // One pass for both moments, about a value of each channel, so that a mean far from 0 costs no digits.
+    // SAFETY: nobody writes yet.
+    let pivots = spread(columns, coefficients, |channel| [unsafe { x.read(channel..channel + 1) }[0]]);
+    columns.sum(operands.threads, &Moments { x, pivots }, sums, |channel, [sum, squares]| {
+        let shift = sum / count;
+        mean[channel] = (f64::from(pivots[channel]) + shift) as f32;
+        variance[channel] = clamp_to_zero(squares / count - shift * shift) as f32;
     });
     normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
 }
@@ -151,11 +153,11 @@ fn clamp_to_zero(value: f64) -> f64 {
 }
 
 /// Writes the coefficients of every channel as rows over the folded width.
-fn spread<'a, const N: usize>(
+fn spread<const N: usize>(
     columns: Columns,
-    to: &'a mut [f32],
+    to: &mut [f32],
     coefficients: impl Fn(usize) -> [f32; N],
-) -> &'a [f32] {
+) -> &[f32] {
     for channel in 0..columns.columns {
         for (kind, value) in coefficients(channel).into_iter().enumerate() {
             let row = &mut to[kind * columns.width..][..columns.width];
@@ -167,18 +169,20 @@ fn spread<'a, const N: usize>(
 
 struct Moments<'a> {
     x: Floats<'a>,
+    pivots: &'a [f32],
 }
 
 impl Terms<2> for Moments<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
+    fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
         // SAFETY: nobody writes while sums are taken.
         let x = unsafe { self.x.read(element..element + count) };
-        let [sum, squares] = sums;
-        for ((sum, squares), x) in sum.iter_mut().zip(squares).zip(x) {
-            let x = f64::from(*x);
-            *sum += x;
-            *squares += x * x;
+        let pivots = &self.pivots[column..column + count];
+        let [sum, squares] = sums.each_mut().map(|sums| &mut sums[..count]);
+        for i in 0..count {
+            let distance = f64::from(x[i]) - f64::from(pivots[i]);
+            sum[i] += distance;
+            squares[i] += distance * distance;
         }
     }
 }
@@ -196,11 +200,10 @@ impl Terms<2> for Products<'_> {
         // SAFETY: nobody writes while sums are taken.
         let (dy, x) = unsafe { (self.dy.read(part.clone()), self.x.read(part)) };
         let mean = &self.mean[column..column + count];
-        let [sum, product] = sums;
-        for ((((sum, product), dy), x), mean) in sum.iter_mut().zip(product).zip(dy).zip(x).zip(mean) {
-            let dy = f64::from(*dy);
-            *sum += dy;
-            *product += dy * f64::from(x - mean);
+        let [sum, product] = sums.each_mut().map(|sums| &mut sums[..count]);
+        for i in 0..count {
+            sum[i] += f64::from(dy[i]);
+            product[i] += f64::from(dy[i]) * f64::from(x[i] - mean[i]);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use memfit_ir::{Norm, Shape};
 
 use super::super::operands::{Floats, Operands};
-use super::super::sums::{COLUMNS, Columns, Terms, settle, sum};
+use super::super::sums::{COLUMNS, Columns, Terms, settle, sum, sum_pairs};
 use super::super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::super::threads::Shared;
 use super::{weight_gradients, weights};
@@ -91,8 +91,8 @@ impl Forward<'_> {
     #[inline(always)]
     fn statistics(&self, x: &[f32]) -> (f32, f32) {
         let count = x.len() as f64;
-        let mean = sum(0..x.len(), |i| f64::from(x[i])) / count;
-        let variance = sum(0..x.len(), |i| (f64::from(x[i]) - mean) * (f64::from(x[i]) - mean)) / count;
+        let mean = sum(x, |x| x) / count;
+        let variance = sum(x, |x| (x - mean) * (x - mean)) / count;
         (mean as f32, (1.0 / (variance + self.epsilon).sqrt()) as f32)
     }
 
@@ -133,10 +133,10 @@ impl Terms<2> for Products<'_> {
         let part = element..element + count;
         // SAFETY: nobody writes while sums are taken.
         let (dy, x) = unsafe { (self.dy.read(part.clone()), self.x.read(part)) };
-        let [sum, product] = sums;
-        for (((sum, product), dy), x) in sum.iter_mut().zip(product).zip(dy).zip(x) {
-            *sum += f64::from(*dy);
-            *product += f64::from(*dy) * f64::from((x - mean) * inverse);
+        let [sum, product] = sums.each_mut().map(|sums| &mut sums[..count]);
+        for i in 0..count {
+            sum[i] += f64::from(dy[i]);
+            product[i] += f64::from(dy[i]) * f64::from((x[i] - mean) * inverse);
         }
     }
 }
@@ -168,13 +168,14 @@ impl Grad<'_> {
     fn position(&self, position: usize, buffer: &mut [f32; BLOCK]) {
         let elements = position * self.width..(position + 1) * self.width;
         let (mean, inverse) = (self.mean[position], self.inverse[position]);
+        let (center, scale) = (f64::from(mean), f64::from(inverse));
         let (mut total, mut product) = (0.0, 0.0);
         for block in blocks(elements.clone()) {
             let slopes = self.slopes(block.clone(), elements.start, buffer);
             // SAFETY, here and below: the position belongs to this task, and slices that read are gone before one writes.
             let x = unsafe { self.x.read(block) };
-            total += sum(0..x.len(), |i| f64::from(slopes[i]));
-            product += sum(0..x.len(), |i| f64::from(slopes[i]) * f64::from((x[i] - mean) * inverse));
+            total += sum(slopes, |slope| slope);
+            product += sum_pairs(slopes, x, |slope, x| slope * (x - center) * scale);
         }
         let count = self.width as f64;
         let (total, product) = ((total / count) as f32, (product / count) as f32);

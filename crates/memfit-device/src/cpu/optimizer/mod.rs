@@ -28,8 +28,7 @@ struct Squares<'a>(&'a [f32]);
 impl Part for Squares<'_> {
     #[inline(always)]
     fn part(&self, range: Range<usize>) -> f64 {
-        let values = &self.0[range];
-        sum(0..values.len(), |i| f64::from(values[i]) * f64::from(values[i]))
+        sum(&self.0[range], |g| g * g)
     }
 }
 

@@ -40,7 +40,13 @@ pub(super) struct Momentum {
 
 impl Momentum {
     #[inline(always)]
-    pub(super) fn apply(&self, before: &Before, gradient: &[f32], weight: &mut [f32], [velocity, ..]: [&mut [f32]; 3]) {
+    pub(super) fn apply(
+        &self,
+        before: &Before,
+        gradient: &[f32],
+        weight: &mut [f32],
+        [velocity, ..]: [&mut [f32]; 3],
+    ) {
         assert_eq!(velocity.len(), weight.len(), "a velocity for every weight");
         for ((w, v), g) in weight.iter_mut().zip(velocity).zip(gradient) {
             let step = self.learning_rate * before.gradient(*g);
@@ -62,7 +68,13 @@ pub(super) struct Adam {
 
 impl Adam {
     #[inline(always)]
-    pub(super) fn apply(&self, before: &Before, gradient: &[f32], weight: &mut [f32], [m, v, most]: [&mut [f32]; 3]) {
+    pub(super) fn apply(
+        &self,
+        before: &Before,
+        gradient: &[f32],
+        weight: &mut [f32],
+        [m, v, most]: [&mut [f32]; 3],
+    ) {
         assert!(m.len() == weight.len() && v.len() == weight.len(), "both means for every weight");
         if self.amsgrad {
             assert_eq!(most.len(), weight.len(), "a largest mean for every weight");
@@ -97,7 +109,13 @@ pub(super) struct Rmsprop {
 
 impl Rmsprop {
     #[inline(always)]
-    pub(super) fn apply(&self, before: &Before, gradient: &[f32], weight: &mut [f32], [squares, second, third]: [&mut [f32]; 3]) {
+    pub(super) fn apply(
+        &self,
+        before: &Before,
+        gradient: &[f32],
+        weight: &mut [f32],
+        [squares, second, third]: [&mut [f32]; 3],
+    ) {
         match (self.momentum != 0.0, self.centered) {
             (false, false) => self.run::<false, false>(before, gradient, weight, squares, second, third),
             (false, true) => self.run::<false, true>(before, gradient, weight, squares, third, second),

@@ -1,0 +1,154 @@
+//! Cross-entropy of logits: softmax and loss as one.
+
+use std::ops::Range;
+
+use super::super::maths::exp;
+use super::super::softmax::{groups, largest, powers, sum_powers};
+use super::super::sums::{Part, sum, sum_pairs, sum_parts};
+use super::super::tasks::BLOCK;
+use super::super::threads::Threads;
+use super::{Numbers, Samples, Soft};
+
+/// Writes slopes and returns the total.
+pub(super) fn run<T: Targets>(
+    threads: &Threads,
+    samples: &Samples,
+    targets: &T,
+    workspace: &mut [f64],
+) -> f64 {
+    let count = samples.prediction.len() / samples.classes;
+    sum_parts(threads, count, 4 * samples.classes, &Logits { samples, targets }, workspace)
+}
+
+/// What a loss of logits asks of its targets.
+pub(super) trait Targets: Sync {
+    /// The sum of a sample's shares; NaN where the sample has no target.
+    fn total(&self, sample: usize) -> f64;
+    /// `Σ share · (x − most)`.
+    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64;
+    /// Subtracts `factor · share` from the slopes of some classes.
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]);
+}
+
+impl Targets for Soft<'_> {
+    #[inline(always)]
+    fn total(&self, sample: usize) -> f64 {
+        let smooth = self.smooth();
+        sum(self.of(sample), |target| f64::from(smooth(target as f32)))
+    }
+
+    #[inline(always)]
+    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64 {
+        let smooth = self.smooth();
+        sum_pairs(self.of(sample), x, |target, x| {
+            let share = f64::from(smooth(target as f32));
+            // A class without a share may be infinitely unlikely.
+            if share == 0.0 { 0.0 } else { share * (x - f64::from(most)) }
+        })
+    }
+
+    #[inline(always)]
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]) {
+        let smooth = self.smooth();
+        for (slope, target) in slopes.iter_mut().zip(&self.of(sample)[classes]) {
+            *slope -= factor * smooth(*target);
+        }
+    }
+}
+
+impl Targets for Numbers<'_> {
+    #[inline(always)]
+    fn total(&self, sample: usize) -> f64 {
+        if self.of(sample).is_some() { 1.0 } else { f64::NAN }
+    }
+
+    #[inline(always)]
+    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64 {
+        self.of(sample).map_or(f64::NAN, |class| f64::from(x[class] - most))
+    }
+
+    #[inline(always)]
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]) {
+        if let Some(class) = self.of(sample).filter(|class| classes.contains(class)) {
+            slopes[class - classes.start] -= factor;
+        }
+    }
+}
+
+struct Logits<'a, T> {
+    samples: &'a Samples<'a>,
+    targets: &'a T,
+}
+
+impl<T: Targets> Part for Logits<'_, T> {
+    #[inline(always)]
+    fn part(&self, range: Range<usize>) -> f64 {
+        let mut buffer = [0.0; BLOCK];
+        let classes = self.samples.classes;
+        let mut total = 0.0;
+        for group in groups(range, classes) {
+            total += match group.len() * classes <= BLOCK {
+                true => self.group(group, &mut buffer),
+                false => self.sample(group.start, &mut buffer),
+            };
+        }
+        total
+    }
+}
+
+/// `−Σ t ln softmax(x) = Σ t ln Σ eˣ − Σ t x`; its slope is `softmax(x) Σ t − t`.
+impl<T: Targets> Logits<'_, T> {
+    /// Several samples that fill at most one block.
+    #[inline(always)]
+    fn group(&self, group: Range<usize>, buffer: &mut [f32; BLOCK]) -> f64 {
+        let classes = self.samples.classes;
+        let elements = group.start * classes..group.end * classes;
+        let slopes = &mut buffer[..elements.len()];
+        // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
+        let x = unsafe { self.samples.prediction.read(elements.clone()) };
+        powers(x, classes, slopes);
+        let mut total = 0.0;
+        let parts = slopes.chunks_exact_mut(classes).zip(x.chunks_exact(classes));
+        for (sample, (slopes, x)) in group.zip(parts) {
+            let (powers, share) = (sum(slopes, |power| power), self.samples.sample_share(sample));
+            total += share * self.value(sample, x, largest(x), powers);
+            let factor = (share * self.targets.total(sample) / powers) as f32;
+            slopes.iter_mut().for_each(|slope| *slope *= factor);
+            self.targets.subtract(sample, 0..classes, share as f32, slopes);
+        }
+        // SAFETY: as above.
+        unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+        total
+    }
+
+    /// One sample that is longer than a block.
+    #[inline(always)]
+    fn sample(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
+        let classes = self.samples.classes;
+        let first = sample * classes;
+        // SAFETY, here and below: samples belong to one part, and slices that read are gone before one writes.
+        let x = unsafe { self.samples.prediction.read(first..first + classes) };
+        let most = largest(x);
+        let powers = sum_powers(x, most, buffer);
+        let share = self.samples.sample_share(sample);
+        let value = share * self.value(sample, x, most, powers);
+        let factor = (share * self.targets.total(sample) / powers) as f32;
+        for start in (0..classes).step_by(BLOCK) {
+            let block = start..classes.min(start + BLOCK);
+            let elements = first + block.start..first + block.end;
+            let slopes = &mut buffer[..block.len()];
+            // SAFETY: as above.
+            let x = unsafe { self.samples.prediction.read(elements.clone()) };
+            slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope = factor * exp(*x - most));
+            self.targets.subtract(sample, block, share as f32, slopes);
+            // SAFETY: as above.
+            unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+        }
+        value
+    }
+
+    #[inline(always)]
+    fn value(&self, sample: usize, x: &[f32], most: f32, powers: f64) -> f64 {
+        self.targets.total(sample) * powers.ln() - self.targets.weigh(sample, x, most)
+    }
+}
