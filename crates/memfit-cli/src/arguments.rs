@@ -24,6 +24,7 @@ const EXIT_CODES: &str =
 Examples:
   memfit
   memfit plan examples/large-images.toml --budget 2GiB
+  memfit plan examples/six-convolutions.toml --sweep
   memfit train examples/large-images.toml --budget 2GiB --steps 3 --report report.html
   memfit batch examples/six-convolutions.toml --budget 8GiB";
 
@@ -39,7 +40,7 @@ pub enum Command {
     ///
     /// Prints what holds how much at the peak, by kind and by layer, where the peak stands, the lower bound beside it,
     /// and into how many pieces the batch is split. Exits with 3 and the reason when it does not fit.
-    Plan(JobArguments),
+    Plan(PlanArguments),
     /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
     Batch(JobArguments),
 }
@@ -61,6 +62,16 @@ pub struct JobArguments {
     /// Print JSON for programs.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What to say of a plan.
+#[derive(Args)]
+pub struct PlanArguments {
+    #[command(flatten)]
+    pub job: JobArguments,
+    /// Print time against bytes instead: every plan from the fastest to the smallest.
+    #[arg(long)]
+    pub sweep: bool,
 }
 
 /// How long to train, and where to tell.

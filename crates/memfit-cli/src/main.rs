@@ -10,10 +10,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use memfit::{Error, Event, Job, Observer, Summary, batch_curve, fit, heap, prepare};
+use memfit::{Error, Event, Job, Observer, Summary, SweepPoint, batch_curve, fit, heap, prepare, sweep};
 use serde_json::json;
 
-use crate::arguments::{Arguments, Command, JobArguments, TrainArguments};
+use crate::arguments::{Arguments, Command, JobArguments, PlanArguments, TrainArguments};
 use crate::bar::Bar;
 use crate::report_file::ReportFile;
 
@@ -62,9 +62,20 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_plan(arguments: &JobArguments) -> Result<ExitCode, Error> {
+fn run_plan(plan: &PlanArguments) -> Result<ExitCode, Error> {
+    let arguments = &plan.job;
     let job: Job = arguments.read()?;
     let prepared = prepare(&job, arguments.threads)?;
+    if plan.sweep {
+        let points = sweep(&prepared);
+        if arguments.json {
+            let points: Vec<_> = points.iter().map(SweepPoint::to_json).collect();
+            out(&json!({ "points": points }).to_string());
+        } else {
+            out(&tables::sweep(&points));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let (summary, _) = Summary::new(&prepared);
     if arguments.json {
         out(&summary.to_json().to_string());

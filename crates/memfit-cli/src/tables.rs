@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use memfit::{BatchCurve, Bytes, Group, Report, Summary};
+use memfit::{BatchCurve, Bytes, Group, Report, Summary, SweepPoint};
 
 /// How many layers a table names.
 const LAYERS: usize = 8;
@@ -72,6 +72,33 @@ pub fn batch(curve: &BatchCurve) -> String {
         let bar = "#".repeat((bytes.0 as f64 / most as f64 * 40.0).round() as usize);
         let fits = if *bytes <= curve.budget { "fits" } else { "does not fit" };
         lines.push(format!("{batch:>10}  {bytes:>12}  {bar} {fits}"));
+    }
+    lines.join("\n")
+}
+
+/// Time against bytes: one line a plan, a few of many.
+pub fn sweep(points: &[SweepPoint]) -> String {
+    const LINES: usize = 24;
+    let mut lines = vec![format!(
+        "{:>12}  {:>12}  {:>8}  {:>7}  {:>10}",
+        "budget", "activations", "time", "pieces", "recomputed"
+    )];
+    let slowest = points.iter().map(|point| point.time_relative).fold(1.0, f64::max);
+    let shown = points.len().min(LINES);
+    for line in 0..shown {
+        let point = &points[line * (points.len() - 1) / (shown - 1).max(1)];
+        let bar = "#".repeat((point.time_relative / slowest * 32.0).round() as usize);
+        lines.push(format!(
+            "{:>12}  {:>12}  {:>7.3}x  {:>7}  {:>10}  {bar}",
+            point.budget,
+            point.bytes_activations,
+            point.time_relative,
+            point.micro_batches,
+            point.nodes_recomputed
+        ));
+    }
+    if shown < points.len() {
+        lines.push(format!("{shown} of {} plans; --json has them all", points.len()));
     }
     lines.join("\n")
 }

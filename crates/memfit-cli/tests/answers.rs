@@ -1,4 +1,9 @@
 //! Bad input gets a message that names the thing, and the right exit code.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

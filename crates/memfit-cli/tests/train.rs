@@ -1,4 +1,9 @@
 //! The command as its users run it: every example at a small size, inside its line, to the byte.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

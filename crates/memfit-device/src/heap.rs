@@ -51,25 +51,3 @@ fn count(pointer: *mut u8, size: usize) {
         LIVE.fetch_add(size as u64, Ordering::Relaxed);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// All unit tests of this crate count, so other tests may allocate meanwhile: sizes here are large.
-    #[global_allocator]
-    static COUNTING: Counting = Counting;
-
-    const LARGE: u64 = 1 << 30;
-
-    #[test]
-    fn what_lives_is_counted_until_it_is_freed() {
-        let before = live();
-        let mut large: Vec<u8> = Vec::with_capacity(LARGE as usize);
-        assert!(LARGE / 2 < live() - before);
-        large.reserve_exact(2 * LARGE as usize);
-        assert!(3 * LARGE / 2 < live() - before && live() - before < 3 * LARGE);
-        drop(large);
-        assert!(live() < before + LARGE / 2);
-    }
-}

@@ -14,7 +14,7 @@
 //!     Item::new(3, 6, 60).aligned(64),
 //! ];
 //! let packing = pack(&items, Effort::nodes(1_000));
-//! assert_eq!(packing.height, 188); // the second and the third share offset 128
+//! assert_eq!(packing.height, 164); // the second and the third share offset 0, the first is at 64
 //! assert!(packing.bound <= packing.height);
 //! assert_eq!(validate(&items, &packing), Ok(()));
 //! ```
@@ -34,6 +34,6 @@ mod validate;
 pub use bound::bound;
 pub use effort::Effort;
 pub use item::{Gap, Item, Window};
-pub use pack::pack;
+pub use pack::{pack, pack_while};
 pub use packing::Packing;
 pub use validate::{Overlap, validate};

@@ -8,7 +8,7 @@ use support::Random;
 fn check(items: &[Item], effort: Effort) -> Packing {
     let packing = pack(items, effort);
     assert_eq!(validate(items, &packing), Ok(()), "{items:?} {packing:?}");
-    assert_eq!(packing.bound, bound(items));
+    assert!(packing.bound >= bound(items));
     packing
 }
 
@@ -100,7 +100,8 @@ fn the_search_finds_the_best_of_a_few_items_and_the_bound_is_never_above_it() {
         let best = best_by_trying_every_order(&items);
         assert!(bound(&items) <= best, "{items:?}");
         assert!(check(&items, Effort::GREEDY).height >= best, "{items:?}");
-        assert_eq!(check(&items, Effort::nodes(100_000)).height, best, "{items:?}");
+        let searched = check(&items, Effort::nodes(100_000));
+        assert_eq!((searched.height, searched.bound), (best, best), "{items:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use memfit_ir::{Bytes, Problem};
 
+use crate::choose;
 use crate::moves::split;
 use crate::timeline::{Group, Held, timeline};
 
@@ -50,7 +51,7 @@ pub enum Hint {
 impl DoesNotFit {
     /// Explains why a problem has no plan.
     pub fn explain(problem: &Problem) -> DoesNotFit {
-        let smallest = split::smallest(problem);
+        let smallest = choose::smallest(problem);
         let timeline = timeline(problem, &smallest);
         let moment = timeline.moments.get(timeline.peak);
         let layers = &problem.graph.layers;
@@ -75,8 +76,8 @@ fn hints(problem: &Problem) -> Vec<Hint> {
     }
     if !split::may_split(problem) {
         let allowed = Problem { allow_batchnorm_split: true, ..problem.clone() };
-        if split::fastest(&allowed).is_some() {
-            let smallest = allowed.budget.smallest(split::smallest(&allowed).bytes_peak);
+        if choose::fastest(&allowed).is_some() {
+            let smallest = allowed.budget.smallest(choose::smallest(&allowed).bytes_peak);
             hints.push(Hint::AllowBatchnormSplit { smallest });
         }
         if let (Some(batch), _) = split::largest_batch(problem) {

@@ -2,10 +2,12 @@
 //!
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
-//! bytes; so far they are `release` (an update as early as its gradient is whole) and `split` (the batch in pieces).
+//! bytes: `release` (an update as early as its gradient is whole), `split` (the batch in pieces), `recompute` (a value given
+//! up and computed again). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
+mod choose;
 mod does_not_fit;
 pub mod moves;
 mod place;
@@ -13,21 +15,37 @@ mod schedule;
 mod storage;
 mod timeline;
 
+pub use choose::{curve, smallest};
 pub use does_not_fit::{DoesNotFit, Hint};
-pub use moves::split::{largest_batch, pieces};
+pub use moves::split::largest_batch;
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use memfit_ir::{Bytes, Plan, Problem};
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
-    moves::split::fastest(problem).ok_or_else(|| Box::new(DoesNotFit::explain(problem)))
+    choose::fastest(problem).ok_or_else(|| Box::new(DoesNotFit::explain(problem)))
 }
 
 /// The smallest line under which the problem has a plan.
 pub fn smallest_budget(problem: &Problem) -> Bytes {
-    let smallest = moves::split::smallest(problem);
-    problem.budget.smallest(smallest.bytes_peak)
+    problem.budget.smallest(choose::smallest(problem).bytes_peak)
+}
+
+/// How many launches of one piece run a node that ran before.
+pub fn nodes_recomputed(plan: &Plan) -> usize {
+    let mut nodes: Vec<memfit_ir::NodeId> = plan
+        .body
+        .iter()
+        .filter_map(|step| match step {
+            memfit_ir::Step::Launch { node, .. } => Some(*node),
+            memfit_ir::Step::Copy { .. } => None,
+        })
+        .collect();
+    let launches = nodes.len();
+    nodes.sort_unstable();
+    nodes.dedup();
+    launches - nodes.len()
 }
 
 /// Time of one training step by the problem's costs, in seconds.

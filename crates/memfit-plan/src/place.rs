@@ -15,39 +15,41 @@ pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
     let storage = Storage::new(problem, schedule, rows);
     let items = storage.items();
     let packing = pack(&items, Effort::nodes(SEARCH_NODES));
-    let base = storage.persistent_bytes();
+    let base = storage.persistent_bytes;
 
-    let mut slots: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
+    let mut fixed: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
     let mut next = Bytes::ZERO;
     let mut persistent = Vec::new();
     for id in persistent_tensors(graph) {
         let slot = Slot { offset: next, bytes: tensor_bytes(graph, id, rows) };
         next = (next + slot.bytes).align_up(ALIGNMENT);
-        slots[id.0] = Some(slot);
+        fixed[id.0] = Some(slot);
         persistent.push((id, slot));
     }
     let offset = |stretch: usize| base + Bytes(packing.offsets[stretch]);
-    for (index, stretch) in storage.of_tensor.iter().enumerate() {
-        if let Some(stretch) = stretch {
-            let bytes = tensor_bytes(graph, TensorId(index), rows);
-            slots[index] = Some(Slot { offset: offset(*stretch), bytes });
-        }
-    }
-    let slot_of = |id: &TensorId| slots[id.0].expect("every tensor of the schedule has a stretch");
+    let slot = |id: TensorId, stretch: Option<usize>| match stretch {
+        Some(stretch) => Slot { offset: offset(stretch), bytes: tensor_bytes(graph, id, rows) },
+        None => fixed[id.0].expect("what has no stretch is persistent"),
+    };
     let step = |time: usize| match &schedule.events[time] {
-        Event::Feed(tensor) => Step::Copy { from: Place::Feed(*tensor), to: Place::Arena(slot_of(tensor)) },
+        Event::Feed(tensor) => {
+            let to = Place::Arena(slot(*tensor, storage.operands[time][0]));
+            Step::Copy { from: Place::Feed(*tensor), to }
+        }
         Event::Launch { node, fresh } => {
             let operands = &graph.nodes[node.0];
             let tensors = operands.inputs.iter().chain(&operands.outputs).chain(&operands.updates);
+            let args =
+                tensors.zip(&storage.operands[time]).map(|(id, stretch)| slot(*id, *stretch)).collect();
             let workspace = match storage.workspace[time] {
                 Some(stretch) => Slot { offset: offset(stretch), bytes: storage.transient[stretch].bytes },
                 None => Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO },
             };
-            Step::Launch { node: *node, args: tensors.map(slot_of).collect(), workspace, fresh: *fresh }
+            Step::Launch { node: *node, args, workspace, fresh: *fresh }
         }
     };
     let steps = |range: std::ops::Range<usize>| range.map(step).collect::<Vec<Step>>();
-    let kept = graph.keep.iter().map(|id| (*id, slot_of(id))).collect();
+    let kept = graph.keep.iter().map(|id| (*id, slot(*id, storage.last[id.0]))).collect();
     let mut plan = Plan {
         batch: problem.batch.max(rows),
         micro_batch: rows,

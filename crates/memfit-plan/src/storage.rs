@@ -1,6 +1,8 @@
 //! Storage: which values share bytes, and how long each stretch of bytes lives.
+//!
+//! A tensor that is computed twice has two lives, and each life its own stretch.
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, Problem, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Problem, TensorId};
 use memfit_pack::Item;
 
 use crate::schedule::{Event, Schedule};
@@ -8,14 +10,16 @@ use crate::schedule::{Event, Schedule};
 /// Stretches of bytes with their lives, before they have offsets.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// The stretch that holds each tensor; none for a tensor that never appears.
-    pub of_tensor: Vec<Option<usize>>,
-    /// Stretches that live from step to step, in the order of their tensors.
-    pub persistent: Vec<Stretch>,
+    /// For each event, the stretch of each operand (inputs, outputs, updates); none for persistent tensors.
+    pub operands: Vec<Vec<Option<usize>>>,
+    /// The stretch each tensor stands in when the schedule ends.
+    pub last: Vec<Option<usize>>,
     /// Stretches that live within a step: values first, then one workspace for each event that wants one.
     pub transient: Vec<Stretch>,
     /// The stretch of each event's workspace, as an index into `transient`.
     pub workspace: Vec<Option<usize>>,
+    /// Bytes of what lives from step to step, each tensor aligned.
+    pub persistent_bytes: Bytes,
 }
 
 /// One stretch of bytes; alive in the half-open stretch of events `lower..upper`.
@@ -33,38 +37,28 @@ impl Storage {
     /// Decides who shares bytes with whom in a schedule over pieces of `rows`.
     pub fn new(problem: &Problem, schedule: &Schedule, rows: usize) -> Storage {
         let graph = &problem.graph;
-        let last_use = last_uses(graph, schedule);
-        let mut builder =
-            Builder { graph, rows, last_use, of_tensor: vec![None; graph.tensors.len()], values: vec![] };
-        for (time, event) in schedule.events.iter().enumerate() {
-            builder.event(time, event);
-        }
-        let Builder { of_tensor, values, .. } = builder;
-        let persistent = persistent_tensors(graph)
-            .map(|id| Stretch {
-                lower: 0,
-                upper: schedule.events.len(),
-                bytes: tensor_bytes(graph, id, rows),
-            })
-            .collect();
-        let mut storage = Storage {
-            of_tensor,
-            persistent,
-            transient: values,
-            workspace: vec![None; schedule.events.len()],
+        let mut builder = Builder {
+            graph,
+            rows,
+            ends: ends_of_lives(graph, schedule),
+            lives: vec![0; graph.tensors.len()],
+            now: vec![None; graph.tensors.len()],
+            values: vec![],
         };
+        let operands =
+            schedule.events.iter().enumerate().map(|(time, event)| builder.event(time, event)).collect();
+        let persistent_bytes =
+            persistent_tensors(graph).map(|id| tensor_bytes(graph, id, rows).align_up(ALIGNMENT)).sum();
+        let Builder { now: last, values: transient, .. } = builder;
+        let workspace = vec![None; schedule.events.len()];
+        let mut storage = Storage { operands, last, transient, workspace, persistent_bytes };
         storage.add_workspaces(problem, schedule, rows);
         storage
     }
 
     /// No packing can be lower than this.
     pub fn bound(&self) -> Bytes {
-        self.persistent_bytes() + Bytes(memfit_pack::bound(&self.items()))
-    }
-
-    /// Bytes of what lives from step to step.
-    pub fn persistent_bytes(&self) -> Bytes {
-        self.persistent.iter().map(|stretch| stretch.bytes.align_up(ALIGNMENT)).sum()
+        self.persistent_bytes + Bytes(memfit_pack::bound(&self.items()))
     }
 
     /// The transient stretches, as the packer knows them.
@@ -74,6 +68,24 @@ impl Storage {
             .map(|stretch| {
                 Item::new(stretch.lower, stretch.upper, stretch.bytes.align_up(ALIGNMENT).0)
                     .aligned(ALIGNMENT)
+            })
+            .collect()
+    }
+
+    /// Live bytes at each event, persistent tensors left out.
+    pub fn profile(&self, events: usize) -> Vec<u64> {
+        let mut changes = vec![0i64; events + 2];
+        for stretch in &self.transient {
+            let bytes = stretch.bytes.align_up(ALIGNMENT).0 as i64;
+            changes[stretch.lower] += bytes;
+            changes[stretch.upper.min(events + 1)] -= bytes;
+        }
+        let mut live = 0;
+        changes[..events]
+            .iter()
+            .map(|change| {
+                live += change;
+                live as u64
             })
             .collect()
     }
@@ -104,77 +116,100 @@ pub fn tensor_bytes(graph: &Graph, id: TensorId, rows: usize) -> Bytes {
 struct Builder<'a> {
     graph: &'a Graph,
     rows: usize,
-    /// One past the last event that touches each tensor.
-    last_use: Vec<usize>,
-    of_tensor: Vec<Option<usize>>,
+    /// For each tensor, one past the last event of each of its lives.
+    ends: Vec<Vec<usize>>,
+    /// How many lives of each tensor have begun.
+    lives: Vec<usize>,
+    /// The stretch each tensor stands in.
+    now: Vec<Option<usize>>,
     values: Vec<Stretch>,
 }
 
 impl Builder<'_> {
-    fn event(&mut self, time: usize, event: &Event) {
+    fn event(&mut self, time: usize, event: &Event) -> Vec<Option<usize>> {
         match event {
-            Event::Feed(tensor) => self.open(time, *tensor),
+            Event::Feed(tensor) => {
+                self.begin(time, *tensor, None);
+                vec![self.now[tensor.0]]
+            }
             Event::Launch { node, .. } => {
                 let node = &self.graph.nodes[node.0];
+                let inputs: Vec<Option<usize>> = node.inputs.iter().map(|id| self.now[id.0]).collect();
                 for (index, output) in node.outputs.iter().enumerate() {
-                    match self.shared_input(time, node, index) {
-                        Some(stretch) => self.join(*output, stretch),
-                        None => self.open(time, *output),
-                    }
+                    let shared = self.shared_input(time, node, &inputs, index);
+                    self.begin(time, *output, shared);
                 }
                 // A fresh launch is the first to touch what it adds to.
                 for tensor in &node.updates {
-                    self.open(time, *tensor);
+                    if self.now[tensor.0].is_none() {
+                        self.begin(time, *tensor, None);
+                    }
                 }
+                let written = node.outputs.iter().chain(&node.updates).map(|id| self.now[id.0]);
+                inputs.iter().copied().chain(written).collect()
             }
         }
     }
 
     /// The stretch of an input that an output may take over: any input's for a view, a dying one's otherwise.
-    fn shared_input(&self, time: usize, node: &memfit_ir::Node, output: usize) -> Option<usize> {
+    fn shared_input(
+        &self,
+        time: usize,
+        node: &Node,
+        inputs: &[Option<usize>],
+        output: usize,
+    ) -> Option<usize> {
         let bytes = |id: TensorId| tensor_bytes(self.graph, id, self.rows);
         node.op.in_place().iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
-            let stretch = self.of_tensor[node.inputs[*input].0]?;
+            let stretch = inputs[*input]?;
             let dies = self.values[stretch].upper == time + 1;
             let same_size = bytes(node.inputs[*input]) == bytes(node.outputs[output]);
             (same_size && (dies || node.op.is_view())).then_some(stretch)
         })
     }
 
-    fn open(&mut self, time: usize, tensor: TensorId) {
-        let persistent = self.graph.tensors[tensor.0].kind.is_persistent();
-        if persistent || self.of_tensor[tensor.0].is_some() {
+    /// A life begins: in a stretch that exists, or in a new one.
+    fn begin(&mut self, time: usize, tensor: TensorId, shared: Option<usize>) {
+        if self.graph.tensors[tensor.0].kind.is_persistent() {
             return;
         }
-        self.of_tensor[tensor.0] = Some(self.values.len());
-        let upper = self.last_use[tensor.0].max(time + 1);
-        let bytes = tensor_bytes(self.graph, tensor, self.rows);
-        self.values.push(Stretch { lower: time, upper, bytes });
-    }
-
-    fn join(&mut self, tensor: TensorId, stretch: usize) {
-        self.of_tensor[tensor.0] = Some(stretch);
-        let upper = &mut self.values[stretch].upper;
-        *upper = (*upper).max(self.last_use[tensor.0]);
+        let end = self.ends[tensor.0][self.lives[tensor.0]].max(time + 1);
+        self.lives[tensor.0] += 1;
+        let stretch = shared.unwrap_or_else(|| {
+            let bytes = tensor_bytes(self.graph, tensor, self.rows);
+            self.values.push(Stretch { lower: time, upper: end, bytes });
+            self.values.len() - 1
+        });
+        self.values[stretch].upper = self.values[stretch].upper.max(end);
+        self.now[tensor.0] = Some(stretch);
     }
 }
 
-fn last_uses(graph: &Graph, schedule: &Schedule) -> Vec<usize> {
-    let mut last = vec![0; graph.tensors.len()];
+/// One past the last event of each life of each tensor. A life begins where a tensor is written whole.
+fn ends_of_lives(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
+    let mut ends: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
     for (time, event) in schedule.events.iter().enumerate() {
         match event {
-            Event::Feed(tensor) => last[tensor.0] = time + 1,
+            Event::Feed(tensor) => ends[tensor.0].push(time + 1),
             Event::Launch { node, .. } => {
                 let node = &graph.nodes[node.0];
-                for tensor in node.inputs.iter().chain(&node.outputs).chain(&node.updates) {
-                    last[tensor.0] = time + 1;
+                for tensor in &node.outputs {
+                    ends[tensor.0].push(time + 1);
+                }
+                for tensor in node.inputs.iter().chain(&node.updates) {
+                    match ends[tensor.0].last_mut() {
+                        Some(end) => *end = time + 1,
+                        None => ends[tensor.0].push(time + 1),
+                    }
                 }
             }
         }
     }
     // One past the end, so that not even the last event may overwrite them.
     for tensor in &graph.keep {
-        last[tensor.0] = schedule.events.len() + 1;
+        if let Some(end) = ends[tensor.0].last_mut() {
+            *end = schedule.events.len() + 1;
+        }
     }
-    last
+    ends
 }

@@ -158,37 +158,38 @@ fn moment(graph: &Graph, step: &Step, held: Held) -> Moment {
 
 /// One holder for each tensor, from its first write to its last use; where tensors share a slot, one follows the other.
 fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
-    let mut lives: Vec<Option<(Slot, usize, usize)>> = vec![None; graph.tensors.len()];
-    let mut touch = |id: TensorId, slot: Slot, from: usize, to: usize| {
-        let life = lives[id.0].get_or_insert((slot, from, to));
-        life.1 = life.1.min(from);
-        life.2 = life.2.max(to);
-    };
+    let mut lives: Vec<Vec<(Slot, usize, usize)>> = vec![Vec::new(); graph.tensors.len()];
     for (id, slot) in &plan.persistent {
-        touch(*id, *slot, 0, count);
+        lives[id.0].push((*slot, 0, count));
     }
+    // A life begins where a tensor is written whole, and lasts until it is touched for the last time.
+    let mut touch = |id: TensorId, slot: Slot, time: usize, begins: bool| match lives[id.0].last_mut() {
+        Some(life) if !begins || graph.tensors[id.0].kind.is_persistent() => life.2 = life.2.max(time + 1),
+        _ => lives[id.0].push((slot, time, time + 1)),
+    };
     for (time, step) in plan.steps().enumerate() {
         match step {
             Step::Launch { node, args, .. } => {
                 let node = &graph.nodes[node.0];
                 let operands = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
-                for (id, slot) in operands.zip(args) {
-                    touch(*id, *slot, time, time + 1);
+                let written = node.inputs.len()..node.inputs.len() + node.outputs.len();
+                for (index, (id, slot)) in operands.zip(args).enumerate() {
+                    touch(*id, *slot, time, written.contains(&index));
                 }
             }
-            Step::Copy { from: Place::Feed(id), to: Place::Arena(slot) } => {
-                touch(*id, *slot, time, time + 1);
-            }
+            Step::Copy { from: Place::Feed(id), to: Place::Arena(slot) } => touch(*id, *slot, time, true),
             Step::Copy { .. } => {}
         }
     }
     for (id, slot) in &plan.kept {
-        touch(*id, *slot, count, count);
+        if count > 0 {
+            touch(*id, *slot, count - 1, false);
+        }
     }
     let mut holders: Vec<Holder> = lives
         .iter()
-        .enumerate()
-        .filter_map(|(index, life)| life.map(|life| (&graph.tensors[index], life)))
+        .zip(&graph.tensors)
+        .flat_map(|(lives, tensor)| lives.iter().map(move |life| (tensor, *life)))
         .filter(|(_, (slot, _, _))| slot.bytes != Bytes::ZERO)
         .map(|(tensor, (slot, lower, upper))| Holder {
             name: tensor.name.clone(),

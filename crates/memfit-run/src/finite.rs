@@ -69,12 +69,11 @@ pub fn first_bad_row(graph: &Graph, tensor: TensorId, floats: &[f32], rows: usiz
     Some(if tensor.shape.batched { bad / tensor.shape.elements_per_row().max(1) } else { 0 })
 }
 
+/// A tensor and where it stands.
+type Placed = (TensorId, Slot);
+
 /// The float operands of a node that are worth looking at: weights it reads, then what it writes.
-pub fn suspects(
-    graph: &Graph,
-    node: &memfit_ir::Node,
-    args: &[Slot],
-) -> (Vec<(TensorId, Slot)>, Vec<(TensorId, Slot)>) {
+pub fn suspects(graph: &Graph, node: &memfit_ir::Node, args: &[Slot]) -> (Vec<Placed>, Vec<Placed>) {
     let is_float = |id: &TensorId| graph.tensors[id.0].dtype == DType::F32;
     let is_weight = |id: &TensorId| match graph.tensors[id.0].kind {
         Kind::Weight { .. } => true,
@@ -82,7 +81,7 @@ pub fn suspects(
             false
         }
     };
-    let pairs = |ids: &[TensorId], slots: &[Slot]| -> Vec<(TensorId, Slot)> {
+    let pairs = |ids: &[TensorId], slots: &[Slot]| -> Vec<Placed> {
         ids.iter().copied().zip(slots.iter().copied()).filter(|(id, _)| is_float(id)).collect()
     };
     let (inputs, rest) = args.split_at(node.inputs.len());

@@ -413,9 +413,13 @@ pub fn draw_values(graph: &Graph, rows: usize, seed: u64) -> Values {
             name if name.starts_with("target") => (0.0, 1.0),
             _ => (-1.0, 1.0),
         };
-        let draw = |i: u64| match tensor.dtype {
-            DType::I32 => random::integer(seed, i, 0, classes) as f64,
-            _ => f64::from(random::uniform(seed, i, low, high)),
+        let is_integer = tensor.dtype == DType::I32;
+        let draw = |i: u64| {
+            if is_integer {
+                random::integer(seed, i, 0, classes) as f64
+            } else {
+                f64::from(random::uniform(seed, i, low, high))
+            }
         };
         values.insert(TensorId(index), (0..count).map(draw).collect());
     }

@@ -1,4 +1,9 @@
 //! The checker rejects every kind of corruption of a valid plan.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
 
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{

@@ -1,4 +1,9 @@
 //! Every op: its value against the f64 reference, its gradient against finite differences of that reference.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
 
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{DType, Kind, TensorId};

@@ -55,6 +55,6 @@ impl Runtime {
 
 /// The budget when none is given: what the machine really allows, less a sixteenth.
 pub fn default_budget() -> Bytes {
-    let allowed = process::limits().available + process::resident();
+    let allowed = process::limits().available;
     allowed - Bytes(allowed.0 / MARGIN)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memfit_data::{Field, Npy, Source, Synthetic, Values};
-use memfit_ir::{Graph, Op, TensorId, random};
+use memfit_ir::{DType, Graph, Loss, LossKind, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
@@ -56,15 +56,11 @@ fn values_for(graph: &Graph, input: TensorId) -> Values {
         return uniform;
     }
     let classes = prediction.shape.last();
-    let sparse = graph.tensors[input.0].dtype == memfit_ir::DType::I32;
+    let sparse = graph.tensors[input.0].dtype == DType::I32;
     let from_softmax = graph.producer(node.inputs[0]).is_some_and(|id| graph.nodes[id.0].op == Op::Softmax);
-    let categorical = graph.nodes.iter().any(|node| match &node.op {
-        Op::Loss(loss) => {
-            node.inputs[1] == input
-                && matches!(loss.kind, memfit_ir::LossKind::CategoricalCrossentropy { .. })
-        }
-        _ => false,
-    });
+    let is_categorical =
+        |op: &Op| matches!(op, Op::Loss(Loss { kind: LossKind::CategoricalCrossentropy { .. }, .. }));
+    let categorical = graph.nodes.iter().any(|node| is_categorical(&node.op) && node.inputs[1] == input);
     if sparse {
         Values::Integers { low: 0, high: classes as i64 }
     } else if from_softmax || categorical {

@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The model cannot be built.
     #[error(transparent)]
-    Model(#[from] memfit_formats::FormatError),
+    Model(Box<memfit_formats::FormatError>),
     /// The model cannot be trained as asked.
     #[error(transparent)]
     Training(#[from] memfit_grad::GradError),
@@ -79,6 +79,12 @@ impl Error {
 
     pub(crate) fn job(place: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Job { place: place.into(), problem: problem.into() }
+    }
+}
+
+impl From<memfit_formats::FormatError> for Error {
+    fn from(error: memfit_formats::FormatError) -> Error {
+        Error::Model(Box::new(error))
     }
 }
 

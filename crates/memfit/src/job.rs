@@ -134,18 +134,17 @@ impl Job {
             source,
         })?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        Job::parse(&text, folder).map_err(|error| match error {
-            Error::Job { place, problem } if place.is_empty() => {
-                Error::job(path.display().to_string(), problem)
-            }
-            other => other,
-        })
+        Job::parse_named(&text, &path.display().to_string(), folder)
     }
 
     /// Reads the text of a job file whose relative paths start from `folder`.
     pub fn parse(text: &str, folder: PathBuf) -> Result<Job, Error> {
-        let mut job: Job =
-            toml::from_str(text).map_err(|error| Error::job("", error.to_string().trim_end().to_owned()))?;
+        Job::parse_named(text, "job", folder)
+    }
+
+    fn parse_named(text: &str, name: &str, folder: PathBuf) -> Result<Job, Error> {
+        let mut job: Job = toml::from_str(text)
+            .map_err(|error| Error::job(name, error.to_string().trim_end().to_owned()))?;
         job.folder = folder;
         Ok(job)
     }

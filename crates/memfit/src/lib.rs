@@ -18,6 +18,7 @@ mod job;
 mod prepare;
 mod report;
 mod summary;
+mod sweep;
 mod train;
 mod values;
 
@@ -28,6 +29,7 @@ pub use job::{DataSection, Job, MemorySection, ModelSection, TrainSection};
 pub use prepare::{Prepared, Threads, prepare};
 pub use report::{Report, html};
 pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
+pub use sweep::{SweepPoint, sweep};
 pub use train::{Event, Observer, Quiet, fit};
 pub use values::initialize;
 

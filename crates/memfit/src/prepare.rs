@@ -100,10 +100,8 @@ fn load_model(job: &Job) -> Result<Graph, Error> {
 
 fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
     let outputs = forward.outputs.len();
-    let one_each: Vec<Value> = match &job.train.loss {
-        Value::Array(losses) => losses.clone(),
-        single => vec![single.clone(); outputs],
-    };
+    let loss = &job.train.loss;
+    let one_each = loss.as_array().cloned().unwrap_or_else(|| vec![loss.clone(); outputs]);
     let weights = job.train.loss_weights.clone().unwrap_or_else(|| vec![1.0; one_each.len()]);
     if weights.len() != one_each.len() {
         let problem =

@@ -66,7 +66,7 @@ impl Summary {
         let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
         let (fits, plan) = match &prepared.outcome {
             Ok(checked) => (true, checked.plan().clone()),
-            Err(_) => (false, memfit_plan::moves::split::smallest(problem)),
+            Err(_) => (false, memfit_plan::smallest(problem)),
         };
         let timeline = timeline(problem, &plan);
         let moment = timeline.moments.get(timeline.peak);

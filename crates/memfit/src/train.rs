@@ -47,6 +47,7 @@ impl Observer for Quiet {
 
 /// Trains a job inside its budget.
 pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let job = &within_machine(job);
     let prepared = prepare(job, threads)?;
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
@@ -72,6 +73,14 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }
     Ok(report)
+}
+
+/// The job below the line that the machine draws, where that is lower than its own: planning can look beyond this machine,
+/// training cannot.
+fn within_machine(job: &Job) -> Job {
+    let mut job = job.clone();
+    job.memory.budget = job.memory.budget.map(|budget| budget.min(process::limits().available));
+    job
 }
 
 /// How long training goes on.

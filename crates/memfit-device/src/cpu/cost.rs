@@ -157,19 +157,48 @@ fn line_above(need: impl Fn(usize) -> u64) -> (u64, u64) {
     if need(1) == need(ROWS_MOST) {
         return (need(1), 0);
     }
-    let mut samples = vec![(0, 0)];
+    let mut samples = vec![(0usize, 0)];
     while let Some((rows, _)) = samples.last().copied().filter(|(rows, _)| *rows < ROWS_MOST) {
         let next = rows + (rows / 8).max(1);
         samples.push((next, need(next)));
     }
-    let lines =
-        samples[1..].iter().map(|(rows, bytes)| bytes.div_ceil(*rows as u64)).chain([0]).map(|slope| {
-            // Between two samples the need may be that of the later one already.
-            let missing =
-                samples.windows(2).map(|pair| pair[1].1.saturating_sub(slope * (pair[0].0 as u64 + 1)));
-            (missing.max().unwrap_or(0), slope)
-        });
+    // Between two samples the need may be that of the later one already.
+    let steps = samples.windows(2).map(|pair| (pair[0].0 as u64 + 1, pair[1].1));
+    let slopes = steps.clone().map(|(rows, bytes)| bytes.div_ceil(rows)).chain([0]);
+    let lines = slopes.map(|slope| {
+        let missing = steps.clone().map(|(rows, bytes)| bytes.saturating_sub(slope * rows));
+        (missing.max().unwrap_or(0), slope)
+    });
     lines
         .min_by_key(|(fixed, slope)| fixed + slope * ROWS_ORDINARY as u64)
         .expect("there is at least a level line")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The line above a need at an ordinary batch, which must cover every smaller and larger one.
+    fn check(need: impl Fn(usize) -> u64) -> u64 {
+        let (fixed, slope) = line_above(&need);
+        let line = |rows: usize| fixed + slope * rows as u64;
+        for rows in (1..3000).chain([5000, 77_777, 1 << 20, ROWS_MOST]) {
+            assert!(need(rows) <= line(rows), "{rows} rows need {}, not {}", need(rows), line(rows));
+        }
+        line(ROWS_ORDINARY)
+    }
+
+    #[test]
+    fn a_line_lies_above_every_need_and_close_at_an_ordinary_batch() {
+        for (ordinary, most) in [
+            (check(|_| 0), 0),
+            (check(|_| 4096), 4096),
+            (check(|rows| 8 * rows as u64), 9 * 256),
+            (check(|rows| 100 + 8 * rows as u64), 100 + 10 * 256),
+            (check(|rows| (64 * rows as u64).min(1000)), 1000),
+            (check(|rows| (rows as u64 / 1024).min(8) << 16), 9 << 14),
+        ] {
+            assert!(ordinary <= most, "{ordinary}, not {most}");
+        }
+    }
 }

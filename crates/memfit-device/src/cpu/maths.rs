@@ -132,3 +132,42 @@ pub(crate) fn normal_density(x: f32) -> f32 {
     const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI / (2.0 * SQRT_2);
     SCALE * exp(-0.5 * x * x)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The largest relative error over evenly spaced arguments.
+    fn error(function: fn(f32) -> f32, exact: fn(f64) -> f64, low: f32, high: f32) -> f64 {
+        const COUNT: usize = 20_001;
+        let argument = |i: usize| low + (high - low) * (i as f32 / (COUNT - 1) as f32);
+        let error = |x: f32| (f64::from(function(x)) / exact(f64::from(x)) - 1.0).abs();
+        (0..COUNT).map(argument).filter(|x| *x != 0.0).map(error).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn functions_are_exact_to_a_few_last_places() {
+        for (name, error) in [
+            ("exp", error(exp, f64::exp, -87.0, 88.7)),
+            ("ln", error(ln, f64::ln, 1e-7, 1.1)),
+            ("ln of large numbers", error(ln, f64::ln, 2.0, 1e30)),
+            ("ln_1p", error(ln_1p, f64::ln_1p, 0.0, 1.0)),
+            ("sigmoid", error(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), -80.0, 80.0)),
+            ("tanh", error(tanh, f64::tanh, -12.0, 12.0)),
+            ("exp_m1", error(exp_m1, f64::exp_m1, -20.0, 20.0)),
+            ("softplus", error(softplus, |x| if x > 30.0 { x } else { x.exp().ln_1p() }, -80.0, 80.0)),
+        ] {
+            assert!(error < 8e-7, "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn powers_end_in_zero_and_infinity() {
+        assert_eq!(
+            [-f32::INFINITY, -200.0, 0.0, 89.0, f32::INFINITY].map(exp),
+            [0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY]
+        );
+        assert!(exp(f32::NAN).is_nan() && ln(f32::NAN).is_nan());
+        assert!(0.0 < exp(-103.0) && exp(88.7).is_finite());
+    }
+}

@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Slot};
 
 use crate::arena::page;
-use crate::{DeviceError, open, process};
+use crate::{DeviceError, open};
 
 fn slot(offset: u64, bytes: u64) -> Slot {
     Slot { offset: Bytes(offset), bytes: Bytes(bytes) }
@@ -20,17 +20,6 @@ fn an_arena_is_whole_pages_zeroed_and_aligned() {
         let alignment = if mapped < 2 << 20 { page } else { 2 << 20 };
         assert!((all.as_ptr() as u64).is_multiple_of(alignment));
     }
-}
-
-#[test]
-fn an_arena_is_resident_from_the_start_and_gone_with_its_device() {
-    let (size, noise) = (Bytes::mib(256), Bytes::mib(64));
-    let before = process::resident();
-    let device = open(Some(1)).unwrap().seal(size).unwrap();
-    let during = process::resident();
-    drop(device);
-    assert!(before + size <= during + noise && during <= before + size + noise, "{before} {during}");
-    assert!(process::resident() + size <= during + noise);
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn what_is_not_a_number_stays_so() {
 fn infinities_saturate() {
     for (function, low, high) in [
         (Unary::Relu, 0.0, f32::INFINITY),
+        (Unary::ReluGeneral { negative_slope: 0.0, max_value: 6.0, threshold: 0.0 }, 0.0, 6.0),
         (Unary::Sigmoid, 0.0, 1.0),
         (Unary::Tanh, -1.0, 1.0),
         (Unary::Softplus, 0.0, f32::INFINITY),

@@ -4,11 +4,13 @@ mod first_fit;
 mod free_list;
 mod niche;
 mod order;
+mod reorder;
 mod skyline;
 
 use crate::instance::Instance;
 use first_fit::Hole;
 use order::Order;
+pub(crate) use reorder::improve;
 
 /// How many pairs that meet in time may be looked at by all placements that look at each pair.
 const PAIRS_MOST: u64 = 1_500_000;

@@ -3,7 +3,6 @@
 //! Both rules hold for every packing in which nothing can sink, which is enough: any packing can
 //! be let sink into one of these without growing.
 
-use super::model::Neighbour;
 use super::state::{PLACED, State};
 
 /// Raises what must be higher until nothing changes; false when something cannot fit.
@@ -78,20 +77,21 @@ fn hold_up(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> Option<bool>
         if lowest == PLACED || lowest <= state.rests[block] {
             continue;
         }
-        let neighbours = model.neighbours(block);
-        let holds = |neighbour: &Neighbour| {
-            let other = state.lowest[neighbour.block as usize];
-            if other == PLACED { u64::MAX } else { other + neighbour.holds }
+        let holds = |state: &State<'_>, pair: usize| {
+            let neighbour = model.neighbours.entries[pair] as usize;
+            let offset = state.lowest[neighbour];
+            if offset == PLACED { u64::MAX } else { offset + model.holds(neighbour, pair) }
         };
+        let pairs = model.neighbours.range(block);
         // What held the block up the last time mostly still does.
-        if neighbours.get(state.support[block] as usize).is_some_and(|last| holds(last) <= lowest) {
+        if !pairs.is_empty() && holds(state, state.support[block] as usize) <= lowest {
             continue;
         }
         let mut support = u64::MAX;
-        for (index, neighbour) in neighbours.iter().enumerate() {
-            support = support.min(holds(neighbour));
+        for pair in pairs {
+            support = support.min(holds(state, pair));
             if support <= lowest {
-                state.support[block] = index as u32;
+                state.support[block] = pair as u32;
                 break;
             }
         }

@@ -1,47 +1,97 @@
 //! Making a packing lower by search, when greedy placements leave it above the goal.
 
 mod infer;
+mod lane;
 mod model;
 mod state;
 mod strategy;
 mod tree;
 
 use crate::greedy::Placed;
-use crate::instance::Instance;
+use crate::instance::{Block, Instance};
+use lane::{LANES, Lane, Task};
 use model::Model;
 use strategy::Strategies;
 use tree::Outcome;
 
-pub(crate) fn improve(instance: &Instance, placed: &mut Placed, goal: u64, nodes: u64) {
+/// Above this many pairs that meet, or sections that blocks are in, they are no longer all
+/// written out.
+const PAIRS_MOST: u64 = 2_000_000;
+const PRESENCES_MOST: u64 = 1_000_000;
+
+/// How many attempts each lane makes before the next capacity is tried.
+const ATTEMPTS: usize = 8;
+
+/// What to search for, and with how much effort.
+pub(crate) struct Search<'a> {
+    /// No packing is lower.
+    pub(crate) bound: u64,
+    /// A packing this low is good enough; at least the bound.
+    pub(crate) goal: u64,
+    /// How many blocks may still be placed.
+    pub(crate) nodes: u64,
+    pub(crate) keep_going: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Whether a problem is small enough to be searched.
+pub(crate) fn is_possible(instance: &Instance) -> bool {
+    let presences: u64 = instance.blocks.iter().map(Block::length).sum();
+    presences <= PRESENCES_MOST && instance.pairs() <= PAIRS_MOST
+}
+
+/// Lowers `placed` as far as the effort allows. What it learns and spends is noted in `search`.
+pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Search<'_>) {
     let model = Model::new(instance);
     let strategies = Strategies::new(&model);
-    let mut left = nodes;
-    let mut number = 0;
-    let adapt = std::env::var("PACK_ADAPT").is_ok();
-    let mut trouble = vec![0_u64; model.section_count()];
-    let debug = std::env::var("PACK_DEBUG").is_ok();
-    let limit0: u64 = std::env::var("PACK_LIMIT").map_or(2000, |v| v.parse().expect("n"));
-    while left > 0 {
-        let t = std::time::Instant::now();
-        let limit = left.min(limit0 * model.blocks.len() as u64 / 100);
-        let st = strategies.get(number, &trouble, &model);
-        let (outcome, used, tr) = tree::search(&model, goal, &st, limit, &|| true);
-        if adapt { for (a, b) in trouble.iter_mut().zip(tr) { *a = *a * envs("DECAY", &[7])[0] / 8 + b * 100; } }
-        if debug {
-            let o = match &outcome { Outcome::Fits(_) => "FITS", Outcome::DoesNotFit => "NO", Outcome::Stopped => "stop" };
-            eprintln!("{number} {:?} {} {o} {used} {:?}", st.branching, st.lowest_first, t.elapsed());
-        }
-        left -= used.min(left);
-        number += 1;
-        match outcome {
-            Outcome::Fits(offsets) => {
-                *placed = Placed::new(instance, offsets);
-                if std::env::var("PACK_ALL").is_err() { return; }
+    let mut lanes = Lane::all(&model);
+    let mut ladder = Ladder { rounds: 0, rung: 0, wants_goal: search.goal > search.bound };
+    while placed.height > search.goal && search.nodes > 0 && (search.keep_going)() {
+        let capacity = ladder.next(placed.height, search.goal, model.unit);
+        let task = Task {
+            model: &model,
+            strategies: &strategies,
+            capacity,
+            attempts: ATTEMPTS,
+            placements: search.nodes.div_ceil(LANES as u64),
+            keep_going: search.keep_going,
+        };
+        let round = lane::run(&mut lanes, &task);
+        search.nodes = search.nodes.saturating_sub(round.placements);
+        match round.outcome {
+            Outcome::Fits(offsets) => *placed = Placed::new(instance, offsets),
+            Outcome::DoesNotFit => {
+                if model.is_complete() {
+                    search.bound = search.bound.max(capacity - capacity % model.unit + model.unit);
+                    search.goal = search.goal.max(search.bound);
+                }
+                ladder.climb();
             }
-            Outcome::DoesNotFit => return,
-            Outcome::Stopped => {}
+            Outcome::Stopped => ladder.climb(),
         }
     }
 }
 
-pub(crate) fn envs(name: &str, or: &[u64]) -> Vec<u64> { std::env::var(name).map_or(or.to_vec(), |v| v.split(',').map(|x| x.parse().expect("n")).collect()) }
+/// Which capacity to try next, between the goal and the best height so far.
+struct Ladder {
+    rounds: u64,
+    /// Each rung is half as far below the best height as the one before; the first is the goal.
+    rung: u32,
+    /// Whether only the goal is of use, and not every byte above it.
+    wants_goal: bool,
+}
+
+impl Ladder {
+    fn next(&mut self, height: u64, goal: u64, unit: u64) -> u64 {
+        self.rounds += 1;
+        let is_for_goal = self.rounds.is_multiple_of(4) != self.wants_goal;
+        let distance = (height - goal).checked_shr(self.rung).unwrap_or(0);
+        if distance < unit {
+            self.rung = 0;
+        }
+        if is_for_goal { goal } else { height - distance.clamp(unit.min(height - goal), height - goal) }
+    }
+
+    fn climb(&mut self) {
+        self.rung += 1;
+    }
+}

@@ -25,10 +25,11 @@ pub(crate) struct State<'a> {
     unplaced: Vec<u32>,
     /// How many unplaced blocks live across the boundary before each section.
     pub(crate) crossing: Vec<u32>,
-    /// Index of the neighbour that was last seen to hold up each block; only a hint.
+    /// The pair whose other block was last seen to hold up each block; only a hint.
     pub(crate) support: Vec<u32>,
     /// Sections whose unplaced blocks have risen since they were last looked at.
     pub(crate) risen: Marks,
+    /// How often each section was found to be one that cannot fit; never taken back.
     pub(crate) trouble: Vec<u64>,
     trail: Vec<Change>,
 }
@@ -65,7 +66,7 @@ impl<'a> State<'a> {
             positions,
             unplaced: (0..sections).map(|section| model.section(section).len() as u32).collect(),
             crossing,
-            support: vec![0; blocks],
+            support: model.neighbours.starts[..blocks].to_vec(),
             risen: Marks::new(sections),
             trouble: vec![0; sections],
             trail: Vec::new(),
@@ -98,14 +99,14 @@ impl<'a> State<'a> {
         self.take_out(block);
         let shape = &model.blocks[block];
         self.risen.set(shape.first, shape.end);
-        for neighbour in model.neighbours(block) {
-            let other = neighbour.block as usize;
-            let top = offset + neighbour.above;
+        for pair in model.neighbours.range(block) {
+            let other = model.neighbours.entries[pair] as usize;
+            let top = offset + model.above(block, pair);
             if self.lowest[other] == PLACED || top <= self.rests[other] {
                 continue;
             }
             let rests = model.blocks[other].align(top);
-            self.trail.push(Change::Rests { block: neighbour.block, before: self.rests[other] });
+            self.trail.push(Change::Rests { block: other as u32, before: self.rests[other] });
             self.rests[other] = rests;
             self.raise(other, rests);
         }

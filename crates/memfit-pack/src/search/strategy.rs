@@ -1,4 +1,5 @@
-//! Many ways to go through the tree: a few that are often good, then as many as one likes.
+//! Many ways to go through the tree: a few that are often good, then as many as one likes, led by
+//! where the earlier ones got stuck.
 
 use std::cmp::Reverse;
 
@@ -6,8 +7,10 @@ use super::model::{Model, Shape};
 use super::tree::{Branching, Strategy};
 use crate::random::Random;
 
-/// Chooses strategies for one model by number: the same number is always the same strategy.
-pub(crate) struct Strategies {
+/// Makes strategies for one model by number: the same number with the same trouble is always the
+/// same strategy.
+pub(crate) struct Strategies<'a> {
+    model: &'a Model,
     features: Vec<Features>,
 }
 
@@ -19,23 +22,25 @@ struct Features {
     size: i64,
 }
 
-/// Weights of the features and of noise in a rank; the heaviest block comes first.
-#[derive(Clone, Copy)]
+/// Weights of the features in a rank; the heaviest block comes first.
+#[derive(Clone, Copy, Default)]
 struct Weights {
     load: i128,
     length: i128,
     size: i128,
+    /// Of the failures in the block's sections.
+    trouble: i128,
     noise: u64,
 }
 
-/// A weight beside which the others only break ties.
+/// A weight beside which the others only break ties, and one beside which the rest do.
 const FIRST: i128 = 1 << 50;
+const SECOND: i128 = 1 << 25;
 
-impl Strategies {
-    pub(crate) fn new(model: &Model) -> Self {
-        let sections = 0..model.section_count();
+impl<'a> Strategies<'a> {
+    pub(crate) fn new(model: &'a Model) -> Self {
         let load = |section| model.section(section).iter().map(|entry| entry.high - entry.low).sum();
-        let loads: Vec<u64> = sections.map(load).collect();
+        let loads: Vec<u64> = (0..model.section_count()).map(load).collect();
         let features = |block: &Shape| {
             let loads = &loads[block.first as usize..block.end as usize];
             Features {
@@ -44,51 +49,57 @@ impl Strategies {
                 size: logarithm(block.size),
             }
         };
-        Self { features: model.blocks.iter().map(features).collect() }
+        Self { model, features: model.blocks.iter().map(features).collect() }
     }
 
-    /// The strategy with this number.
-    pub(crate) fn get(&self, number: u64, trouble: &[u64], model: &Model) -> Strategy {
-        use Branching::{Everything, Fewest, LowestEnd};
-        let weights = |load, length, size| Weights { load, length, size, noise: 0 };
+    /// The strategy with this number, given how often each section was where a search failed.
+    pub(crate) fn get(&self, number: u64, trouble: &[u64]) -> Strategy {
+        use Branching::{Everything, Fewest};
+        let weights = |load, length, size| Weights { load, length, size, ..Weights::default() };
         let known = [
-            (Everything, weights(FIRST, FIRST >> 25, 1)),
+            (Everything, weights(FIRST, SECOND, 1)),
             (Everything, weights(FIRST, 1, 1)),
             (Fewest, weights(FIRST, 1, 1)),
             (Everything, weights(1, FIRST, 1)),
-            (Fewest, weights(1, FIRST, 1)),
             (Fewest, weights(0, 1, 2)),
             (Fewest, weights(0, 0, 1)),
-            (LowestEnd, weights(0, 1, 1)),
         ];
         if let Some((branching, weights)) = known.get(number as usize) {
-            return Strategy { branching: *branching, lowest_first: true, rank: self.rank(*weights, 0, &[]) };
+            return Strategy {
+                branching: *branching,
+                lowest_first: true,
+                rank: self.rank(*weights, trouble, 0),
+            };
         }
         let mut random = Random::new(number);
-        let branching = [Everything, Fewest, LowestEnd][crate::search::envs("BR", &[0,1,2])[random.below(3) as usize] as usize];
+        let branching = [Everything, Fewest][random.below(2) as usize];
         let weights = Weights {
             load: i128::from(random.below(2) * random.below(80)),
             length: random.below(16).into(),
             size: random.below(16).into(),
+            trouble: [4, 16, 48, 128][random.below(4) as usize],
             noise: [0, 1, 3, 8][random.below(4) as usize],
         };
-        let tw = crate::search::envs("TW", &[0,1,4,16])[random.below(4) as usize] as i128;
-        let tr: Vec<i128> = model.blocks.iter().map(|b| tw * i128::from(logarithm({ let t = &trouble[b.first as usize..b.end as usize]; match crate::search::envs("TM", &[0])[0] { 0 => *t.iter().max().expect("x"), 1 => t.iter().sum::<u64>() / t.len() as u64, _ => t.iter().sum::<u64>() } }))).collect();
-        let rank = self.rank(weights, random.next(), &tr);
+        let rank = self.rank(weights, trouble, random.next());
         Strategy { branching, lowest_first: random.below(8) > 0, rank }
     }
 
-    fn rank(&self, weights: Weights, seed: u64, tr: &[i128]) -> Vec<u32> {
+    fn rank(&self, weights: Weights, trouble: &[u64], seed: u64) -> Vec<u32> {
+        let mut trouble_before = vec![0];
+        for trouble in trouble {
+            trouble_before.push(trouble_before[trouble_before.len() - 1] + trouble);
+        }
         let mut random = Random::new(seed);
-        let mut key = |block: usize| {
-            let features = &self.features[block];
+        let mut key = |(block, features): (&Shape, &Features)| {
+            let trouble = trouble_before[block.end as usize] - trouble_before[block.first as usize];
             let noise = weights.noise * random.below(1 << 16);
             i128::from(features.load) * weights.load
                 + i128::from(features.length) * weights.length
                 + i128::from(features.size) * weights.size
-                + i128::from(noise) + tr.get(block).copied().unwrap_or(0)
+                + i128::from(logarithm(trouble)) * weights.trouble
+                + i128::from(noise)
         };
-        let keys: Vec<i128> = (0..self.features.len()).map(&mut key).collect();
+        let keys: Vec<i128> = self.model.blocks.iter().zip(&self.features).map(&mut key).collect();
         let mut order: Vec<u32> = (0..keys.len() as u32).collect();
         order.sort_by_key(|&block| (Reverse(keys[block as usize]), block));
         let mut rank = vec![0; order.len()];

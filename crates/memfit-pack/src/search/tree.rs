@@ -15,9 +15,8 @@ use super::state::State;
 pub(crate) enum Branching {
     /// Every block that begins below the lowest end of all.
     Everything,
-    /// The block with the lowest end, and what is in its way.
-    LowestEnd,
-    /// The same for whichever block has the fewest in its way, among those for which it is sound.
+    /// One block and what is in its way: the block for which this is fewest, among those that
+    /// could end before anything that could hold up the ones in their way.
     Fewest,
 }
 
@@ -31,6 +30,16 @@ pub(crate) struct Strategy {
     pub(crate) rank: Vec<u32>,
 }
 
+/// How a search ended, and what it took.
+#[derive(Clone, Debug)]
+pub(crate) struct Attempt {
+    pub(crate) outcome: Outcome,
+    /// How many blocks were placed.
+    pub(crate) placements: u64,
+    /// How often each section was the one that could not fit.
+    pub(crate) trouble: Vec<u64>,
+}
+
 /// How a search ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -42,31 +51,32 @@ pub(crate) enum Outcome {
     Stopped,
 }
 
-/// Looks for a packing no higher than `capacity`, placing at most `limit` blocks, and says how
-/// many it placed. `keep_going` is asked now and then.
+/// Looks for a packing no higher than `capacity`, placing at most `limit` blocks.
+/// `keep_going` is asked now and then.
 pub(crate) fn search(
     model: &Model,
     capacity: u64,
     strategy: &Strategy,
     limit: u64,
     keep_going: &dyn Fn() -> bool,
-) -> (Outcome, u64, Vec<u64>) {
+) -> Attempt {
     let state = State::new(model);
-    let arena = (0..model.blocks.len() as u32).collect();
-    let mut tree = Tree { state, capacity, strategy, limit, placements: 0, keep_going, arena };
-    let all = 0..model.blocks.len();
+    let blocks = (0..model.blocks.len() as u32).collect();
+    let choices = Vec::new();
+    let mut tree = Tree { state, capacity, strategy, limit, placements: 0, keep_going, blocks, choices };
     tree.state.risen.set(0, model.section_count() as u32);
-    let end = if infer(&mut tree.state, capacity, &tree.arena) {
-        tree.descend(all)
+    let end = if infer(&mut tree.state, capacity, &tree.blocks) {
+        tree.descend(0..model.blocks.len())
     } else {
         End::DoesNotFit
     };
+    let State { offsets, trouble, .. } = tree.state;
     let outcome = match end {
-        End::Fits => Outcome::Fits(tree.state.offsets.clone()),
+        End::Fits => Outcome::Fits(offsets),
         End::DoesNotFit => Outcome::DoesNotFit,
         End::Stopped => Outcome::Stopped,
     };
-    (outcome, tree.placements, tree.state.trouble)
+    Attempt { outcome, placements: tree.placements, trouble }
 }
 
 /// How many placements pass between two questions whether to go on.
@@ -86,43 +96,41 @@ struct Tree<'a> {
     limit: u64,
     placements: u64,
     keep_going: &'a dyn Fn() -> bool,
-    /// Lists of blocks, one above the other as the recursion is.
-    arena: Vec<u32>,
+    /// All blocks, so arranged that the unplaced ones of each part stand together.
+    blocks: Vec<u32>,
+    /// What each node tries, one above the other as the recursion is.
+    choices: Vec<u32>,
 }
 
 impl Tree<'_> {
     /// Places all of these unplaced blocks, which nothing unplaced outside them meets.
-    fn descend(&mut self, blocks: Range<usize>) -> End {
-        if blocks.is_empty() {
+    fn descend(&mut self, part: Range<usize>) -> End {
+        if part.is_empty() {
             return End::Fits;
         }
-        let choices = self.choices(blocks.clone());
         let mark = self.state.mark();
-        let arena_mark = self.arena.len();
-        for choice in choices.clone() {
-            let block = self.arena[choice] as usize;
+        let choices = self.choose(part.clone());
+        for index in choices.clone() {
+            let block = self.choices[index];
             self.placements += 1;
             if self.placements > self.limit || !self.may_go_on() {
                 return End::Stopped;
             }
             let before = self.state.mark();
-            self.state.place(block);
-            let end = self.settle(blocks.clone(), block);
-            self.arena.truncate(arena_mark);
-            match end {
-                End::Fits | End::Stopped => return end,
+            match self.try_block(part.clone(), block) {
+                end @ (End::Fits | End::Stopped) => return end,
                 End::DoesNotFit => self.state.undo(before),
             }
-            if choice + 1 < choices.end {
-                let refused = self.state.rests[block] + 1;
-                self.state.raise(block, refused);
-                if !infer(&mut self.state, self.capacity, &self.arena[blocks.clone()]) {
+            if index + 1 < choices.end {
+                let refused = self.state.rests[block as usize] + 1;
+                self.state.raise(block as usize, refused);
+                if !infer(&mut self.state, self.capacity, &self.blocks[part.clone()]) {
                     break;
                 }
             }
         }
         self.state.undo(mark);
-        self.arena.truncate(choices.start);
+        self.choices.truncate(choices.start);
         End::DoesNotFit
     }
 
@@ -130,20 +138,20 @@ impl Tree<'_> {
         !self.placements.is_multiple_of(PLACEMENTS_PER_QUESTION) || (self.keep_going)()
     }
 
-    /// Goes on with the blocks that are left after one was placed, part by part.
-    fn settle(&mut self, blocks: Range<usize>, placed: usize) -> End {
-        let begin = self.arena.len();
-        for index in blocks {
-            let block = self.arena[index];
-            if block as usize != placed {
-                self.arena.push(block);
-            }
-        }
-        let rest = begin..self.arena.len();
-        if !infer(&mut self.state, self.capacity, &self.arena[rest.clone()]) {
+    /// Places a block and goes on with those that are left.
+    fn try_block(&mut self, part: Range<usize>, block: u32) -> End {
+        let shape = &self.state.model.blocks[block as usize];
+        if self.state.rests[block as usize] + shape.size > self.capacity {
             return End::DoesNotFit;
         }
-        let shape = &self.state.model.blocks[placed];
+        self.state.place(block as usize);
+        let blocks = &mut self.blocks[part.clone()];
+        let place = blocks.iter().position(|&other| other == block).expect("a choice is in its part");
+        blocks.swap(place, part.len() - 1);
+        let rest = part.start..part.end - 1;
+        if !infer(&mut self.state, self.capacity, &self.blocks[rest.clone()]) {
+            return End::DoesNotFit;
+        }
         let boundaries = shape.first as usize + 1..shape.end as usize;
         if boundaries.clone().all(|boundary| self.state.crossing[boundary] > 0) {
             return self.descend(rest);
@@ -153,22 +161,22 @@ impl Tree<'_> {
 
     /// Cuts where no unplaced block lives across, and takes the smallest part first.
     fn descend_in_parts(&mut self, rest: Range<usize>, boundaries: Range<usize>) -> End {
-        let blocks = &self.state.model.blocks;
+        let shapes = &self.state.model.blocks;
         let cuts: Vec<u32> = boundaries
             .filter(|&boundary| self.state.crossing[boundary] == 0)
             .map(|boundary| boundary as u32)
             .collect();
-        let mut parts: Vec<Vec<u32>> = vec![Vec::new(); cuts.len() + 1];
-        for &block in &self.arena[rest] {
-            let part = cuts.partition_point(|&cut| cut <= blocks[block as usize].first);
-            parts[part].push(block);
+        let part_of = |block: &u32| cuts.partition_point(|&cut| cut <= shapes[*block as usize].first);
+        self.blocks[rest.clone()].sort_by_key(part_of);
+        let mut parts = Vec::new();
+        let mut begin = rest.start;
+        for blocks in self.blocks[rest].chunk_by(|a, b| part_of(a) == part_of(b)) {
+            parts.push(begin..begin + blocks.len());
+            begin += blocks.len();
         }
-        parts.sort_by_key(Vec::len);
+        parts.sort_by_key(ExactSizeIterator::len);
         for part in parts {
-            let begin = self.arena.len();
-            self.arena.extend(part);
-            let end = self.descend(begin..self.arena.len());
-            self.arena.truncate(begin);
+            let end = self.descend(part);
             if end != End::Fits {
                 return end;
             }
@@ -176,90 +184,73 @@ impl Tree<'_> {
         End::Fits
     }
 
-    /// Appends to the arena the blocks to try, in the order to try them.
-    fn choices(&mut self, blocks: Range<usize>) -> Range<usize> {
-        let begin = self.arena.len();
-        let rank = &self.strategy.rank;
-        let soonest = |&block: &u32| (self.state.lowest_end(block as usize), rank[block as usize]);
-        let lowest = *self.arena[blocks.clone()].iter().min_by_key(|block| soonest(block)).expect("not empty");
+    /// Appends to the choices the blocks to try, in the order to try them.
+    fn choose(&mut self, part: Range<usize>) -> Range<usize> {
+        let begin = self.choices.len();
+        let (state, rank) = (&self.state, &self.strategy.rank);
+        let blocks = &self.blocks[part];
+        let soonest = |&&block: &&u32| (state.lowest_end(block as usize), rank[block as usize]);
+        let lowest = *blocks.iter().min_by_key(soonest).expect("a part is not empty");
         match self.strategy.branching {
             Branching::Everything => {
-                let end = self.state.lowest_end(lowest as usize);
-                for index in blocks {
-                    let block = self.arena[index];
-                    if self.state.lowest[block as usize] < end {
-                        self.arena.push(block);
-                    }
-                }
+                let end = state.lowest_end(lowest as usize);
+                let below = blocks.iter().filter(|&&block| state.lowest[block as usize] < end);
+                self.choices.extend(below);
             }
-            Branching::LowestEnd => self.push_with_those_in_the_way(lowest),
             Branching::Fewest => {
-                let fewest = self.fewest_in_the_way(blocks, lowest);
-                self.push_with_those_in_the_way(fewest);
+                let block = fewest_in_the_way(state, blocks, lowest);
+                let end = state.lowest_end(block as usize);
+                let others = state.model.neighbours.get(block as usize).iter();
+                let in_the_way = others.filter(|&&other| state.lowest[other as usize] < end);
+                self.choices.push(block);
+                self.choices.extend(in_the_way);
             }
         }
-        let state = &self.state;
-        let choices = &mut self.arena[begin..];
+        let choices = &mut self.choices[begin..];
         if self.strategy.lowest_first {
             choices.sort_unstable_by_key(|&block| (state.lowest[block as usize], rank[block as usize]));
         } else {
             choices.sort_unstable_by_key(|&block| rank[block as usize]);
         }
-        begin..self.arena.len()
+        begin..self.choices.len()
     }
+}
 
-    fn push_with_those_in_the_way(&mut self, block: u32) {
-        self.arena.push(block);
-        let end = self.state.lowest_end(block as usize);
-        for neighbour in self.state.model.neighbours(block as usize) {
-            if self.state.lowest[neighbour.block as usize] < end {
-                self.arena.push(neighbour.block);
+/// The block with the fewest in its way among those for which that is sound; at worst `lowest`.
+fn fewest_in_the_way(state: &State<'_>, blocks: &[u32], lowest: u32) -> u32 {
+    let (mut best, mut fewest) = (lowest, usize::MAX);
+    for &block in [lowest].iter().chain(blocks) {
+        if let Some(count) = count_in_the_way(state, block as usize, fewest) {
+            (best, fewest) = (block, count);
+            if count == 0 {
+                break;
             }
         }
     }
+    best
+}
 
-    /// The block with the fewest in its way among those that could end before anything that could
-    /// hold up the ones in their way.
-    fn fewest_in_the_way(&self, blocks: Range<usize>, lowest: u32) -> u32 {
-        let (mut best, mut fewest) = (lowest, usize::MAX);
-        for &block in [lowest].iter().chain(&self.arena[blocks]) {
-            if let Some(count) = self.count_in_the_way(block as usize, fewest) {
-                (best, fewest) = (block, count);
-                if count == 0 {
-                    break;
-                }
+/// How many blocks are in the way of one, if fewer than `fewest`, and if it could end before
+/// anything that could hold up these.
+fn count_in_the_way(state: &State<'_>, block: usize, fewest: usize) -> Option<usize> {
+    if state.lowest[block] != state.rests[block] {
+        return None;
+    }
+    let end = state.lowest_end(block);
+    let neighbours = |block: usize| state.model.neighbours.get(block).iter().map(|&other| other as usize);
+    let mut count = 0;
+    for other in neighbours(block) {
+        if state.lowest[other] < end {
+            count += 1;
+            if count >= fewest || state.lowest_end(other) < end {
+                return None;
             }
         }
-        best
     }
-
-    /// How many blocks are in the way, if fewer than `fewest` and if it is sound to choose this one.
-    fn count_in_the_way(&self, block: usize, fewest: usize) -> Option<usize> {
-        let (state, model) = (&self.state, self.state.model);
-        if state.lowest[block] != state.rests[block] {
+    for other in neighbours(block).filter(|&other| state.lowest[other] < end) {
+        if neighbours(other).any(|far| !state.is_placed(far) && state.lowest_end(far) < end) {
             return None;
         }
-        let end = state.lowest_end(block);
-        let mut count = 0;
-        for neighbour in model.neighbours(block) {
-            let other = neighbour.block as usize;
-            if state.lowest[other] < end {
-                count += 1;
-                if count >= fewest || state.lowest_end(other) < end {
-                    return None;
-                }
-            }
-        }
-        for neighbour in model.neighbours(block) {
-            if state.lowest[neighbour.block as usize] < end {
-                for far in model.neighbours(neighbour.block as usize) {
-                    let far = far.block as usize;
-                    if !state.is_placed(far) && state.lowest_end(far) < end {
-                        return None;
-                    }
-                }
-            }
-        }
-        (count < fewest).then_some(count)
     }
+    (count < fewest).then_some(count)
 }

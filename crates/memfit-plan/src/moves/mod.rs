@@ -1,4 +1,5 @@
 //! Moves: ways to buy bytes, each a pure function in its own file.
 
+pub mod recompute;
 pub mod release;
 pub mod split;

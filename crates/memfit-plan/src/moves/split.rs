@@ -6,35 +6,18 @@ use crate::place::place;
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
 
-/// The plan with the largest pieces that fits, if any does.
-///
-/// Sizes are tried from the whole batch downwards and the first that fits is taken, so that a larger budget never
-/// gives smaller pieces.
-pub fn fastest(problem: &Problem) -> Option<Plan> {
-    let arena = problem.budget.arena();
-    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
-    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
-    if fits(&unsplit) {
-        return Some(unsplit);
-    }
+/// The plan with the largest pieces that fits, if a split alone can make it fit.
+pub fn largest_pieces(problem: &Problem) -> Option<Plan> {
     if !may_split(problem) {
         return None;
     }
+    let arena = problem.budget.arena();
     let schedule = in_pieces(&problem.graph);
     let sizes = pieces(problem.batch);
     // Live bytes grow with the rows of a piece, so everything before this index is hopeless.
     let first = sizes.partition_point(|rows| arena < bound(problem, &schedule, *rows));
+    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
     sizes[first..].iter().map(|rows| place(problem, &schedule, *rows)).find(fits)
-}
-
-/// The plan with the lowest peak, whatever the budget.
-pub fn smallest(problem: &Problem) -> Plan {
-    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
-    if problem.batch == 1 || !may_split(problem) {
-        return unsplit;
-    }
-    let single_rows = place(problem, &in_pieces(&problem.graph), 1);
-    if single_rows.bytes_peak < unsplit.bytes_peak { single_rows } else { unsplit }
 }
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.

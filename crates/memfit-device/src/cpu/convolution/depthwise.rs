@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{Kernel, Lanes};
+use super::super::lanes::{self, Kernel, Lanes};
 use super::super::threads::{Shared, Threads};
 use super::Convolution;
 use super::gather::Gather;
@@ -11,8 +11,13 @@ use super::grad_input::Phase;
 
 /// The most partial gradients of a filter.
 const SPLITS_MAX: usize = 8;
+/// Rows of pixels of a task.
+const ROWS_TASK: usize = 8;
 /// Output pixels of a block that share the filter's vectors.
-const BLOCK: usize = 4;
+const BLOCK: usize = 8;
+const BLOCK_SMALL: usize = 3;
+/// Neighbouring taps whose gradients share the output's vectors.
+const TAPS: usize = 3;
 
 /// Convolves every channel.
 pub(super) fn forward(
@@ -24,56 +29,50 @@ pub(super) fn forward(
     y: &mut [f32],
 ) {
     let gather = Gather { channels: shape.input[2], ..Gather::of_input(shape, x, 0) };
-    let y = Shared::new(y);
-    threads.for_each(shape.rows * shape.output[0], |row, _| {
-        let floats = shape.output[1] * shape.output[2];
-        // SAFETY: every row of output pixels is written by one task.
-        let to = unsafe { y.slice(row * floats..(row + 1) * floats) };
-        threads.level().call(GridRow {
-            gather: &gather,
-            image: row / shape.output[0],
-            y: row % shape.output[0],
-            filter: Filter { first: 0, steps: [shape.kernel[1] as isize, 1] },
-            kernel,
-            bias,
-            to: to.as_mut_ptr(),
-            to_step: shape.output[2],
-        });
+    let filter = Filter { first: 0, steps: [shape.kernel[1] as isize, 1] };
+    let [height, width, channels] = shape.output;
+    for_each_row(threads, shape.rows * height, width * channels, y, |row, to| {
+        let (image, y) = (row / height, row % height);
+        let to = to.as_mut_ptr();
+        threads.level().call(GridRow { gather: &gather, image, y, filter, kernel, bias, to, to_step: channels });
     });
 }
 
 /// The gradient of every channel by its input.
 pub(super) fn grad_input(threads: &Threads, shape: &Convolution, dy: &[f32], kernel: &[f32], dx: &mut [f32]) {
     let [height, width, channels] = shape.input;
-    let dx = Shared::new(dx);
-    for phase in Phase::all(shape) {
-        let gather = Gather { channels, ..phase.gather(shape, dy, 0) };
-        let (down, across) = (phase.down, phase.across);
-        let filter = Filter {
-            first: down.tap_last * shape.kernel[1] + across.tap_last,
-            steps: [-((down.tap_step * shape.kernel[1]) as isize), -(across.tap_step as isize)],
-        };
-        let rows = gather.down.positions;
-        if gather.positions() == 0 {
-            continue;
+    let [down, across] = shape.strides;
+    for_each_row(threads, shape.rows * height, width * channels, dx, |row, to| {
+        let (image, y) = (row / height, row % height);
+        for first in 0..across.min(width) {
+            let phase = Phase::new(shape, y % down, first);
+            let gather = Gather { channels, ..phase.gather(shape, dy, 0) };
+            let filter = Filter {
+                first: phase.down.tap_last * shape.kernel[1] + phase.across.tap_last,
+                steps: [-((phase.down.tap_step * shape.kernel[1]) as isize), -(phase.across.tap_step as isize)],
+            };
+            let (to, to_step) = (to[first * channels..].as_mut_ptr(), across * channels);
+            let (gather, y, bias) = (&gather, y / down, None);
+            threads.level().call(GridRow { gather, image, y, filter, kernel, bias, to, to_step });
         }
-        threads.for_each(shape.rows * rows, |row, _| {
-            let (image, y) = (row / rows, row % rows);
-            let start = (image * height + phase.down.first + y * phase.down.step) * width * channels;
-            // SAFETY: every row of input pixels is written by one task of every phase, and phases follow each other.
-            let to = unsafe { dx.slice(start..start + width * channels) };
-            threads.level().call(GridRow {
-                gather: &gather,
-                image,
-                y,
-                filter,
-                kernel,
-                bias: None,
-                to: to[phase.across.first * channels..].as_mut_ptr(),
-                to_step: phase.across.step * channels,
-            });
-        });
-    }
+    });
+}
+
+/// Runs `body` for every row of pixels; a task has some neighbouring rows, which see the same pixels.
+fn for_each_row(
+    threads: &Threads,
+    rows: usize,
+    floats: usize,
+    values: &mut [f32],
+    body: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let values = Shared::new(values);
+    threads.for_each(rows.div_ceil(ROWS_TASK), |task, _| {
+        for row in task * ROWS_TASK..rows.min((task + 1) * ROWS_TASK) {
+            // SAFETY: every row is written by one task.
+            body(row, unsafe { values.slice(row * floats..(row + 1) * floats) });
+        }
+    });
 }
 
 /// How many floats of workspace `grad_kernel` wants.
@@ -123,6 +122,14 @@ struct Filter {
     steps: [isize; 2],
 }
 
+impl Filter {
+    /// The tap of the filter that a tap of the grid is.
+    #[inline(always)]
+    fn tap(&self, y: usize, x: usize) -> usize {
+        (self.first as isize + y as isize * self.steps[0] + x as isize * self.steps[1]) as usize
+    }
+}
+
 /// One row of a grid: sums what its positions see, weighted by the filter.
 struct GridRow<'a> {
     gather: &'a Gather<'a>,
@@ -139,16 +146,18 @@ impl Kernel for GridRow<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let across = &self.gather.across;
-        let mut x = 0;
-        while x < across.positions {
-            if across.taps > 0 && x + BLOCK <= across.positions && across.is_inside(x..x + BLOCK) {
-                self.positions::<L, BLOCK>(x);
-                x += BLOCK;
-            } else {
-                self.positions::<L, 1>(x);
-                x += 1;
-            }
+        let inside = across.positions_inside(0..across.taps);
+        (0..inside.start).for_each(|x| self.positions::<L, 1>(x));
+        let mut x = inside.start;
+        while x + BLOCK <= inside.end {
+            self.positions::<L, BLOCK>(x);
+            x += BLOCK;
         }
+        while x + BLOCK_SMALL <= inside.end {
+            self.positions::<L, BLOCK_SMALL>(x);
+            x += BLOCK_SMALL;
+        }
+        (x..across.positions).for_each(|x| self.positions::<L, 1>(x));
     }
 }
 
@@ -157,46 +166,56 @@ impl GridRow<'_> {
     #[inline(always)]
     fn positions<L: Lanes, const COUNT: usize>(&self, x: usize) {
         let channels = self.gather.channels;
-        for channel in (0..channels).step_by(L::COUNT) {
-            let count = (channels - channel).min(L::COUNT);
-            // SAFETY: `count` channels from `channel` on exist, in the bias as in every pixel and tap.
-            let bias = self.bias.map(|bias| unsafe { L::load_first(bias.as_ptr().add(channel), count) });
-            let mut sums = [bias.unwrap_or(L::splat(0.0)); COUNT];
-            if count == L::COUNT {
-                // SAFETY: as above.
-                self.taps::<L, COUNT>(x, channel, &mut sums, |from| unsafe { L::load(from) });
-            } else {
-                // SAFETY: as above.
-                self.taps::<L, COUNT>(x, channel, &mut sums, |from| unsafe { L::load_first(from, count) });
-            }
-            for (i, sum) in sums.into_iter().enumerate() {
-                // SAFETY: the row has `channels` floats for every position.
-                unsafe { sum.store_first(self.to.add((x + i) * self.to_step + channel), count) };
-            }
+        let across = self.gather.across.taps_inside(x);
+        let down = if across.is_empty() { 0..0 } else { self.gather.down.taps_inside(self.y) };
+        let taps = [down, across];
+        let whole = channels - channels % L::COUNT;
+        for channel in (0..whole).step_by(L::COUNT) {
+            self.channels::<L, COUNT, true>(x, &taps, channel, L::COUNT);
+        }
+        if whole < channels {
+            self.channels::<L, COUNT, false>(x, &taps, whole, channels - whole);
         }
     }
 
+    /// Computes `count` channels, a vector of them if `WHOLE`, from `channel` on.
     #[inline(always)]
-    fn taps<L: Lanes, const COUNT: usize>(
+    fn channels<L: Lanes, const COUNT: usize, const WHOLE: bool>(
         &self,
         x: usize,
+        taps: &[Range<usize>; 2],
         channel: usize,
-        sums: &mut [L; COUNT],
-        load: impl Fn(*const f32) -> L,
+        count: usize,
     ) {
         let Gather { pixel, channels, down, across, .. } = *self.gather;
-        for tap_y in 0..down.taps {
-            let Some(y) = down.pixel(self.y, tap_y) else { continue };
-            let row = self.gather.pixel_row(self.image, y).wrapping_add(channel);
-            let tap = self.filter.first as isize + tap_y as isize * self.filter.steps[0];
-            for tap_x in 0..across.taps {
-                let Some(x) = across.pixel(x, tap_x) else { continue };
-                let tap = (tap + tap_x as isize * self.filter.steps[1]) as usize;
-                let weight = load(self.kernel.as_ptr().wrapping_add(tap * channels + channel));
+        // SAFETY: `count` channels from `channel` on exist, in the bias as in every pixel and tap.
+        let load = |from: *const f32| unsafe { if WHOLE { L::load(from) } else { L::load_first(from, count) } };
+        let bias = self.bias.map(|bias| load(bias.as_ptr().wrapping_add(channel)));
+        let mut sums = [bias.unwrap_or(L::splat(0.0)); COUNT];
+        // What will be written, and what the next row will see, is fetched meanwhile.
+        let next = self.gather.pixel_row(self.image, down.seen(self.y + 1, down.taps.saturating_sub(1)).max(0) as usize);
+        for i in 0..COUNT {
+            L::prefetch(self.to.wrapping_add((x + i) * self.to_step + channel));
+            lanes::prefetch(next.wrapping_add((x + i) * across.step * pixel + channel));
+        }
+        for tap_y in taps[0].clone() {
+            let row = self.gather.pixel_row(self.image, down.seen(self.y, tap_y) as usize);
+            let tap = self.filter.tap(tap_y, taps[1].start);
+            let mut weights = self.kernel.as_ptr().wrapping_add(tap * channels + channel);
+            let mut pixels = row.wrapping_offset(across.seen(x, taps[1].start) * pixel as isize).wrapping_add(channel);
+            for _ in taps[1].clone() {
+                let weight = load(weights);
                 for (i, sum) in sums.iter_mut().enumerate() {
-                    *sum = load(row.wrapping_add((x + i * across.step) * pixel)).mul_add(weight, *sum);
+                    *sum = load(pixels.wrapping_add(i * across.step * pixel)).mul_add(weight, *sum);
                 }
+                weights = weights.wrapping_offset(self.filter.steps[1] * channels as isize);
+                pixels = pixels.wrapping_offset(across.tap_step * pixel as isize);
             }
+        }
+        for (i, sum) in sums.iter().enumerate() {
+            let to = self.to.wrapping_add((x + i) * self.to_step + channel);
+            // SAFETY: the row has `channels` floats for every position.
+            unsafe { if WHOLE { sum.store(to) } else { sum.store_first(to, count) } };
         }
     }
 }
@@ -211,42 +230,86 @@ struct FilterRows<'a> {
 
 impl Kernel for FilterRows<'_> {
     #[inline(always)]
-    fn run<L: Lanes>(self) {
+    fn run<L: Lanes>(mut self) {
         let Gather { channels, down, across, .. } = *self.gather;
-        for row in self.rows {
-            let (image, position) = (row / down.positions, row % down.positions);
+        for row in self.rows.clone() {
+            let (image, y) = (row / down.positions, row % down.positions);
             let dy = self.dy.as_ptr().wrapping_add(row * across.positions * channels);
-            for tap_y in 0..down.taps {
-                let Some(y) = down.pixel(position, tap_y) else { continue };
-                let pixels = self.gather.pixel_row(image, y);
-                for tap_x in 0..across.taps {
-                    let start = (tap_y * across.taps + tap_x) * channels;
-                    let partial = &mut self.partial[start..start + channels];
-                    tap_row::<L>(self.gather, pixels, dy, tap_x, partial);
+            for tap_y in down.taps_inside(y) {
+                let pixels = self.gather.pixel_row(image, down.seen(y, tap_y) as usize);
+                let mut tap_x = 0;
+                while tap_x + TAPS <= across.taps {
+                    self.taps::<L, TAPS>(pixels, dy, tap_y, tap_x);
+                    tap_x += TAPS;
+                }
+                for tap_x in tap_x..across.taps {
+                    self.taps::<L, 1>(pixels, dy, tap_y, tap_x);
                 }
             }
         }
     }
 }
 
-/// Adds to the gradient of one tap what one row of output pixels gives.
-#[inline(always)]
-fn tap_row<L: Lanes>(gather: &Gather, pixels: *const f32, dy: *const f32, tap: usize, partial: &mut [f32]) {
-    let Gather { channels, pixel, across, .. } = *gather;
-    for channel in (0..channels).step_by(L::COUNT) {
-        let count = (channels - channel).min(L::COUNT);
-        let mut sum = L::splat(0.0);
-        for position in 0..across.positions {
-            let Some(x) = across.pixel(position, tap) else { continue };
-            // SAFETY: the pixels are inside their rows, and have `count` channels from `channel` on.
-            unsafe {
-                let pixel = L::load_first(pixels.add(x * pixel + channel), count);
-                let gradient = L::load_first(dy.add(position * channels + channel), count);
-                sum = pixel.mul_add(gradient, sum);
+impl FilterRows<'_> {
+    /// Adds to the gradient of `COUNT` neighbouring taps what one row of output pixels gives.
+    #[inline(always)]
+    fn taps<L: Lanes, const COUNT: usize>(&mut self, pixels: *const f32, dy: *const f32, tap_y: usize, tap_x: usize) {
+        let Gather { channels, across, .. } = *self.gather;
+        // Positions all of whose taps are inside the image; the others are taken one tap at a time.
+        let inside = across.positions_inside(tap_x..tap_x + COUNT);
+        let whole = channels - channels % L::COUNT;
+        let first = (tap_y * across.taps + tap_x) * channels;
+        for channel in (0..channels).step_by(L::COUNT) {
+            let (pixels, dy) = (pixels.wrapping_add(channel), dy.wrapping_add(channel));
+            let mut sums = [L::splat(0.0); COUNT];
+            if channel < whole {
+                // SAFETY: whole vectors of channels.
+                let load = |from: *const f32| unsafe { L::load(from) };
+                self.positions(pixels, dy, tap_x, &inside, &mut sums, load);
+            } else {
+                // SAFETY: the channels that are left.
+                let load = |from: *const f32| unsafe { L::load_first(from, channels - whole) };
+                self.positions(pixels, dy, tap_x, &inside, &mut sums, load);
+            }
+            let count = (channels - channel).min(L::COUNT);
+            for (i, sum) in sums.iter().enumerate() {
+                let start = first + i * channels + channel;
+                let partial = self.partial[start..start + count].as_mut_ptr();
+                // SAFETY: the slice has `count` floats.
+                unsafe { sum.add(L::load_first(partial, count)).store_first(partial, count) };
             }
         }
-        let partial = partial[channel..channel + count].as_mut_ptr();
-        // SAFETY: the slice above has `count` floats.
-        unsafe { sum.add(L::load_first(partial, count)).store_first(partial, count) };
+    }
+
+    /// Adds to a sum for every tap what one row of output pixels gives, in a vector of channels.
+    #[inline(always)]
+    fn positions<L: Lanes, const COUNT: usize>(
+        &self,
+        pixels: *const f32,
+        dy: *const f32,
+        tap: usize,
+        inside: &Range<usize>,
+        sums: &mut [L; COUNT],
+        load: impl Fn(*const f32) -> L,
+    ) {
+        let Gather { channels, pixel, across, .. } = *self.gather;
+        for position in (0..inside.start).chain(inside.end..across.positions) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                if let Some(x) = across.pixel(position, tap + i) {
+                    let gradient = load(dy.wrapping_add(position * channels));
+                    *sum = load(pixels.wrapping_add(x * pixel)).mul_add(gradient, *sum);
+                }
+            }
+        }
+        let mut local = *sums;
+        for position in inside.clone() {
+            let gradient = load(dy.wrapping_add(position * channels));
+            let first = pixels.wrapping_offset(across.seen(position, tap) * pixel as isize);
+            for (i, sum) in local.iter_mut().enumerate() {
+                let pixels = first.wrapping_offset(i as isize * across.tap_step * pixel as isize);
+                *sum = load(pixels).mul_add(gradient, *sum);
+            }
+        }
+        *sums = local;
     }
 }

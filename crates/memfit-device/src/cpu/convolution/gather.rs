@@ -18,24 +18,40 @@ pub(super) struct Axis {
 }
 
 impl Axis {
+    /// The pixel that a tap of a position sees, were the image without end.
+    #[inline(always)]
+    pub(super) fn seen(&self, position: usize, tap: usize) -> isize {
+        (position * self.step) as isize + self.start + tap as isize * self.tap_step
+    }
+
     /// The pixel that a tap of a position sees, if it is inside the image.
     #[inline(always)]
     pub(super) fn pixel(&self, position: usize, tap: usize) -> Option<usize> {
-        let pixel = (position * self.step) as isize + self.start + tap as isize * self.tap_step;
         // As unsigned, a pixel before the image is beyond it as well.
-        ((pixel as usize) < self.size).then_some(pixel as usize)
+        let pixel = self.seen(position, tap) as usize;
+        (pixel < self.size).then_some(pixel)
     }
 
-    /// Whether every tap of these positions is inside the image.
+    /// The taps of a position that are inside the image.
     #[inline(always)]
-    pub(super) fn is_inside(&self, positions: Range<usize>) -> bool {
-        let corner = |position, tap| self.pixel(position, tap).is_some();
-        let last_tap = self.taps - 1;
-        let last = positions.end - 1;
-        corner(positions.start, 0)
-            && corner(positions.start, last_tap)
-            && corner(last, 0)
-            && corner(last, last_tap)
+    pub(super) fn taps_inside(&self, position: usize) -> Range<usize> {
+        let is_inside = |&tap: &usize| self.pixel(position, tap).is_some();
+        let start = (0..self.taps).find(is_inside).unwrap_or(self.taps);
+        let end = (start..self.taps).rev().find(is_inside).map_or(start, |tap| tap + 1);
+        start..end
+    }
+
+    /// The positions all of whose taps in a range are inside the image.
+    #[inline(always)]
+    pub(super) fn positions_inside(&self, taps: Range<usize>) -> Range<usize> {
+        let is_inside = |&position: &usize| {
+            !taps.is_empty()
+                && self.pixel(position, taps.start).is_some()
+                && self.pixel(position, taps.end - 1).is_some()
+        };
+        let start = (0..self.positions).find(is_inside).unwrap_or(self.positions);
+        let end = (start..self.positions).rev().find(is_inside).map_or(start, |position| position + 1);
+        start..end
     }
 }
 

@@ -47,7 +47,9 @@ pub fn grad_input(
             .run(threads, dx, workspace);
     }
     for group in 0..shape.groups {
-        for phase in Phase::all(shape) {
+        // All phases together have every input pixel once.
+        for phase in 0..shape.strides[0] * shape.strides[1] {
+            let phase = Phase::new(shape, phase / shape.strides[1], phase % shape.strides[1]);
             let left = phase.gather(shape, dy, group);
             let (m, k) = (shape.rows * left.positions(), left.floats());
             let right = Taps { shape, kernel, phase, group };
@@ -78,13 +80,12 @@ pub(super) struct PhaseAxis {
 }
 
 impl Phase {
-    /// All phases of a convolution: together they have every input pixel once.
-    pub(super) fn all(shape: &Convolution) -> impl Iterator<Item = Phase> {
-        let [down, across] = shape.strides;
-        (0..down * across).map(move |phase| Phase {
-            down: PhaseAxis::new(shape, 0, shape.pad_top, phase / across),
-            across: PhaseAxis::new(shape, 1, shape.pad_left, phase % across),
-        })
+    /// The pixels that are so far past a multiple of the strides.
+    pub(super) fn new(shape: &Convolution, down: usize, across: usize) -> Phase {
+        Phase {
+            down: PhaseAxis::new(shape, 0, shape.pad_top, down),
+            across: PhaseAxis::new(shape, 1, shape.pad_left, across),
+        }
     }
 
     /// What the pixels of this phase see of the output, in one group.

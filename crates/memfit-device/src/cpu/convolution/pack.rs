@@ -11,7 +11,11 @@ use super::strip::Strip;
 /// Positions are the rows of the operand, and what they see is the depth.
 impl Left for Gather<'_> {
     fn block_end(&self, start: usize, end: usize) -> usize {
-        if self.is_contiguous() { row_block_end(start, end, self.tap_row()) } else { block_end(start, end) }
+        let width = self.tap_row();
+        if !self.is_contiguous() || width == 0 {
+            return block_end(start, end);
+        }
+        row_block_end(start, end, width, width.min(DEPTH_MAX), DEPTH_MAX / width)
     }
 
     fn panel(
@@ -40,8 +44,8 @@ pub(super) struct Transposed<'a>(pub(super) Gather<'a>);
 
 impl Left for Transposed<'_> {
     fn block_end(&self, start: usize, end: usize) -> usize {
-        let suits = Strip::suits_floats(&self.0);
-        if suits { row_block_end(start, end, self.0.across.positions) } else { block_end(start, end) }
+        let Some((length, rows)) = Strip::positions_of_floats(&self.0) else { return block_end(start, end) };
+        row_block_end(start, end, self.0.across.positions, length, rows)
     }
 
     fn panel(
@@ -64,14 +68,14 @@ impl Left for Transposed<'_> {
     }
 }
 
-/// Where a block of depth ends that has either several whole rows of `width` or a part of one.
-fn row_block_end(start: usize, end: usize, width: usize) -> usize {
-    let row_end = end.min((start / width.max(1) + 1) * width);
-    if row_end - start < width || width > DEPTH_MAX || width == 0 {
-        return block_end(start, row_end);
-    }
+/// Where a block of depth ends that has either up to `rows_most` whole rows of `width`, or up to `part_most` of one.
+fn row_block_end(start: usize, end: usize, width: usize, part_most: usize, rows_most: usize) -> usize {
+    let row_end = end.min((start / width + 1) * width);
     let rows = (end - start) / width;
-    start + even_tile(rows, DEPTH_MAX / width, 1) * width
+    if row_end - start < width || part_most < width || rows == 0 {
+        return row_end.min(start + even_tile(row_end - start, part_most, 1));
+    }
+    start + even_tile(rows, rows_most, 1) * width
 }
 
 /// Writes what each position sees to a row of its own.

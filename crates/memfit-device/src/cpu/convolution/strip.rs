@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use super::super::gemm::driver::{DEPTH_MAX, LEFT_FLOATS, even_tile};
 use super::super::lanes::{Kernel, Lanes, Level};
 use super::super::microkernel::View;
 use super::gather::Gather;
@@ -18,8 +19,8 @@ use super::gather::Gather;
 const WIDTH_MIN: usize = 24;
 /// The shortest row of taps, in floats, that is worth panels of its own.
 const TAP_ROW_MIN: usize = 8;
-/// The most floats between positions, where these are the depth: farther apart, too few would fit in a strip.
-const STEP_MAX: usize = 12;
+/// The fewest positions, where these are the depth, that are worth a strip.
+const DEPTH_MIN: usize = 48;
 
 /// Runs of pixels to copy, and how the microkernel sees them.
 pub(super) struct Strip {
@@ -72,10 +73,16 @@ impl Strip {
         Some((strip, count))
     }
 
-    /// Whether strips suit an operand whose depth is positions: a run must hold many, and a row of taps fill a panel.
-    pub(super) fn suits_floats(gather: &Gather) -> bool {
-        let step = gather.across.step * gather.pixel;
-        gather.is_contiguous() && gather.tap_row() >= TAP_ROW_MIN && step <= STEP_MAX
+    /// How many positions, and how many rows of the grid, a strip should have in an operand whose depth is positions:
+    /// none if it could not hold many, or a row of taps would not fill a panel.
+    pub(super) fn positions_of_floats(gather: &Gather) -> Option<(usize, usize)> {
+        let (step, width) = (gather.across.step * gather.pixel, gather.tap_row());
+        let count_most = DEPTH_MAX.min(LEFT_FLOATS.checked_sub(width)? / step.max(1) + 1);
+        let length = even_tile(gather.across.positions, count_most, 1);
+        let runs = (DEPTH_MAX / length).min(LEFT_FLOATS / ((length - 1) * step + width).max(1));
+        let runs = if length < gather.across.positions { 1 } else { runs };
+        let suits = gather.is_contiguous() && width >= TAP_ROW_MIN && length * runs >= DEPTH_MIN;
+        suits.then_some((length, runs))
     }
 
     /// What positions see are the rows of the operand: a run for every row of positions. There is a strip of the first of
@@ -86,14 +93,15 @@ impl Strip {
         positions: &Range<usize>,
         room: usize,
     ) -> Option<(Strip, usize)> {
-        if !Strip::suits_floats(gather) || positions.is_empty() {
-            return None;
-        }
+        Strip::positions_of_floats(gather)?;
         let Gather { pixel, down, across, .. } = *gather;
         let (step, width) = (across.step * pixel, gather.tap_row());
         let Cut { runs, length, .. } = Cut::new(positions, across.positions)?;
         let (tap, skip) = (floats.start / width, floats.start % width);
         let count = (width - skip).min(floats.len());
+        if positions.is_empty() {
+            return None;
+        }
         let (first, last) = (gather.position(positions.start), gather.position(positions.end - 1));
         let strip = Strip {
             image: first.image,

@@ -10,7 +10,9 @@ pub(super) fn unary(function: Unary, x: &[f32], to: &mut [f32]) {
     match function {
         Unary::Relu => map(x, to, |x| if x <= 0.0 { 0.0 } else { x }),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => map(x, to, |x| {
-            let below = negative_slope * (x - threshold);
+            // Without a slope even what is infinitely far below is 0.
+            let flat = negative_slope == 0.0 && x < threshold;
+            let below = if flat { 0.0 } else { negative_slope * (x - threshold) };
             let inside = if x >= threshold { x } else { below };
             if x >= max_value { max_value } else { inside }
         }),

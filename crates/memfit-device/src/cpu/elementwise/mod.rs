@@ -10,6 +10,9 @@ use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use functions::{binary, unary};
 
+/// Inputs that are looked up once a launch; most chains have no more.
+const FIRST: usize = 4;
+
 /// Floats of workspace that a chain wants: every worker keeps a block of each value between two links.
 pub(crate) fn workspace(chain: &Chain, threads: usize) -> usize {
     threads * (chain.links.len() - 1) * BLOCK
@@ -20,12 +23,14 @@ pub(crate) fn launch(operands: &Operands, chain: &Chain) {
     let result = operands.output_floats(0);
     let workspace = operands.workspace().take_floats(workspace(chain, operands.threads.count()));
     let cut = Cut::items(result.len(), 1);
-    let run = Run { operands, chain, cut, result, values: Floats::over(workspace) };
+    let first = std::array::from_fn(|input| operands.input_floats(input.min(chain.inputs - 1)));
+    let run = Run { operands, first, chain, cut, result, values: Floats::over(workspace) };
     tasks::run(operands.threads, cut.count(), &run);
 }
 
 struct Run<'a> {
     operands: &'a Operands<'a>,
+    first: [Floats<'a>; FIRST],
     chain: &'a Chain,
     cut: Cut,
     result: Floats<'a>,
@@ -74,8 +79,12 @@ impl Run<'_> {
     #[inline(always)]
     fn operand(&self, value: usize, block: &Range<usize>, worker: usize) -> &[f32] {
         match value.checked_sub(self.chain.inputs) {
-            // SAFETY: the only write to the block is this task's own, behind the last read.
-            None => unsafe { self.operands.input_floats(value).read(block.clone()) },
+            None => {
+                let input =
+                    self.first.get(value).copied().unwrap_or_else(|| self.operands.input_floats(value));
+                // SAFETY: the only write to the block is this task's own, behind the last read.
+                unsafe { input.read(block.clone()) }
+            }
             // SAFETY: the value is written before the links that read it, by this worker.
             Some(link) => unsafe { self.values.read(self.value(link, worker, block.len())) },
         }

@@ -28,7 +28,9 @@ pub(crate) const PARTIALS_MAX: usize = 1 << 19;
 /// Floats in a cache line.
 const LINE: usize = 16;
 
-const LEFT_FLOATS: usize = ROWS_MAX * LEFT_STRIDE;
+/// Floats of the buffer for the left operand: at least one packed panel.
+pub(crate) const LEFT_FLOATS: usize = 16384;
+const _: () = assert!(LEFT_FLOATS >= ROWS_MAX * LEFT_STRIDE);
 
 /// The left operand, m x k.
 pub(crate) trait Left: Sync {

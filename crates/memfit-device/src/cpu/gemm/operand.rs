@@ -130,18 +130,21 @@ impl Kernel for CopyPanels {
     fn run<L: Lanes>(self) {
         let PackPanels { from, stride, transposed, depth, depth_panel, columns } = self.part;
         let width = 2 * L::COUNT;
-        for column in (0..columns).step_by(width) {
-            let columns = (columns - column).min(width);
-            let to = self.to.wrapping_add(column * depth_panel + depth.start * width);
-            if transposed {
-                let from = from.wrapping_add(column * stride);
+        let panels = (0..columns).step_by(width).map(|column| (column, (columns - column).min(width)));
+        let to = self.to.wrapping_add(depth.start * width);
+        if transposed {
+            for (column, columns) in panels {
+                let (from, to) = (from.wrapping_add(column * stride), to.wrapping_add(column * depth_panel));
                 // SAFETY: whoever made this checked both ends.
                 unsafe { lanes::transpose(from, stride, columns, depth.len(), to, width) };
-            } else {
-                for at in 0..depth.len() {
-                    let from = from.wrapping_add(column + at * stride);
+            }
+        } else {
+            // Row by row: memory is read in the order in which it lies.
+            for at in 0..depth.len() {
+                let (from, to) = (from.wrapping_add(at * stride), to.wrapping_add(at * width));
+                for (column, columns) in panels.clone() {
                     // SAFETY: as above.
-                    unsafe { lanes::copy::<L>(from, to.wrapping_add(at * width), columns) };
+                    unsafe { lanes::copy::<L>(from.add(column), to.add(column * depth_panel), columns) };
                 }
             }
         }

@@ -1,0 +1,171 @@
+//! The choice: of all schedules the moves can make, the fastest whose packed peak fits.
+//!
+//! What can be chosen from does not depend on the budget, and the fastest that fits is taken. So a larger budget, which
+//! leaves more to choose from, never gives a slower plan.
+
+use memfit_ir::{Bytes, Plan, Problem};
+
+use crate::moves::recompute::{Path, Point};
+use crate::moves::split;
+use crate::place::place;
+use crate::schedule::{Event, Schedule, in_pieces, whole};
+use crate::storage::Storage;
+
+/// Beyond so many nodes, recomputing is looked at for one size of pieces only, the one with the lowest peak.
+const NODES_FOR_EVERY_SIZE: usize = 4_000;
+
+/// Everything the moves can make of a problem.
+pub struct Choices<'a> {
+    problem: &'a Problem,
+    sizes: Vec<Size>,
+}
+
+/// All schedules over pieces of one size.
+struct Size {
+    rows: usize,
+    path: Path,
+    /// Time of a whole step without recomputing.
+    nanos: f64,
+}
+
+/// One schedule.
+#[derive(Clone, Copy)]
+struct Choice {
+    size: usize,
+    point: Point,
+    nanos: f64,
+    /// No packing is lower.
+    bound: Bytes,
+}
+
+/// The fastest plan that fits the budget.
+pub fn fastest(problem: &Problem) -> Option<Plan> {
+    let arena = problem.budget.arena();
+    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
+    // The whole batch with nothing computed twice is the fastest there is, and mostly it fits.
+    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
+    if fits(&unsplit) {
+        return Some(unsplit);
+    }
+    if is_large(problem)
+        && let Some(plan) = split::largest_pieces(problem)
+    {
+        return Some(plan);
+    }
+    let choices = Choices::new(problem);
+    let mut all = choices.all();
+    all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
+    all.iter().filter(|choice| choice.bound <= arena).map(|choice| choices.place(choice)).find(fits)
+}
+
+/// The plan with the lowest peak, whatever the budget.
+pub fn smallest(problem: &Problem) -> Plan {
+    let choices = Choices::new(problem);
+    let mut all = choices.all();
+    all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
+    let mut lowest: Option<Plan> = None;
+    for choice in all {
+        if lowest.as_ref().is_some_and(|plan| plan.bytes_peak < choice.bound) {
+            break;
+        }
+        let plan = choices.place(&choice);
+        if lowest.as_ref().is_none_or(|lowest| plan.bytes_peak < lowest.bytes_peak) {
+            lowest = Some(plan);
+        }
+    }
+    lowest.expect("there is always the whole batch")
+}
+
+/// Plans from the fastest to the smallest, each smaller than every one before it: what a budget can buy.
+pub fn curve(problem: &Problem) -> Vec<Plan> {
+    let choices = Choices::new(problem);
+    let mut all = choices.all();
+    all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
+    let mut curve: Vec<Plan> = Vec::new();
+    for choice in all {
+        if curve.last().is_none_or(|last| choice.bound < last.bytes_peak) {
+            let plan = choices.place(&choice);
+            if curve.last().is_none_or(|last| plan.bytes_peak < last.bytes_peak) {
+                curve.push(plan);
+            }
+        }
+    }
+    curve
+}
+
+fn is_large(problem: &Problem) -> bool {
+    NODES_FOR_EVERY_SIZE < problem.graph.nodes.len()
+}
+
+impl<'a> Choices<'a> {
+    /// Goes down every path once.
+    pub fn new(problem: &'a Problem) -> Choices<'a> {
+        let mut sizes = vec![problem.batch];
+        if split::may_split(problem) {
+            sizes.extend(split::pieces(problem.batch));
+        }
+        let last = sizes.len() - 1;
+        let large = is_large(problem);
+        let sizes = sizes
+            .iter()
+            .enumerate()
+            .map(|(index, rows)| {
+                let schedule = schedule(problem, *rows);
+                let pieces = problem.batch.div_ceil(*rows);
+                // Between the powers of two, splitting alone is dense enough.
+                let recomputes = index == last || (!large && pieces.is_power_of_two());
+                let nanos = nanos(problem, &schedule, *rows);
+                let path = if recomputes {
+                    Path::new(problem, schedule, *rows)
+                } else {
+                    Path::plain(problem, schedule, *rows)
+                };
+                Size { rows: *rows, path, nanos }
+            })
+            .collect();
+        Choices { problem, sizes }
+    }
+
+    fn all(&self) -> Vec<Choice> {
+        let mut all = Vec::new();
+        for (index, size) in self.sizes.iter().enumerate() {
+            let pieces = self.problem.batch.div_ceil(size.rows) as f64;
+            let persistent = Storage::new(self.problem, &Schedule::default(), size.rows).persistent_bytes;
+            all.extend(size.path.points.iter().map(|point| Choice {
+                size: index,
+                point: *point,
+                nanos: size.nanos + point.nanos * pieces,
+                bound: persistent + Bytes(point.live.saturating_sub(memfit_ir::ALIGNMENT)),
+            }));
+        }
+        all
+    }
+
+    fn place(&self, choice: &Choice) -> Plan {
+        let size = &self.sizes[choice.size];
+        place(self.problem, &size.path.schedule(&choice.point), size.rows)
+    }
+}
+
+fn schedule(problem: &Problem, rows: usize) -> Schedule {
+    if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) }
+}
+
+fn nanos(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
+    let pieces = problem.batch.div_ceil(rows);
+    let last = problem.batch - (pieces - 1) * rows;
+    let sum = |events: &[Event], rows: usize| -> f64 {
+        events
+            .iter()
+            .map(|event| match event {
+                Event::Launch { node, .. } => problem.costs[node.0].nanos(rows),
+                Event::Feed(_) => 0.0,
+            })
+            .sum()
+    };
+    let body = &schedule.events[schedule.body..schedule.epilogue];
+    sum(&schedule.events[..schedule.body], 0)
+        + sum(&schedule.events[schedule.epilogue..], 0)
+        + sum(body, rows) * (pieces - 1) as f64
+        + sum(body, last)
+}

@@ -1,0 +1,303 @@
+//! Recompute: a value that waits long for its next reader is given up and computed again right before it. Exact, bit for bit:
+//! a node launched twice reads the same values twice.
+//!
+//! The way down is one path, whatever the budget: while there is something to gain, the gap at the peak that costs the
+//! least time for its bytes is opened. Every point of the path is a schedule; a budget only chooses how far to go.
+
+use memfit_ir::{ALIGNMENT, Graph, Kind, NodeId, Op, Problem, TensorId};
+
+use crate::schedule::{Event, Schedule};
+use crate::storage::{Storage, tensor_bytes};
+
+/// How deep a value may be computed from values that are gone as well.
+const DEPTH: usize = 12;
+
+/// Tries without a new lowest peak before the path ends.
+const PATIENCE: usize = 48;
+
+/// Events for each gap that is opened at once: long schedules go down in larger strides.
+const EVENTS_PER_GAP: usize = 2_000;
+
+/// Nanoseconds to feed a byte again.
+const NANOS_PER_BYTE_FED: f64 = 1.0;
+
+/// Schedules with ever lower peaks, each with more work than the one before.
+pub struct Path {
+    base: Schedule,
+    /// What was inserted, in order: behind so many events, these.
+    insertions: Vec<(usize, Vec<Event>)>,
+    /// The points worth stopping at.
+    pub points: Vec<Point>,
+}
+
+/// One point of a path.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// How many insertions lead here.
+    pub insertions: usize,
+    /// Most live bytes, persistent tensors left out.
+    pub live: u64,
+    /// Time that is spent on computing again, for one piece.
+    pub nanos: f64,
+}
+
+impl Path {
+    /// Goes down from a schedule over pieces of `rows`, as far as there is something to gain.
+    pub fn new(problem: &Problem, base: Schedule, rows: usize) -> Path {
+        let mut path = Path { base: base.clone(), insertions: Vec::new(), points: Vec::new() };
+        let mut schedule = base;
+        let (mut nanos, mut lowest, mut tries) = (0.0, u64::MAX, 0);
+        loop {
+            let state = State::new(problem, &schedule, rows);
+            let live = state.profile.get(state.peak).copied().unwrap_or(0);
+            if live < lowest {
+                lowest = live;
+                tries = 0;
+                path.points.push(Point { insertions: path.insertions.len(), live, nanos });
+            }
+            tries += 1;
+            let gaps = state.cheapest_gaps(1 + schedule.events.len() / EVENTS_PER_GAP);
+            if gaps.is_empty() || PATIENCE < tries {
+                return path;
+            }
+            for gap in gaps {
+                nanos += gap.nanos;
+                insert(&mut schedule, gap.before, &gap.events);
+                path.insertions.push((gap.before, gap.events));
+            }
+        }
+    }
+
+    /// The schedule alone, with nothing computed twice.
+    pub fn plain(problem: &Problem, base: Schedule, rows: usize) -> Path {
+        let profile = Storage::new(problem, &base, rows).profile(base.events.len());
+        let live = profile.into_iter().max().unwrap_or(0);
+        Path { base, insertions: Vec::new(), points: vec![Point { insertions: 0, live, nanos: 0.0 }] }
+    }
+
+    /// The schedule at a point.
+    pub fn schedule(&self, point: &Point) -> Schedule {
+        let mut schedule = self.base.clone();
+        for (before, events) in &self.insertions[..point.insertions] {
+            insert(&mut schedule, *before, events);
+        }
+        schedule
+    }
+}
+
+fn insert(schedule: &mut Schedule, before: usize, events: &[Event]) {
+    schedule.events.splice(before..before, events.iter().copied());
+    schedule.epilogue += events.len();
+}
+
+/// A gap that can be opened: what to run before an event, and what that costs.
+struct Gap {
+    before: usize,
+    events: Vec<Event>,
+    nanos: f64,
+    /// Nanoseconds for a byte at the peak.
+    price: f64,
+    tensor: TensorId,
+}
+
+/// One life of a tensor: where it is written, and who reads it.
+struct Life {
+    tensor: TensorId,
+    from: usize,
+    reads: Vec<usize>,
+    stretch: usize,
+}
+
+/// What must be known of a schedule to find its cheapest gap.
+struct State<'a> {
+    problem: &'a Problem,
+    graph: &'a Graph,
+    schedule: &'a Schedule,
+    rows: usize,
+    profile: Vec<u64>,
+    peak: usize,
+    lives: Vec<Life>,
+    /// Indices into `lives` for each tensor, in order.
+    lives_of: Vec<Vec<usize>>,
+    /// The node that writes each tensor, where it may run again.
+    producers: Vec<Option<NodeId>>,
+    /// The first event that updates each persistent tensor.
+    updated: Vec<usize>,
+    /// Lives in each stretch at the peak.
+    crowd: Vec<usize>,
+}
+
+impl<'a> State<'a> {
+    fn new(problem: &'a Problem, schedule: &'a Schedule, rows: usize) -> State<'a> {
+        let graph = &problem.graph;
+        let storage = Storage::new(problem, schedule, rows);
+        let profile = storage.profile(schedule.events.len());
+        let body = schedule.body..schedule.epilogue;
+        let peak = body.rev().max_by_key(|time| profile[*time]).unwrap_or(0);
+        let tensors = graph.tensors.len();
+        let mut state = State {
+            problem,
+            graph,
+            schedule,
+            rows,
+            profile,
+            peak,
+            lives: Vec::new(),
+            lives_of: vec![Vec::new(); tensors],
+            producers: vec![None; tensors],
+            updated: vec![usize::MAX; tensors],
+            crowd: vec![0; storage.transient.len()],
+        };
+        state.read_lives(&storage);
+        for (index, node) in graph.nodes.iter().enumerate() {
+            if node.updates.is_empty() && node.op != Op::Zero {
+                for output in &node.outputs {
+                    state.producers[output.0] = Some(NodeId(index));
+                }
+            }
+        }
+        for life in &state.lives {
+            if life.from <= peak && life.reads.last().is_some_and(|last| peak <= *last) {
+                state.crowd[life.stretch] += 1;
+            }
+        }
+        state
+    }
+
+    fn read_lives(&mut self, storage: &Storage) {
+        for (time, event) in self.schedule.events.iter().enumerate() {
+            let operands = &storage.operands[time];
+            match event {
+                Event::Feed(tensor) => self.begin(*tensor, time, operands[0]),
+                Event::Launch { node, .. } => {
+                    let graph = self.graph;
+                    let node = &graph.nodes[node.0];
+                    for tensor in &node.inputs {
+                        if let Some(life) = self.lives_of[tensor.0].last() {
+                            self.lives[*life].reads.push(time);
+                        }
+                    }
+                    for (tensor, stretch) in node.outputs.iter().zip(&operands[node.inputs.len()..]) {
+                        self.begin(*tensor, time, *stretch);
+                    }
+                    for tensor in &node.updates {
+                        self.updated[tensor.0] = self.updated[tensor.0].min(time);
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, tensor: TensorId, from: usize, stretch: Option<usize>) {
+        if let Some(stretch) = stretch {
+            self.lives_of[tensor.0].push(self.lives.len());
+            self.lives.push(Life { tensor, from, reads: Vec::new(), stretch });
+        }
+    }
+
+    /// The gaps at the peak with the lowest price, at most so many, the last in time first.
+    fn cheapest_gaps(&self, count: usize) -> Vec<Gap> {
+        let mut gaps: Vec<Gap> = self.lives.iter().filter_map(|life| self.gap(life)).collect();
+        gaps.sort_by(|a, b| a.price.total_cmp(&b.price).then(a.tensor.cmp(&b.tensor)));
+        gaps.truncate(count);
+        // Inserted from the back, so that no insertion moves another's place.
+        gaps.sort_by(|a, b| b.before.cmp(&a.before).then(b.tensor.cmp(&a.tensor)));
+        gaps
+    }
+
+    /// The gap of a life around the peak, if it can be opened with a gain.
+    fn gap(&self, life: &Life) -> Option<Gap> {
+        let next = life.reads.partition_point(|read| *read <= self.peak);
+        let before = *life.reads.get(next)?;
+        let waits = life.from < self.peak && (next == 0 || life.reads[next - 1] < self.peak);
+        let kept = self.graph.keep.contains(&life.tensor);
+        if !waits || kept || before >= self.schedule.epilogue || self.crowd[life.stretch] != 1 {
+            return None;
+        }
+        let gain = self.bytes(life.tensor);
+        if gain == 0 {
+            return None;
+        }
+        let mut again = Again { state: self, before, gain, events: Vec::new(), nanos: 0.0, extra: 0 };
+        again.compute(life.tensor, DEPTH)?;
+        // What is computed on the way must not raise a peak of its own.
+        if self.profile[self.peak] <= self.profile[before] + again.extra {
+            return None;
+        }
+        let Again { events, nanos, .. } = again;
+        Some(Gap { before, events, nanos, price: nanos / gain as f64, tensor: life.tensor })
+    }
+
+    fn bytes(&self, tensor: TensorId) -> u64 {
+        tensor_bytes(self.graph, tensor, self.rows).align_up(ALIGNMENT).0
+    }
+
+    /// The life of a tensor that a reader at an event would meet.
+    fn life_before(&self, tensor: TensorId, time: usize) -> Option<&Life> {
+        let lives = &self.lives_of[tensor.0];
+        let count = lives.partition_point(|life| self.lives[*life].from < time);
+        count.checked_sub(1).map(|index| &self.lives[lives[index]])
+    }
+}
+
+/// What has to run so that a value is there again.
+struct Again<'a, 'b> {
+    state: &'b State<'a>,
+    before: usize,
+    /// Bytes that the gap gives back at the peak.
+    gain: u64,
+    events: Vec<Event>,
+    nanos: f64,
+    /// Bytes of values that are computed on the way.
+    extra: u64,
+}
+
+impl Again<'_, '_> {
+    /// Adds what computes a tensor; none where it cannot be computed.
+    fn compute(&mut self, tensor: TensorId, depth: usize) -> Option<()> {
+        let state = self.state;
+        if state.graph.tensors[tensor.0].kind == Kind::Input {
+            self.nanos += state.bytes(tensor) as f64 * NANOS_PER_BYTE_FED;
+            self.push(Event::Feed(tensor));
+            return Some(());
+        }
+        let id = state.producers[tensor.0]?;
+        let event = Event::Launch { node: id, fresh: false };
+        if self.events.contains(&event) {
+            return Some(());
+        }
+        let depth = depth.checked_sub(1)?;
+        for input in &state.graph.nodes[id.0].inputs {
+            if state.graph.tensors[input.0].kind.is_persistent() {
+                if state.updated[input.0] < self.before {
+                    return None;
+                }
+            } else if !self.is_there(*input) {
+                self.extra += state.bytes(*input);
+                self.compute(*input, depth)?;
+            }
+        }
+        self.nanos += state.problem.costs[id.0].nanos(state.rows);
+        self.push(event);
+        Some(())
+    }
+
+    fn push(&mut self, event: Event) {
+        if !self.events.contains(&event) {
+            self.events.push(event);
+        }
+    }
+
+    /// Whether a value still lives at the gap's end, or can be made to without harm: it died behind the peak, and there
+    /// is room until then.
+    fn is_there(&self, tensor: TensorId) -> bool {
+        let state = self.state;
+        let Some(life) = state.life_before(tensor, self.before) else { return false };
+        let end = life.reads.last().copied().unwrap_or(life.from);
+        if self.before <= end {
+            return true;
+        }
+        let room = state.profile[state.peak].saturating_sub(self.gain + state.bytes(tensor));
+        state.peak < end && state.profile[end..self.before].iter().all(|live| *live <= room)
+    }
+}

@@ -1,0 +1,60 @@
+//! Time against bytes: every plan worth having, from the fastest to the smallest.
+
+use memfit_ir::Bytes;
+use memfit_plan::{curve, nodes_recomputed, seconds};
+use serde_json::{Value, json};
+
+use crate::Prepared;
+
+/// One plan on the curve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SweepPoint {
+    /// The smallest line under which this plan runs.
+    pub budget: Bytes,
+    /// Highest byte of the arena.
+    pub bytes_peak: Bytes,
+    /// Of these, what does not stay from step to step: activations, their gradients, workspace, input.
+    pub bytes_activations: Bytes,
+    /// Expected time of a step over that of the fastest plan.
+    pub time_relative: f64,
+    /// Pieces of a batch.
+    pub micro_batches: usize,
+    /// Launches of a piece that compute a value again.
+    pub nodes_recomputed: usize,
+}
+
+impl SweepPoint {
+    /// As a JSON object.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "budget": self.budget.0,
+            "bytes_peak": self.bytes_peak.0,
+            "bytes_activations": self.bytes_activations.0,
+            "time_relative": self.time_relative,
+            "micro_batches": self.micro_batches,
+            "nodes_recomputed": self.nodes_recomputed,
+            "bytes_offloaded": 0,
+        })
+    }
+}
+
+/// The curve of a job, smallest budget last.
+pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
+    let problem = &prepared.problem;
+    let plans = curve(problem);
+    let fastest = plans.first().map_or(1.0, |plan| seconds(problem, plan));
+    plans
+        .iter()
+        .map(|plan| {
+            let stays: Bytes = plan.persistent.iter().map(|(_, slot)| slot.bytes).sum();
+            SweepPoint {
+                budget: problem.budget.smallest(plan.bytes_peak),
+                bytes_peak: plan.bytes_peak,
+                bytes_activations: plan.bytes_peak.saturating_sub(stays),
+                time_relative: seconds(problem, plan) / fastest,
+                micro_batches: plan.micro_batches(),
+                nodes_recomputed: nodes_recomputed(plan),
+            }
+        })
+        .collect()
+}
