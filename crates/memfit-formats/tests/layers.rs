@@ -127,13 +127,13 @@ fn shapes_and_nodes_are_as_keras_has_them() {
             json!(image),
             json!({"class": "BatchNormalization"}),
             &[9, 8, 6],
-            &["batch_norm", "batch_norm_moving"],
+            &["batch_norm_statistics", "batch_norm", "batch_norm_moving"],
         ),
         (
             json!(image),
             json!({"class": "BatchNormalization", "axis": 3}),
             &[9, 8, 6],
-            &["batch_norm", "batch_norm_moving"],
+            &["batch_norm_statistics", "batch_norm", "batch_norm_moving"],
         ),
         (
             json!(image),
@@ -333,9 +333,9 @@ fn inference_leaves_dropout_out_and_follows_the_averages() {
 #[test]
 fn batch_normalisation_moves_its_averages_in_a_node_of_its_own() {
     let graph = one(json!([5]), json!({"class": "BatchNormalization", "momentum": 0.7}), &TRAINING);
-    let [norm, moving] = &graph.nodes[..] else { panic!("{graph}") };
+    let [statistics, _, moving] = &graph.nodes[..] else { panic!("{graph}") };
     assert_eq!(moving.op, Op::BatchNormMoving { momentum: 0.7 });
-    assert_eq!(moving.inputs, norm.outputs[1..]);
+    assert_eq!(moving.inputs, statistics.outputs);
     let updated: Vec<_> = moving.updates.iter().map(|id| graph.tensors[id.0].name.as_str()).collect();
     assert_eq!(updated, ["batch_normalization/moving_mean", "batch_normalization/moving_variance"]);
 }

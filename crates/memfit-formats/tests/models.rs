@@ -41,7 +41,8 @@ fn a_small_graph_as_text() {
         piece  conv2d Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } } (x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
         piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:conv2d) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
         piece  elementwise relu(a) (max_pooling2d:max_pool2d) -> conv2d:elementwise f32[batch,4,4,4]
-        piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (conv2d:elementwise, batch_normalization/gamma, batch_normalization/beta) -> batch_normalization:batch_norm f32[batch,4,4,4], batch_normalization:mean f32[4], batch_normalization:variance f32[4]
+        piece  batch_norm_statistics(conv2d:elementwise) -> batch_normalization:mean f32[4], batch_normalization:variance f32[4]
+        piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (conv2d:elementwise, batch_normalization/gamma, batch_normalization/beta, batch_normalization:mean, batch_normalization:variance) -> batch_normalization:batch_norm f32[batch,4,4,4]
         piece  batch_norm_moving { momentum: 0.99 } (batch_normalization:mean, batch_normalization:variance) => batch_normalization/moving_mean f32[4], batch_normalization/moving_variance f32[4]
         piece  reshape [64] (batch_normalization:batch_norm) -> flatten:reshape f32[batch,64]
         piece  dropout { rate: 0.5, seed: 7 } (flatten:reshape) -> dropout:dropout f32[batch,64]
@@ -180,10 +181,12 @@ fn a_nested_model_called_twice_has_its_weights_once() {
     let graph = graph_from_keras(&case["config"], &TRAINING).unwrap();
     expect![[r#"
         conv2d(x, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d
-        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm, inner/norm:mean, inner/norm:variance
+        batch_norm_statistics(inner/conv:conv2d) -> inner/norm:mean, inner/norm:variance
+        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta, inner/norm:mean, inner/norm:variance) -> inner/norm:batch_norm
         batch_norm_moving(inner/norm:mean, inner/norm:variance) -> inner/norm/moving_mean, inner/norm/moving_variance
         conv2d(inner/norm:batch_norm, inner/conv/kernel, inner/conv/bias) -> inner/conv:conv2d
-        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta) -> inner/norm:batch_norm, inner/norm:mean, inner/norm:variance
+        batch_norm_statistics(inner/conv:conv2d) -> inner/norm:mean, inner/norm:variance
+        batch_norm(inner/conv:conv2d, inner/norm/gamma, inner/norm/beta, inner/norm:mean, inner/norm:variance) -> inner/norm:batch_norm
         batch_norm_moving(inner/norm:mean, inner/norm:variance) -> inner/norm/moving_mean, inner/norm/moving_variance
         elementwise(inner/norm:batch_norm, inner/norm:batch_norm) -> add:elementwise
         elementwise(add:elementwise, x) -> multiply:elementwise

@@ -92,11 +92,13 @@ impl Backward {
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
             Op::BatchNorm(norm) => {
-                self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy);
+                let statistics = [inputs[inputs.len() - 2], inputs[inputs.len() - 1]];
+                self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy, statistics);
                 None
             }
             Op::LayerNorm(norm, axes) => {
-                self.normalised(Op::LayerNormGrad(norm.clone(), *axes), norm, node, dy);
+                let statistics = [outputs[1], outputs[2]];
+                self.normalised(Op::LayerNormGrad(norm.clone(), *axes), norm, node, dy, statistics);
                 None
             }
             Op::BatchNormInference(norm) => {
@@ -132,6 +134,7 @@ impl Backward {
             | Op::SoftmaxGrad
             | Op::Loss(_)
             | Op::Metric(_)
+            | Op::BatchNormStatistics
             | Op::BatchNormGrad(_)
             | Op::BatchNormMoving { .. }
             | Op::BatchNormInferenceGrad(_)
@@ -163,14 +166,16 @@ impl Backward {
         }
     }
 
-    fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId) {
-        let (x, mean, spread) = (node.inputs[0], node.outputs[1], node.outputs[2]);
-        let mut reads = vec![dy, x, mean, spread];
+    /// Both normalisations: one op hands the gradient to the values, gamma and beta, through the statistics.
+    fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId, statistics: [TensorId; 2]) {
+        let x = node.inputs[0];
+        let mut reads = vec![dy, x, statistics[0], statistics[1]];
         if norm.scale {
             reads.push(node.inputs[1]);
         }
+        let weights = usize::from(norm.scale) + usize::from(norm.center);
         let updates: Vec<TensorId> =
-            node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+            node.inputs[1..1 + weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
         let dx = self
             .graph
             .push_updating(op, &reads, &updates, Kind::Flow, node.layer)

@@ -212,9 +212,11 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let prefix = if kind == Kind::Flow { "d " } else { "" };
     let extra: &[&str] = match op {
         Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
-        Op::BatchNorm(_) => &["mean", "variance"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::SignBits => return vec![format!("{prefix}{layer}:bits")],
+        Op::BatchNormStatistics => {
+            return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
+        }
         Op::Dense
         | Op::DenseGradInput
         | Op::DenseGradKernel
@@ -235,6 +237,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Loss(_)
         | Op::Metric(_)
         | Op::Dropout { .. }
+        | Op::BatchNorm(_)
         | Op::BatchNormGrad(_)
         | Op::BatchNormMoving { .. }
         | Op::BatchNormInference(_)

@@ -59,7 +59,9 @@ pub enum Op {
         /// Which sequence of draws this layer uses.
         seed: u64,
     },
-    /// `x, [gamma], [beta] → y, mean, variance` over all axes but the last.
+    /// `x → mean, variance` over all axes but the last.
+    BatchNormStatistics,
+    /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
     BatchNorm(Norm),
     /// `dy, x, mean, variance, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
     BatchNormGrad(Norm),
@@ -332,7 +334,7 @@ pub enum Clip {
 impl Op {
     /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
     pub fn mixes_rows(&self) -> bool {
-        matches!(self, Op::BatchNorm(_) | Op::BatchNormGrad(_))
+        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_))
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -371,6 +373,7 @@ impl Op {
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits
             | Op::Metric(_)
+            | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Pad2D(_)
             | Op::Crop2D(_)
@@ -414,6 +417,7 @@ impl Op {
             Op::Loss(_) => "loss",
             Op::Metric(_) => "metric",
             Op::Dropout { .. } => "dropout",
+            Op::BatchNormStatistics => "batch_norm_statistics",
             Op::BatchNorm(_) => "batch_norm",
             Op::BatchNormGrad(_) => "batch_norm_grad",
             Op::BatchNormMoving { .. } => "batch_norm_moving",

@@ -146,13 +146,15 @@ impl Rule<'_> {
                 self.targets(*metric == Metric::SparseCategoricalAccuracy)?;
                 vec![]
             }
-            Op::BatchNorm(norm) => {
-                let (shape, channels) = (self.norm(norm, 1)?, self.floats(0)?.last());
-                vec![f32(shape), f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
+            Op::BatchNormStatistics => {
+                self.count(1..=1)?;
+                let channels = self.floats(0)?.last();
+                vec![f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
             }
+            Op::BatchNorm(norm) => vec![f32(self.norm(norm, 1, 2)?)],
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
-                let shape = self.norm(norm, *axes)?;
+                let shape = self.norm(norm, *axes, 0)?;
                 let kept = shape.dims[..shape.dims.len() - axes].to_vec();
                 let statistic = Shape { batched: shape.batched, dims: kept };
                 vec![f32(shape), f32(statistic.clone()), f32(statistic)]
@@ -270,8 +272,9 @@ impl Rule<'_> {
         }
     }
 
-    fn norm(&self, norm: &Norm, axes: usize) -> Result<Shape, ShapeError> {
-        let count = 1 + usize::from(norm.scale) + usize::from(norm.center);
+    /// Values with gamma and beta where the flags say so, and `statistics` more operands of their shape.
+    fn norm(&self, norm: &Norm, axes: usize, statistics: usize) -> Result<Shape, ShapeError> {
+        let count = 1 + usize::from(norm.scale) + usize::from(norm.center) + statistics;
         self.count(count..=count)?;
         let x = self.floats(0)?;
         self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes behind the batch"))?;

@@ -47,7 +47,9 @@ fn detail(op: &Op) -> String {
     }
     let text = format!("{op:?}");
     match text.find(['(', '{', '[']) {
-        Some(start) => format!("{} {} ", op.name(), text[start..].trim_start_matches('(').trim_end_matches(')')),
+        Some(start) => {
+            format!("{} {} ", op.name(), text[start..].trim_start_matches('(').trim_end_matches(')'))
+        }
         None => op.name().to_owned(),
     }
 }

@@ -7,7 +7,7 @@ use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, persistent_tensors, tensor_bytes};
 
 /// Placements the packer may try beyond its greedy orders.
-const SEARCH_NODES: u64 = 20_000;
+const SEARCH_NODES: u64 = 0;
 
 /// The plan of a schedule over pieces of `rows`.
 pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {

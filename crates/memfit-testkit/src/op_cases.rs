@@ -153,7 +153,7 @@ fn add_norms(add: Add<'_>) {
             move |b: &mut Builder| {
                 let x = b.input([3, 2, 4]);
                 let operands = b.norm_operands(x, &norm, &[4]);
-                b.op(Op::BatchNorm(norm.clone()), &operands)
+                b.batch_norm(&norm, operands)
             }
         });
         add(&format!("batch_norm_inference {tail}"), &{
@@ -365,6 +365,13 @@ impl Builder {
             operands.push(self.weight("beta", dims));
         }
         operands
+    }
+
+    /// A batch normalisation of the first operand by its own statistics.
+    pub fn batch_norm(&mut self, norm: &Norm, mut operands: Vec<TensorId>) -> TensorId {
+        let statistics = self.graph.push(Op::BatchNormStatistics, &operands[..1], self.layer);
+        operands.extend(statistics.expect("the case is well shaped"));
+        self.op(Op::BatchNorm(norm.clone()), &operands)
     }
 
     /// A dense layer.

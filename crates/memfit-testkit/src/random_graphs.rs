@@ -70,9 +70,13 @@ fn random_layer(
         }
         9 => {
             let norm = Norm { epsilon: 1e-3, scale: true, center: true };
-            let operands = [from, builder.weight("gamma", &[channels]), builder.weight("beta", &[channels])];
-            let op = if batch_norm { Op::BatchNorm(norm) } else { Op::LayerNorm(norm, 1) };
-            builder.op(op, &operands)
+            let operands =
+                vec![from, builder.weight("gamma", &[channels]), builder.weight("beta", &[channels])];
+            if batch_norm {
+                builder.batch_norm(&norm, operands)
+            } else {
+                builder.op(Op::LayerNorm(norm, 1), &operands)
+            }
         }
         10 if height < 9 => builder.op(Op::UpSample2D([2, 2], Interpolation::Nearest), &[from]),
         11 => {

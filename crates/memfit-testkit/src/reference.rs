@@ -52,8 +52,8 @@ impl Evaluation<'_> {
             Op::Elementwise(chain) => vec![self.elementwise(chain)],
             Op::Softmax => vec![self.softmax()],
             Op::Dropout { rate, seed } => vec![self.dropout(f64::from(*rate), *seed)],
-            Op::BatchNorm(norm) => self.batch_norm(norm),
-            Op::BatchNormInference(norm) => vec![self.batch_norm_inference(norm)],
+            Op::BatchNormStatistics => self.batch_norm_statistics(),
+            Op::BatchNorm(norm) | Op::BatchNormInference(norm) => vec![self.batch_norm(norm)],
             Op::LayerNorm(norm, axes) => self.layer_norm(norm, *axes),
             Op::Pad2D(pads) => {
                 vec![self.remap(|[y, x, c]| Some([y.checked_sub(pads.top)?, x.checked_sub(pads.left)?, c]))]
@@ -185,28 +185,19 @@ impl Evaluation<'_> {
             .collect()
     }
 
-    fn batch_norm(&self, norm: &Norm) -> Vec<Vec<f64>> {
+    fn batch_norm_statistics(&self) -> Vec<Vec<f64>> {
         let x = self.input(0);
         let channels = *self.dims(self.node.inputs[0]).last().expect("an axis of channels");
         let count = (x.len() / channels) as f64;
         let column = |c: usize| x.iter().skip(c).step_by(channels);
         let mean: Vec<f64> = (0..channels).map(|c| column(c).sum::<f64>() / count).collect();
-        let variance: Vec<f64> = (0..channels)
+        let variance = (0..channels)
             .map(|c| column(c).map(|value| (value - mean[c]).powi(2)).sum::<f64>() / count)
             .collect();
-        let y = x
-            .iter()
-            .enumerate()
-            .map(|(i, value)| {
-                let c = i % channels;
-                let normal = (value - mean[c]) / (variance[c] + f64::from(norm.epsilon)).sqrt();
-                self.scaled(norm, normal, c)
-            })
-            .collect();
-        vec![y, mean, variance]
+        vec![mean, variance]
     }
 
-    fn batch_norm_inference(&self, norm: &Norm) -> Vec<f64> {
+    fn batch_norm(&self, norm: &Norm) -> Vec<f64> {
         let count = self.node.inputs.len();
         let (mean, variance) = (self.input(count - 2), self.input(count - 1));
         let channels = mean.len();

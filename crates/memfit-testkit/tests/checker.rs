@@ -33,9 +33,12 @@ fn forward(batch_norm: bool) -> Graph {
     let first = builder.conv(x, conv.clone(), 4);
     let second = builder.conv(first, conv, 2);
     let norm = Norm { epsilon: 1e-3, scale: true, center: true };
-    let operands = [second, builder.weight("gamma", &[2]), builder.weight("beta", &[2])];
-    let op = if batch_norm { Op::BatchNorm(norm) } else { Op::LayerNorm(norm, 1) };
-    let normal = builder.op(op, &operands);
+    let operands = vec![second, builder.weight("gamma", &[2]), builder.weight("beta", &[2])];
+    let normal = if batch_norm {
+        builder.batch_norm(&norm, operands)
+    } else {
+        builder.op(Op::LayerNorm(norm, 1), &operands)
+    };
     let relu = builder.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[normal]);
     let sum = builder.op(Op::Elementwise(Chain::binary(Binary::Add)), &[relu, second]);
     let pooled = builder.op(Op::GlobalAveragePool2D, &[sum]);

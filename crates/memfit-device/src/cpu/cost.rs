@@ -66,9 +66,11 @@ impl Operation<'_> {
             Op::Elementwise(chain) => floats(elementwise::workspace(chain, threads)),
             Op::Loss(_) => doubles(loss::WORKSPACE),
             Op::Metric(_) => doubles(metric::WORKSPACE),
-            Op::BatchNorm(_) => mixed(norm::batch::forward_workspace(self.input(0))),
+            Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
+            Op::BatchNorm(_) | Op::BatchNormInference(_) => {
+                floats(norm::batch::forward_workspace(self.input(0)))
+            }
             Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
-            Op::BatchNormInference(_) => floats(norm::batch::inference_workspace(self.input(0))),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),

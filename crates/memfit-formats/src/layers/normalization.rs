@@ -28,18 +28,20 @@ pub(crate) fn batch(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Format
         operands.extend([mean, variance]);
         return site.push(Op::BatchNormInference(norm), &operands);
     }
-    let outputs = site.push_all(Op::BatchNorm(norm), &operands)?;
+    let statistics = site.push_all(Op::BatchNormStatistics, &[x])?;
+    operands.extend(&statistics);
+    let y = site.push(Op::BatchNorm(norm), &operands)?;
     let momentum = settings.number("momentum") as f32;
     site.graph
         .push_updating(
             Op::BatchNormMoving { momentum },
-            &outputs[1..],
+            &statistics,
             &[mean, variance],
             Kind::Activation,
             site.layer,
         )
         .expect("a batch's statistics have the shape of their averages");
-    Ok(outputs[0])
+    Ok(y)
 }
 
 pub(crate) fn layer(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {

@@ -63,7 +63,7 @@ impl Lane {
         let strategy = task.strategies.get(number, &self.trouble);
         let attempt = tree::search(task.model, task.capacity, &strategy, limit, keep_going);
         for (trouble, more) in self.trouble.iter_mut().zip(&attempt.trouble) {
-            *trouble = *trouble - *trouble / 8 + 100 * more;
+            *trouble = *trouble - *trouble / super::envs("DEC", &[8])[0] + 100 * more;
         }
         self.attempts += 1;
         attempt
@@ -72,7 +72,7 @@ impl Lane {
     /// How many blocks the next attempt may place. Every eighth may place four times as many, of
     /// these every eighth again: short attempts find more, but only long ones prove anything.
     fn limit(&self, model: &Model) -> u64 {
-        let mut limit = LIMIT_PER_BLOCK * model.blocks.len() as u64 + 16;
+        let mut limit = super::envs("LPB", &[200])[0] * model.blocks.len() as u64 / 100 + 16;
         let mut attempts = self.attempts + 1;
         while attempts.is_multiple_of(8) {
             limit *= 4;

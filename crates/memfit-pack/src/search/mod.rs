@@ -57,6 +57,7 @@ pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Sea
         };
         let round = lane::run(&mut lanes, &task);
         search.nodes = search.nodes.saturating_sub(round.placements);
+        if std::env::var("PACK_LEFT").is_ok() && matches!(round.outcome, Outcome::Fits(_)) && capacity == search.goal { eprintln!("LEFT {}", search.nodes); }
         match round.outcome {
             Outcome::Fits(offsets) => *placed = Placed::new(instance, offsets),
             Outcome::DoesNotFit => {
@@ -95,3 +96,5 @@ impl Ladder {
         self.rung += 1;
     }
 }
+
+pub(crate) fn envs(name: &str, or: &[u64]) -> Vec<u64> { std::env::var(name).map_or(or.to_vec(), |v| v.split(',').map(|x| x.parse().expect("n")).collect()) }

@@ -15,6 +15,11 @@ pub(crate) const LEFT_STRIDE: usize = DEPTH_MAX + 16;
 const COLUMNS_TASK: usize = 512;
 /// The most rows of a task, but for products of little depth and few columns.
 const ROWS_TASK: usize = 240;
+/// The fewest rows and columns of a task: below, packing takes too much of the time.
+const ROWS_TASK_MIN: usize = 48;
+const COLUMNS_TASK_MIN: usize = 64;
+/// How many tasks there should be for every thread, so that none waits long for the last.
+const TASKS_THREAD: usize = 2;
 /// About the fewest multiplications that are worth a task.
 const WORK_TASK: usize = 1 << 20;
 /// How many tasks a product should have at least before they grow.
@@ -150,8 +155,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         accumulate: bool,
         workers: &Shared<f32>,
     ) {
-        let rows = (WORK_TASK / (self.n * self.k).max(1)).min(self.m / TASKS_MIN).max(ROWS_TASK);
-        let tiles = [even_tile(self.m, rows, ROWS_MAX), even_tile(self.n, COLUMNS_TASK, COLUMNS_MAX)];
+        let tiles = self.tiles(threads.count());
         let counts = [self.m.div_ceil(tiles[0]), self.n.div_ceil(tiles[1])];
         let split = self.k.div_ceil(self.splits);
         let floats = worker_floats(self.n, self.k);
@@ -168,6 +172,28 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
             let scratch = unsafe { workers.slice(worker * floats..(worker + 1) * floats) };
             self.tile(threads.level(), tile, result, target, bias, accumulate, scratch);
         });
+    }
+
+    /// Rows and columns of a task. They may follow the number of threads, for they do not change a bit of the result:
+    /// every element is summed over the same blocks of depth, in the same order, whatever tile it is in.
+    fn tiles(&self, threads: usize) -> [usize; 2] {
+        let Product { m, n, k, splits, .. } = *self;
+        let rows = (WORK_TASK / (n * k).max(1)).min(m / TASKS_MIN).max(ROWS_TASK);
+        let mut most = [rows, COLUMNS_TASK];
+        loop {
+            let tiles = [even_tile(m, most[0], ROWS_MAX), even_tile(n, most[1], COLUMNS_MAX)];
+            let tasks = splits * m.div_ceil(tiles[0]) * n.div_ceil(tiles[1]);
+            if threads == 1 || tasks >= TASKS_THREAD * threads {
+                return tiles;
+            }
+            // The side that is longer, measured in the smallest tiles worth a task.
+            let sides = [tiles[0] / ROWS_TASK_MIN, tiles[1] / COLUMNS_TASK_MIN];
+            match sides {
+                [0..=1, 0..=1] => return tiles,
+                [rows, columns] if rows > columns => most[0] = tiles[0] / 2,
+                _ => most[1] = tiles[1] / 2,
+            }
+        }
     }
 
     /// Computes one tile.

@@ -25,10 +25,9 @@ pub struct Gemm {
 
 /// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
 pub fn workspace(shape: &Gemm, threads: usize) -> usize {
-    // Fewer rows than these take another path, which may want more.
-    let few = Gemm { m: shape.m.min(few_rows::ROWS_FEW), ..*shape };
     let driver = driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
-    driver.max(few_rows::partials(&few))
+    // A product with fewer rows may take the other path, which may want more.
+    driver.max(few_rows::partials_max(shape))
 }
 
 /// Computes `c = a b`, or `c += a b` where `accumulate`, and adds `bias` (n values) to every row.

@@ -85,6 +85,8 @@ fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
         [9, 700, 20],
         [5, 10, 3000],
         [20, 11, 5000],
+        [33, 11, 5000],
+        [11, 30, 1500],
         [8, 600, 9],
         [500, 10, 4],
         [4500, 10, 4],
@@ -92,7 +94,7 @@ fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
         [4101, 24, 1],
     ];
     for level in Level::available() {
-        let threads = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
+        let threads = [1, 2, 5].map(|count| Threads::at(count, level).unwrap());
         sizes.iter().for_each(|&[m, n, k]| check(&threads, m, n, k));
     }
 }

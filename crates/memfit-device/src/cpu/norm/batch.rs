@@ -7,44 +7,43 @@ use super::super::sums::{COLUMNS, Columns, Terms, settle};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::{weight_gradients, weights};
 
-/// Doubles, then floats of workspace that `forward` wants: two sums and three coefficients a channel.
-pub(crate) fn forward_workspace(x: &Shape) -> (usize, usize) {
+/// Doubles, then floats of workspace that `statistics` wants: two sums and a pivot a channel.
+pub(crate) fn statistics_workspace(x: &Shape) -> (usize, usize) {
     let width = Columns::width(x.last());
-    (Columns::workspace(width, 2), 3 * width)
+    (Columns::workspace(width, 2), width)
 }
 
-/// Normalises by the statistics of this batch, and writes them.
-pub(crate) fn forward(operands: &Operands, norm: &Norm) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let (mean, variance) = (operands.output::<f32>(1), operands.output::<f32>(2));
-    let (doubles, floats) = forward_workspace(operands.input_shape(0));
+/// Mean and variance of this batch.
+pub(crate) fn statistics(operands: &Operands) {
+    let x = operands.input_floats(0);
+    let (mean, variance) = (operands.output::<f32>(0), operands.output::<f32>(1));
+    let (doubles, floats) = statistics_workspace(operands.input_shape(0));
     let mut workspace = operands.workspace();
-    let (sums, coefficients) = (workspace.take_doubles(doubles), workspace.take_floats(floats));
+    let (sums, pivots) = (workspace.take_doubles(doubles), workspace.take_floats(floats));
 
     let columns = Columns::folded(x.len(), mean.len());
     let count = x.len() as f64 / mean.len() as f64;
     // One pass for both moments, about a value of each channel, so that a mean far from 0 costs no digits.
     // SAFETY: nobody writes yet.
-    let pivots = spread(columns, coefficients, |channel| [unsafe { x.read(channel..channel + 1) }[0]]);
+    let pivots = spread(columns, pivots, |channel| [unsafe { x.read(channel..channel + 1) }[0]]);
     columns.sum(operands.threads, &Moments { x, pivots }, sums, |channel, [sum, squares]| {
         let shift = sum / count;
         mean[channel] = (f64::from(pivots[channel]) + shift) as f32;
         variance[channel] = clamp_to_zero(squares / count - shift * shift) as f32;
     });
-    normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
 }
 
-/// Floats of workspace that `inference` wants.
-pub(crate) fn inference_workspace(x: &Shape) -> usize {
+/// Floats of workspace that `forward` wants.
+pub(crate) fn forward_workspace(x: &Shape) -> usize {
     3 * Columns::width(x.last())
 }
 
-/// Normalises by moving statistics.
-pub(crate) fn inference(operands: &Operands, norm: &Norm) {
+/// Normalises by given statistics: the batch's own, or moving ones.
+pub(crate) fn forward(operands: &Operands, norm: &Norm) {
     let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let moving = 1 + usize::from(norm.scale) + usize::from(norm.center);
-    let (mean, variance) = (operands.input(moving), operands.input(moving + 1));
-    let coefficients = operands.workspace().take_floats(inference_workspace(operands.input_shape(0)));
+    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
+    let (mean, variance) = (operands.input(given), operands.input(given + 1));
+    let coefficients = operands.workspace().take_floats(forward_workspace(operands.input_shape(0)));
     let columns = Columns::folded(x.len(), mean.len());
     normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
 }

@@ -11,8 +11,10 @@ use narrow::Narrow;
 use transposed::Transposed;
 use wide::Wide;
 
-/// The most rows that are few.
-pub(super) const ROWS_FEW: usize = 8;
+/// The most rows that are few, and where rows of the right operand are no longer than `COLUMNS_NARROW`.
+const ROWS_FEW: usize = 8;
+const ROWS_FEW_NARROW: usize = 32;
+const COLUMNS_NARROW: usize = 32;
 /// The most columns of a task: the result's rows stay in the first-level cache.
 const COLUMNS_TASK: usize = 1024;
 /// The fewest floats of the right operand that are worth a task.
@@ -23,11 +25,20 @@ const TASKS: usize = 64;
 /// Whether a product has few rows and a right operand that is worth it.
 pub(super) fn applies(shape: &Gemm) -> bool {
     let columns_min = if shape.transpose_b { 16 } else { 2 };
-    shape.m <= ROWS_FEW && shape.n >= columns_min && shape.n * shape.k >= FLOATS_TASK / 8
+    shape.m <= rows_few(shape) && shape.n >= columns_min && shape.n * shape.k >= FLOATS_TASK / 8
 }
 
-/// How many floats the partial results of such a product have: never fewer for a larger `m` or `k`.
-pub(super) fn partials(shape: &Gemm) -> usize {
+/// The most rows that are few, whatever rows this shape has.
+fn rows_few(shape: &Gemm) -> usize {
+    if shape.n <= COLUMNS_NARROW && !shape.transpose_b { ROWS_FEW_NARROW } else { ROWS_FEW }
+}
+
+/// At least as many floats as the partial results of such a product with no more rows have.
+pub(super) fn partials_max(shape: &Gemm) -> usize {
+    partials(&Gemm { m: shape.m.min(rows_few(shape)), ..*shape })
+}
+
+fn partials(shape: &Gemm) -> usize {
     let chunks = Plan::new(shape).chunks;
     if chunks == 1 { 0 } else { chunks * shape.m * shape.n }
 }
@@ -46,7 +57,7 @@ impl Plan {
     fn new(shape: &Gemm) -> Plan {
         let columns = even_tile(shape.n, COLUMNS_TASK, 16);
         let tiles = shape.n.div_ceil(columns);
-        let memory = PARTIALS_MAX / (ROWS_FEW * shape.n).max(1);
+        let memory = PARTIALS_MAX / (rows_few(shape) * shape.n).max(1);
         let work = shape.k.saturating_mul(shape.n.min(columns)) / FLOATS_TASK;
         let chunks = (TASKS / tiles.max(1)).min(work).min(memory).max(1);
         let depth = even_tile(shape.k, shape.k.div_ceil(chunks).max(1), 4);
@@ -95,7 +106,9 @@ pub(super) fn run(
         let depth = k.min(chunk * plan.depth)..k.min((chunk + 1) * plan.depth);
         let columns = tile * plan.columns..n.min((tile + 1) * plan.columns);
         let (target, first) = if plan.chunks == 1 { (&c, 0) } else { (&partials, chunk * m) };
-        for row in 0..m {
+        // A transposed operand passes once, and needs nothing there before.
+        let add = !transpose_b || (plan.chunks == 1 && (accumulate || bias.is_some()));
+        for row in 0..if add { m } else { 0 } {
             // SAFETY: every tile of every chunk is written by one task.
             let target = unsafe { target.slice((first + row) * n + columns.start..(first + row) * n + columns.end) };
             match plan.chunks {
@@ -112,6 +125,7 @@ pub(super) fn run(
             columns: columns.len(),
             target: target.pointer().wrapping_add(first * n + columns.start),
             target_step: n,
+            add,
         };
         task.run(threads, transpose_b);
     });
@@ -156,7 +170,7 @@ fn add_partials(
     });
 }
 
-/// Adds a product to the target.
+/// A product and where it goes.
 struct Task<'a> {
     rows: Rows,
     depth: usize,
@@ -166,13 +180,14 @@ struct Task<'a> {
     columns: usize,
     target: *mut f32,
     target_step: usize,
+    /// Whether the product is added to what is there.
+    add: bool,
 }
 
 impl Task<'_> {
     fn run(self, threads: &Threads, transposed: bool) {
         let level = threads.level();
-        if self.depth == 0 {
-        } else if transposed {
+        if transposed {
             level.call(Transposed(self));
         } else if self.columns == self.right_step && self.columns <= 2 * level.lanes() {
             level.call(Narrow(self));

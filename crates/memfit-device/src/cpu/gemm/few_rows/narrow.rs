@@ -1,10 +1,14 @@
 //! Few columns: a row of the right operand is one or two vectors, and sums stay in registers.
 
+use std::ops::Range;
+
 use super::super::super::lanes::{COLUMNS_MAX, Kernel, Lanes};
-use super::{ROWS_FEW, Task};
+use super::Task;
 
 /// Depth after which sums leave their registers: many short sums are more exact than one long one.
 const DEPTH_SUM: usize = 1024;
+/// Rows that are summed at once.
+const GROUP: usize = 8;
 
 /// A task whose right operand has no more than two vectors in a row, and rows without gaps.
 pub(super) struct Narrow<'a>(pub(super) Task<'a>);
@@ -12,51 +16,66 @@ pub(super) struct Narrow<'a>(pub(super) Task<'a>);
 impl Kernel for Narrow<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        if self.0.columns <= L::COUNT { self.rows::<L, 1>() } else { self.rows::<L, 2>() }
+        if self.0.columns <= L::COUNT { self.blocks::<L, 1>() } else { self.blocks::<L, 2>() }
     }
 }
 
 impl Narrow<'_> {
-    /// Several depths at once where rows are few, or each addition would wait for the one before.
+    /// Cuts the depth in blocks, over which groups of rows pass while the right operand is in the cache.
     #[inline(always)]
-    fn rows<L: Lanes, const VECTORS: usize>(&self) {
-        match self.0.rows.count {
-            1 => self.blocks::<L, VECTORS, 1, 4>(),
-            2 => self.blocks::<L, VECTORS, 2, 4>(),
-            3 | 4 => self.blocks::<L, VECTORS, 4, 2>(),
-            _ => self.blocks::<L, VECTORS, 8, 1>(),
+    fn blocks<L: Lanes, const VECTORS: usize>(&self) {
+        let task = &self.0;
+        for depth in (0..task.depth).step_by(DEPTH_SUM) {
+            let depth = depth..task.depth.min(depth + DEPTH_SUM);
+            for row in (0..task.rows.count).step_by(GROUP) {
+                // Several depths at once where rows are few, or each addition would wait for the one before.
+                match task.rows.count - row {
+                    1 => self.sum::<L, VECTORS, 1, 4>(depth.clone(), row),
+                    2 => self.sum::<L, VECTORS, 2, 4>(depth.clone(), row),
+                    3 | 4 => self.sum::<L, VECTORS, 4, 2>(depth.clone(), row),
+                    _ => self.sum::<L, VECTORS, GROUP, 1>(depth.clone(), row),
+                }
+            }
         }
     }
 
+    /// Adds what some depth gives to `ROWS` rows, or as many as there are, from `row` on.
     #[inline(always)]
-    fn blocks<L: Lanes, const VECTORS: usize, const ROWS: usize, const DEPTHS: usize>(&self) {
+    fn sum<L: Lanes, const VECTORS: usize, const ROWS: usize, const DEPTHS: usize>(
+        &self,
+        depth: Range<usize>,
+        row: usize,
+    ) {
         let task = &self.0;
         // Whole vectors may be read up to here; they overlap the next row of the operand.
         let whole = (task.right.len() + task.columns).saturating_sub(VECTORS * L::COUNT) / task.columns;
-        let mut depth = 0;
-        while depth < task.depth {
-            let end = task.depth.min(depth + DEPTH_SUM);
-            let mut sums = [[[L::splat(0.0); VECTORS]; ROWS]; DEPTHS];
-            while depth + DEPTHS <= end.min(whole) {
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    self.step::<L, VECTORS, ROWS, true>(depth + i, sums);
+        let mut at = depth.start;
+        let mut sums = [[[L::splat(0.0); VECTORS]; ROWS]; DEPTHS];
+        while at + DEPTHS <= depth.end.min(whole) {
+            for (i, sums) in sums.iter_mut().enumerate() {
+                self.step::<L, VECTORS, ROWS, true>(at + i, row, sums);
+            }
+            at += DEPTHS;
+        }
+        for at in at..depth.end {
+            self.step::<L, VECTORS, ROWS, false>(at, row, &mut sums[0]);
+        }
+        let mut total = [[0.0; COLUMNS_MAX]; GROUP];
+        for row in 0..ROWS {
+            for vector in 0..VECTORS {
+                let mut sum = L::splat(0.0);
+                for sums in &sums {
+                    sum = sum.add(sums[row][vector]);
                 }
-                depth += DEPTHS;
+                // SAFETY: the array has room for as many rows and columns as there can be.
+                unsafe { sum.store(total[row].as_mut_ptr().add(vector * L::COUNT)) };
             }
-            while depth < end {
-                self.step::<L, VECTORS, ROWS, false>(depth, &mut sums[0]);
-                depth += 1;
+        }
+        for (row, total) in (row..task.rows.count).zip(&total) {
+            for (column, sum) in total.iter().enumerate().take(task.columns) {
+                // SAFETY: the target has these rows and columns, and they are this task's.
+                unsafe { *task.target.add(row * task.target_step + column) += sum };
             }
-            let mut total = [[[0.0; COLUMNS_MAX]; ROWS_FEW]; 4];
-            for (i, sums) in sums.iter().enumerate() {
-                for (row, sums) in sums.iter().enumerate() {
-                    for (vector, sum) in sums.iter().enumerate() {
-                        // SAFETY: the array has room for as many rows and columns as there can be.
-                        unsafe { sum.store(total[i][row].as_mut_ptr().add(vector * L::COUNT)) };
-                    }
-                }
-            }
-            self.add::<DEPTHS>(&total);
         }
     }
 
@@ -65,6 +84,7 @@ impl Narrow<'_> {
     fn step<L: Lanes, const VECTORS: usize, const ROWS: usize, const WHOLE: bool>(
         &self,
         depth: usize,
+        first: usize,
         sums: &mut [[L; VECTORS]; ROWS],
     ) {
         let task = &self.0;
@@ -76,21 +96,8 @@ impl Narrow<'_> {
             };
             for (row, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: the depth is inside the task.
-                let left = L::splat(unsafe { task.rows.value(row, depth) });
+                let left = L::splat(unsafe { task.rows.value(first + row, depth) });
                 sums[vector] = left.mul_add(right, sums[vector]);
-            }
-        }
-    }
-
-    /// Adds sums to the target.
-    #[inline(always)]
-    fn add<const DEPTHS: usize>(&self, total: &[[[f32; COLUMNS_MAX]; ROWS_FEW]; 4]) {
-        let task = &self.0;
-        for row in 0..task.rows.count {
-            for column in 0..task.columns {
-                let sum: f32 = total[..DEPTHS].iter().map(|total| total[row][column]).sum();
-                // SAFETY: the target has these rows and columns, and they are this task's.
-                unsafe { *task.target.add(row * task.target_step + column) += sum };
             }
         }
     }

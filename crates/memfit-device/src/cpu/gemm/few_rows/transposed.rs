@@ -34,11 +34,9 @@ impl Transposed<'_> {
                     let target = task.target.wrapping_add(row * task.target_step + column);
                     // SAFETY: `count` columns of this row of the result are this task's.
                     unsafe {
-                        if count == L::COUNT {
-                            sum.add(L::load(target)).store(target);
-                        } else {
-                            sum.add(L::load_first(target, count)).store_first(target, count);
-                        }
+                        let before = if task.add { L::load_first(target, count) } else { L::splat(0.0) };
+                        let sum = sum.add(before);
+                        if count == L::COUNT { sum.store(target) } else { sum.store_first(target, count) }
                     }
                 }
             }
