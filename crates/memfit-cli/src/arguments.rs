@@ -1,6 +1,6 @@
 //! What can be typed behind `memfit`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use memfit::{Bytes, Error, Job};
@@ -70,8 +70,11 @@ pub struct PlanArguments {
     #[command(flatten)]
     pub job: JobArguments,
     /// Print time against bytes instead: every plan from the fastest to the smallest.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "diff")]
     pub sweep: bool,
+    /// Compare with another job, kind by kind and layer by layer, under the same overrides.
+    #[arg(long, value_name = "JOB")]
+    pub diff: Option<PathBuf>,
 }
 
 /// How long to train, and where to tell.
@@ -93,7 +96,12 @@ pub struct TrainArguments {
 impl JobArguments {
     /// The job with what was typed in place of what the file says.
     pub fn read(&self) -> Result<Job, Error> {
-        let mut job = Job::read(&self.file)?;
+        self.read_file(&self.file)
+    }
+
+    /// Another job under the same overrides.
+    pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
+        let mut job = Job::read(path)?;
         if let Some(batch) = self.batch {
             job.train.batch = batch;
         }

@@ -77,6 +77,16 @@ fn run_plan(plan: &PlanArguments) -> Result<ExitCode, Error> {
         return Ok(ExitCode::SUCCESS);
     }
     let (summary, _) = Summary::new(&prepared);
+    if let Some(other) = &plan.diff {
+        let other = prepare(&arguments.read_file(other)?, arguments.threads)?;
+        let (other, _) = Summary::new(&other);
+        if arguments.json {
+            out(&json!({ "plan": summary.to_json(), "other": other.to_json() }).to_string());
+        } else {
+            out(&tables::difference(&summary, &other));
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     if arguments.json {
         out(&summary.to_json().to_string());
     } else if prepared.outcome.is_ok() {

@@ -148,6 +148,51 @@ fn a_report_is_written_whole() {
 }
 
 #[test]
+fn a_sweep_goes_from_the_fastest_plan_to_the_smallest_and_each_point_is_honest() {
+    let job = example("six-convolutions.toml");
+    let sweep = &events(&["plan", &job, "--sweep", "--json"])[0];
+    let points = sweep["points"].as_array().unwrap();
+    assert!(points.len() >= 8, "{} points", points.len());
+    assert_eq!(points[0]["time_relative"], 1.0);
+    for pair in points.windows(2) {
+        let field = |point: &Value, key: &str| point[key].as_f64().unwrap();
+        assert!(field(&pair[1], "budget") < field(&pair[0], "budget"));
+        assert!(field(&pair[0], "time_relative") <= field(&pair[1], "time_relative"));
+    }
+    assert!(points.iter().any(|point| point["nodes_recomputed"].as_u64().unwrap() > 0));
+    for point in points.iter().step_by(points.len() / 4) {
+        let budget = point["budget"].as_u64().unwrap().to_string();
+        let plan = &events(&["plan", &job, "--budget", &budget, "--json"])[0];
+        assert_eq!(plan["bytes_peak"], point["bytes_peak"], "a budget buys its point of the curve");
+    }
+    let end = points[points.len() - 1]["budget"].as_u64();
+    let plan = &events(&["plan", &job, "--budget", "100GiB", "--json"])[0];
+    assert_eq!(plan["bytes_smallest_budget"].as_u64(), end);
+}
+
+#[test]
+fn a_job_trains_alike_when_values_are_computed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("norm.toml");
+    let layers = "[[model.layers]]\nclass = \"Conv2D\"\nfilters = 8\nkernel_size = 3\npadding = \"same\"\n\
+                  [[model.layers]]\nclass = \"BatchNormalization\"\n\
+                  [[model.layers]]\nclass = \"Activation\"\nactivation = \"relu\"\n";
+    let text = format!(
+        "[[model.layers]]\nclass = \"Input\"\nshape = [32, 32, 3]\n{}[[model.layers]]\nclass = \"GlobalAveragePooling2D\"\n\
+         [[model.layers]]\nclass = \"Dense\"\nunits = 3\nactivation = \"softmax\"\n\
+         [train]\nloss = \"sparse_categorical_crossentropy\"\noptimizer = \"adam\"\nbatch = 16\nsteps = 3\n",
+        layers.repeat(6)
+    );
+    std::fs::write(&path, text).unwrap();
+    let job = path.to_str().unwrap();
+    let plan = &events(&["plan", job, "--budget", "1GiB", "--json"])[0];
+    let smallest = plan["bytes_smallest_budget"].as_u64().unwrap();
+    assert!(smallest < plan["bytes_peak"].as_u64().unwrap() + plan["bytes_runtime"].as_u64().unwrap());
+    let (low, high) = (train(&[job, "--budget", &smallest.to_string()]), train(&[job, "--budget", "1GiB"]));
+    assert_eq!(losses(&low), losses(&high), "bit for bit");
+}
+
+#[test]
 fn plan_and_batch_answer_programs() {
     let job = example("six-convolutions.toml");
     let plan = &events(&["plan", &job, "--budget", "2GiB", "--json"])[0];

@@ -20,9 +20,11 @@
 //! ```
 
 mod bound;
+pub mod csv;
 mod effort;
 mod greedy;
 mod instance;
+mod irreducible;
 mod item;
 mod pack;
 mod packing;
@@ -33,6 +35,7 @@ mod validate;
 
 pub use bound::bound;
 pub use effort::Effort;
+pub use irreducible::{Irreducible, irreducible};
 pub use item::{Gap, Item, Window};
 pub use pack::{pack, pack_while};
 pub use packing::Packing;

@@ -44,7 +44,8 @@ pub fn pack_while(items: &[Item], effort: Effort, keep_going: &(dyn Fn() -> bool
         }
         nodes -= greedy::improve(part, placed, height, nodes / 4, keep_going);
         if placed.height > height && search::is_possible(part) {
-            let mut search = Search { bound, goal: height, nodes, keep_going };
+            let wants_goal = effort.goal >= bound;
+            let mut search = Search { bound, goal: height, wants_goal, nodes, keep_going };
             search::improve(part, placed, &mut search);
             (nodes, bound) = (search.nodes, search.bound);
         }

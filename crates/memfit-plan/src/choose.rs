@@ -76,16 +76,21 @@ pub fn smallest(problem: &Problem) -> Plan {
     lowest.expect("there is always the whole batch")
 }
 
-/// Plans from the fastest to the smallest, each smaller than every one before it: what a budget can buy.
+/// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
     let choices = Choices::new(problem);
     let mut all = choices.all();
     all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
     let mut curve: Vec<Plan> = Vec::new();
+    let lowest = all.iter().map(|choice| choice.bound).min();
     for choice in all {
-        if curve.last().is_none_or(|last| choice.bound < last.bytes_peak) {
+        let smaller = |bytes: Bytes, last: &Plan| bytes.0 + last.bytes_peak.0 / 100 < last.bytes_peak.0;
+        let is_end = Some(choice.bound) == lowest;
+        if is_end || curve.last().is_none_or(|last| smaller(choice.bound, last)) {
             let plan = choices.place(&choice);
-            if curve.last().is_none_or(|last| plan.bytes_peak < last.bytes_peak) {
+            if curve.last().is_none_or(|last| {
+                smaller(plan.bytes_peak, last) || is_end && plan.bytes_peak < last.bytes_peak
+            }) {
                 curve.push(plan);
             }
         }

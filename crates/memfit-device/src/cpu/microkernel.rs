@@ -1,6 +1,6 @@
 //! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs by.
 
-use super::lanes::{Kernel, Lanes, ROWS_MAX};
+use super::lanes::{Kernel, Lanes};
 
 /// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
 /// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart.
@@ -116,25 +116,21 @@ impl Stripe {
         }
         let mut sums = [[L::splat(0.0); VECTORS]; ROWS];
         for segment in 0..segments {
-            // Every third row has a pointer of its own and its neighbours are addressed from there: twelve pointers
-            // would not fit in the registers of x86.
-            let first = start.wrapping_add(segment * segment_step);
-            let mut left: [_; ROWS_MAX / 3] = std::array::from_fn(|i| first.wrapping_add(3 * i * row_step));
+            let mut left = start.wrapping_add(segment * segment_step);
             for _ in 0..self.depth / segments {
-                // SAFETY: the panel holds `VECTORS` vectors for every step of the depth.
-                let columns: [L; VECTORS] =
-                    std::array::from_fn(|v| unsafe { L::load(right.add(v * L::COUNT)) });
+                let mut columns = [L::splat(0.0); VECTORS];
+                for (vector, columns) in columns.iter_mut().enumerate() {
+                    // SAFETY: the panel holds `VECTORS` vectors for every step of the depth.
+                    *columns = unsafe { L::load(right.add(vector * L::COUNT)) };
+                }
                 for (row, sums) in sums.iter_mut().enumerate() {
-                    let value = left[row / 3].wrapping_add(row % 3 * row_step);
                     // SAFETY: the view can be read for every row of the tile and every step of the depth.
-                    let value = L::splat(unsafe { *value });
+                    let value = L::splat(unsafe { *left.wrapping_add(row * row_step) });
                     for (sum, &columns) in sums.iter_mut().zip(&columns) {
                         *sum = value.mul_add(columns, *sum);
                     }
                 }
-                for left in &mut left {
-                    *left = left.wrapping_add(depth_step);
-                }
+                left = left.wrapping_add(depth_step);
                 right = right.wrapping_add(self.right.depth_step);
             }
         }
@@ -185,7 +181,8 @@ impl Stripe {
             for (row, value) in values.iter_mut().enumerate() {
                 let target = self.target(row, column);
                 // SAFETY: the caller vouches for these columns.
-                *value = value.add(unsafe { if WHOLE { L::load(target) } else { L::load_first(target, count) } });
+                *value =
+                    value.add(unsafe { if WHOLE { L::load(target) } else { L::load_first(target, count) } });
             }
         }
         for (row, value) in values.iter().enumerate() {

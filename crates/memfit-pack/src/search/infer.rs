@@ -11,10 +11,7 @@ use super::state::{PLACED, State};
 pub(crate) fn infer(state: &mut State<'_>, capacity: u64, blocks: &[u32]) -> bool {
     loop {
         let mut from = 0;
-        loop {
-            let Some(section) = state.risen.take_from(from).or_else(|| state.risen.take_from(0)) else {
-                break;
-            };
+        while let Some(section) = state.risen.take_from(from).or_else(|| state.risen.take_from(0)) {
             if !fill_section(state, capacity, section) {
                 state.trouble[section] += 1;
                 return false;

@@ -63,7 +63,7 @@ impl Lane {
         let strategy = task.strategies.get(number, &self.trouble);
         let attempt = tree::search(task.model, task.capacity, &strategy, limit, keep_going);
         for (trouble, more) in self.trouble.iter_mut().zip(&attempt.trouble) {
-            *trouble = *trouble - *trouble / super::envs("DEC", &[8])[0] + 100 * more;
+            *trouble = *trouble - *trouble / 8 + 100 * more;
         }
         self.attempts += 1;
         attempt
@@ -75,7 +75,7 @@ impl Lane {
         let mut limit = super::envs("LPB", &[200])[0] * model.blocks.len() as u64 / 100 + 16;
         let mut attempts = self.attempts + 1;
         while attempts.is_multiple_of(8) {
-            limit *= 4;
+            limit *= super::envs("MUL", &[4])[0];
             attempts /= 8;
         }
         limit

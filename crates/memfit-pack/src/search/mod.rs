@@ -28,6 +28,8 @@ pub(crate) struct Search<'a> {
     pub(crate) bound: u64,
     /// A packing this low is good enough; at least the bound.
     pub(crate) goal: u64,
+    /// Whether only a packing as low as the goal is of use, and not every byte above it.
+    pub(crate) wants_goal: bool,
     /// How many blocks may still be placed.
     pub(crate) nodes: u64,
     pub(crate) keep_going: &'a (dyn Fn() -> bool + Sync),
@@ -44,7 +46,7 @@ pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Sea
     let model = Model::new(instance);
     let strategies = Strategies::new(&model);
     let mut lanes = Lane::all(&model);
-    let mut ladder = Ladder { rounds: 0, rung: 0, wants_goal: search.goal > search.bound };
+    let mut ladder = Ladder { rounds: 0, rung: 0, wants_goal: search.wants_goal };
     while placed.height > search.goal && search.nodes > 0 && (search.keep_going)() {
         let capacity = ladder.next(placed.height, search.goal, model.unit);
         let task = Task {
@@ -84,7 +86,7 @@ struct Ladder {
 impl Ladder {
     fn next(&mut self, height: u64, goal: u64, unit: u64) -> u64 {
         self.rounds += 1;
-        let is_for_goal = self.rounds.is_multiple_of(4) != self.wants_goal;
+        let is_for_goal = if self.wants_goal { !self.rounds.is_multiple_of(envs("GS", &[4])[0]) } else { self.rounds.is_multiple_of(4) };
         let distance = (height - goal).checked_shr(self.rung).unwrap_or(0);
         if distance < unit {
             self.rung = 0;

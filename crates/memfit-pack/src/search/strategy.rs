@@ -65,23 +65,18 @@ impl<'a> Strategies<'a> {
             (Fewest, weights(0, 0, 1)),
         ];
         if let Some((branching, weights)) = known.get(number as usize) {
-            return Strategy {
-                branching: *branching,
-                lowest_first: true,
-                rank: self.rank(*weights, trouble, 0),
-            };
+            return Strategy { branching: *branching, rank: self.rank(*weights, trouble, 0) };
         }
         let mut random = Random::new(number + 1000003 * crate::search::envs("SEED", &[0])[0]);
-        let branching = [Everything, Fewest][crate::search::envs("BR", &[0,1])[random.below(2) as usize] as usize];
+        let branching = [Everything, Fewest][crate::search::envs("BR", &[0,1,0,1])[random.below(4) as usize] as usize];
         let weights = Weights {
             load: i128::from(random.below(2) * random.below(80)),
             length: random.below(crate::search::envs("LW", &[16])[0]).into(),
             size: random.below(crate::search::envs("SW", &[16])[0]).into(),
-            trouble: crate::search::envs("TW", &[4,16,48,128])[random.below(4) as usize] as i128,
+            trouble: crate::search::envs("TW", &[32,64,128,256])[random.below(4) as usize] as i128,
             noise: [0, 1, 3, 8][random.below(4) as usize],
         };
-        let rank = self.rank(weights, trouble, random.next());
-        Strategy { branching, lowest_first: random.below(8) >= crate::search::envs("LF", &[1])[0], rank }
+        Strategy { branching, rank: self.rank(weights, trouble, random.next()) }
     }
 
     fn rank(&self, weights: Weights, trouble: &[u64], seed: u64) -> Vec<u32> {

@@ -24,9 +24,7 @@ pub(crate) enum Branching {
 #[derive(Clone, Debug)]
 pub(crate) struct Strategy {
     pub(crate) branching: Branching,
-    /// Whether the lowest of a node's blocks is tried first, or the first by rank wherever it lies.
-    pub(crate) lowest_first: bool,
-    /// Which block is tried first among equals.
+    /// Which block is tried first among those at the same height.
     pub(crate) rank: Vec<u32>,
 }
 
@@ -207,11 +205,7 @@ impl Tree<'_> {
             }
         }
         let choices = &mut self.choices[begin..];
-        if self.strategy.lowest_first {
-            choices.sort_unstable_by_key(|&block| (state.lowest[block as usize], rank[block as usize]));
-        } else {
-            choices.sort_unstable_by_key(|&block| rank[block as usize]);
-        }
+        choices.sort_unstable_by_key(|&block| (state.lowest[block as usize], rank[block as usize]));
         begin..self.choices.len()
     }
 }

@@ -34,7 +34,16 @@ pub(super) fn forward(
     for_each_row(threads, shape.rows * height, width * channels, y, |row, to| {
         let (image, y) = (row / height, row % height);
         let to = to.as_mut_ptr();
-        threads.level().call(GridRow { gather: &gather, image, y, filter, kernel, bias, to, to_step: channels });
+        threads.level().call(GridRow {
+            gather: &gather,
+            image,
+            y,
+            filter,
+            kernel,
+            bias,
+            to,
+            to_step: channels,
+        });
     });
 }
 
@@ -49,7 +58,10 @@ pub(super) fn grad_input(threads: &Threads, shape: &Convolution, dy: &[f32], ker
             let gather = Gather { channels, ..phase.gather(shape, dy, 0) };
             let filter = Filter {
                 first: phase.down.tap_last * shape.kernel[1] + phase.across.tap_last,
-                steps: [-((phase.down.tap_step * shape.kernel[1]) as isize), -(phase.across.tap_step as isize)],
+                steps: [
+                    -((phase.down.tap_step * shape.kernel[1]) as isize),
+                    -(phase.across.tap_step as isize),
+                ],
             };
             let (to, to_step) = (to[first * channels..].as_mut_ptr(), across * channels);
             let (gather, y, bias) = (&gather, y / down, None);
@@ -189,11 +201,14 @@ impl GridRow<'_> {
     ) {
         let Gather { pixel, channels, down, across, .. } = *self.gather;
         // SAFETY: `count` channels from `channel` on exist, in the bias as in every pixel and tap.
-        let load = |from: *const f32| unsafe { if WHOLE { L::load(from) } else { L::load_first(from, count) } };
+        let load =
+            |from: *const f32| unsafe { if WHOLE { L::load(from) } else { L::load_first(from, count) } };
         let bias = self.bias.map(|bias| load(bias.as_ptr().wrapping_add(channel)));
         let mut sums = [bias.unwrap_or(L::splat(0.0)); COUNT];
         // What will be written, and what the next row will see, is fetched meanwhile.
-        let next = self.gather.pixel_row(self.image, down.seen(self.y + 1, down.taps.saturating_sub(1)).max(0) as usize);
+        let next = self
+            .gather
+            .pixel_row(self.image, down.seen(self.y + 1, down.taps.saturating_sub(1)).max(0) as usize);
         for i in 0..COUNT {
             L::prefetch(self.to.wrapping_add((x + i) * self.to_step + channel));
             lanes::prefetch(next.wrapping_add((x + i) * across.step * pixel + channel));
@@ -202,7 +217,8 @@ impl GridRow<'_> {
             let row = self.gather.pixel_row(self.image, down.seen(self.y, tap_y) as usize);
             let tap = self.filter.tap(tap_y, taps[1].start);
             let mut weights = self.kernel.as_ptr().wrapping_add(tap * channels + channel);
-            let mut pixels = row.wrapping_offset(across.seen(x, taps[1].start) * pixel as isize).wrapping_add(channel);
+            let mut pixels =
+                row.wrapping_offset(across.seen(x, taps[1].start) * pixel as isize).wrapping_add(channel);
             for _ in taps[1].clone() {
                 let weight = load(weights);
                 for (i, sum) in sums.iter_mut().enumerate() {
@@ -253,7 +269,13 @@ impl Kernel for FilterRows<'_> {
 impl FilterRows<'_> {
     /// Adds to the gradient of `COUNT` neighbouring taps what one row of output pixels gives.
     #[inline(always)]
-    fn taps<L: Lanes, const COUNT: usize>(&mut self, pixels: *const f32, dy: *const f32, tap_y: usize, tap_x: usize) {
+    fn taps<L: Lanes, const COUNT: usize>(
+        &mut self,
+        pixels: *const f32,
+        dy: *const f32,
+        tap_y: usize,
+        tap_x: usize,
+    ) {
         let Gather { channels, across, .. } = *self.gather;
         // Positions all of whose taps are inside the image; the others are taken one tap at a time.
         let inside = across.positions_inside(tap_x..tap_x + COUNT);

@@ -140,10 +140,18 @@ impl<'a> Gather<'a> {
     /// # Safety
     /// The image exists, and there is room for the floats.
     #[inline(always)]
-    pub(super) unsafe fn copy_run<L: Lanes>(&self, image: usize, y: isize, start: isize, count: usize, to: *mut f32) {
+    pub(super) unsafe fn copy_run<L: Lanes>(
+        &self,
+        image: usize,
+        y: isize,
+        start: isize,
+        count: usize,
+        to: *mut f32,
+    ) {
         let width = (self.across.size * self.pixel) as isize;
         let before = (-start).clamp(0, count as isize) as usize;
-        let inside = if (y as usize) < self.down.size { (width - start).clamp(0, count as isize) as usize } else { 0 };
+        let inside =
+            if (y as usize) < self.down.size { (width - start).clamp(0, count as isize) as usize } else { 0 };
         // SAFETY: the three parts cover the floats, and those copied are inside their row.
         unsafe {
             if inside > before {

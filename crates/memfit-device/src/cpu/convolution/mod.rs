@@ -97,4 +97,4 @@ impl Convolution {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -119,7 +119,7 @@ fn shape(
     }
 }
 
-fn shapes() -> Vec<Convolution> {
+pub(crate) fn shapes() -> Vec<Convolution> {
     let mut shapes = Vec::new();
     for same in [true, false] {
         shapes.extend([
@@ -145,6 +145,12 @@ fn shapes() -> Vec<Convolution> {
             shape(1, [13, 12], [17, 17, 17], [3, 2], [1, 2], [2, 1], same),
             shape(1, [12, 30], [32, 32, 32], [5, 5], [1, 1], [1, 1], same),
             shape(2, [8, 9], [5, 10, 5], [3, 3], [1, 1], [1, 1], same),
+            shape(2, [4, 300], [3, 9, 1], [3, 3], [1, 1], [1, 1], same),
+            shape(1, [5, 30], [64, 40, 1], [3, 3], [1, 1], [1, 1], same),
+            shape(1, [4, 33], [300, 3, 1], [3, 3], [1, 1], [1, 1], same),
+            shape(1, [7, 60], [5, 9, 1], [3, 3], [2, 2], [1, 1], same),
+            shape(1, [5, 70], [8, 600, 1], [1, 5], [1, 2], [1, 1], same),
+            shape(1, [9, 28], [12, 4, 1], [3, 3], [1, 1], [2, 1], same),
             shape(1, [9, 11], [6, 18, 6], [3, 3], [2, 2], [1, 1], same),
         ]);
     }

@@ -223,7 +223,17 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
                 for (left, run) in runs(left, shown, target) {
                     let target = tile.target(result, &run);
                     let (rows, target_step) = (run.rows, run.step);
-                    level.call(Stripe { left, rows, depth, right, columns, target, target_step, bias, accumulate });
+                    level.call(Stripe {
+                        left,
+                        rows,
+                        depth,
+                        right,
+                        columns,
+                        target,
+                        target_step,
+                        bias,
+                        accumulate,
+                    });
                 }
             }
             if depth.end == tile.depth.end {
@@ -286,7 +296,10 @@ impl Tile {
     /// Where the columns of the tile start in a run of rows, after a check that they lie inside the result.
     fn target(&self, result: &Shared<f32>, run: &Run) -> *mut f32 {
         let start = self.offset + run.start;
-        assert!(start + (run.rows - 1) * run.step + self.columns.end <= result.len(), "the result lies inside its slice");
+        assert!(
+            start + (run.rows - 1) * run.step + self.columns.end <= result.len(),
+            "the result lies inside its slice"
+        );
         result.pointer().wrapping_add(start + self.columns.start)
     }
 }

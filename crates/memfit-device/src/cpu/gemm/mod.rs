@@ -25,7 +25,8 @@ pub struct Gemm {
 
 /// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
 pub fn workspace(shape: &Gemm, threads: usize) -> usize {
-    let driver = driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
+    let driver =
+        driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
     // A product with fewer rows may take the other path, which may want more.
     driver.max(few_rows::partials_max(shape))
 }

@@ -65,11 +65,13 @@ impl Right for MatrixRight<'_> {
         let (from, ..) = self.0.stored(&depth, &columns);
         let Matrix { stride, transposed, .. } = self.0;
         // Rows of one or two whole vectors without gaps are a panel already.
-        if !transposed && columns.len() == stride && (stride == level.lanes() || stride == 2 * level.lanes()) {
+        if !transposed && columns.len() == stride && (stride == level.lanes() || stride == 2 * level.lanes())
+        {
             return Panels { start: from, depth_step: stride, panel_step: 0 };
         }
         let (depth, columns) = (depth.len(), columns.len());
-        PackPanels { from, stride, transposed, depth: 0..depth, depth_panel: depth, columns }.pack(level, buffer)
+        PackPanels { from, stride, transposed, depth: 0..depth, depth_panel: depth, columns }
+            .pack(level, buffer)
     }
 }
 
@@ -113,8 +115,12 @@ impl PackPanels {
     pub(crate) fn pack(self, level: Level, buffer: &mut [f32]) -> Panels {
         let width = 2 * level.lanes();
         let floats = self.columns.next_multiple_of(width) * self.depth_panel;
-        assert!(self.depth.end <= self.depth_panel && floats <= buffer.len(), "packed panels fit their buffer");
-        let panels = Panels { start: buffer.as_ptr(), depth_step: width, panel_step: width * self.depth_panel };
+        assert!(
+            self.depth.end <= self.depth_panel && floats <= buffer.len(),
+            "packed panels fit their buffer"
+        );
+        let panels =
+            Panels { start: buffer.as_ptr(), depth_step: width, panel_step: width * self.depth_panel };
         level.call(CopyPanels { part: self, to: buffer.as_mut_ptr() });
         panels
     }

@@ -68,34 +68,36 @@ fn check(threads: &[Threads], m: usize, n: usize, k: usize) {
     }
 }
 
+/// Rows, columns and depth.
+pub(crate) const SIZES: &[[usize; 3]] = &[
+    [1, 1, 1],
+    [1, 1, 0],
+    [3, 5, 0],
+    [1, 33, 7],
+    [7, 1, 300],
+    [12, 32, 256],
+    [13, 31, 257],
+    [25, 16, 17],
+    [6, 17, 64],
+    [100, 90, 80],
+    [250, 40, 30],
+    [9, 700, 20],
+    [5, 10, 3000],
+    [20, 11, 5000],
+    [33, 11, 5000],
+    [11, 30, 1500],
+    [8, 600, 9],
+    [500, 10, 4],
+    [4500, 10, 4],
+    [4097, 3, 16],
+    [4101, 24, 1],
+];
+
 #[test]
 fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
-    let sizes = [
-        [1, 1, 1],
-        [1, 1, 0],
-        [3, 5, 0],
-        [1, 33, 7],
-        [7, 1, 300],
-        [12, 32, 256],
-        [13, 31, 257],
-        [25, 16, 17],
-        [6, 17, 64],
-        [100, 90, 80],
-        [250, 40, 30],
-        [9, 700, 20],
-        [5, 10, 3000],
-        [20, 11, 5000],
-        [33, 11, 5000],
-        [11, 30, 1500],
-        [8, 600, 9],
-        [500, 10, 4],
-        [4500, 10, 4],
-        [4097, 3, 16],
-        [4101, 24, 1],
-    ];
     for level in Level::available() {
         let threads = [1, 2, 5].map(|count| Threads::at(count, level).unwrap());
-        sizes.iter().for_each(|&[m, n, k]| check(&threads, m, n, k));
+        SIZES.iter().for_each(|&[m, n, k]| check(&threads, m, n, k));
     }
 }
 

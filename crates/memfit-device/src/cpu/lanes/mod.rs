@@ -165,7 +165,14 @@ unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f32, to_stri
 /// # Safety
 /// Both ends hold their rows.
 #[inline(always)]
-pub(crate) unsafe fn transpose(from: *const f32, stride: usize, rows: usize, columns: usize, to: *mut f32, to_stride: usize) {
+pub(crate) unsafe fn transpose(
+    from: *const f32,
+    stride: usize,
+    rows: usize,
+    columns: usize,
+    to: *mut f32,
+    to_stride: usize,
+) {
     if rows < BLOCK || columns < BLOCK {
         for at in 0..rows * columns {
             let (row, column) = (at / columns, at % columns);
@@ -177,7 +184,8 @@ pub(crate) unsafe fn transpose(from: *const f32, stride: usize, rows: usize, col
     // The last block of a row or column overlaps the one before where sizes are no multiples.
     for row in (0..rows).step_by(BLOCK).map(|row| row.min(rows - BLOCK)) {
         for column in (0..columns).step_by(BLOCK).map(|column| column.min(columns - BLOCK)) {
-            let (from, to) = (from.wrapping_add(row * stride + column), to.wrapping_add(column * to_stride + row));
+            let (from, to) =
+                (from.wrapping_add(row * stride + column), to.wrapping_add(column * to_stride + row));
             // SAFETY: as above.
             unsafe { transpose_block(from, stride, to, to_stride) };
         }

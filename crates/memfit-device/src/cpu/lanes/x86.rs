@@ -206,7 +206,8 @@ impl Lanes for __m512 {
             let mut quads = rows;
             for i in 0..8 {
                 let (first, half) = (i / 2 * 4, i % 2);
-                let (low, high) = (_mm512_castps_pd(pairs[first + half]), _mm512_castps_pd(pairs[first + half + 2]));
+                let (low, high) =
+                    (_mm512_castps_pd(pairs[first + half]), _mm512_castps_pd(pairs[first + half + 2]));
                 quads[first + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
                 quads[first + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
             }

@@ -110,15 +110,22 @@ pub(super) fn run(
         let add = !transpose_b || (plan.chunks == 1 && (accumulate || bias.is_some()));
         for row in 0..if add { m } else { 0 } {
             // SAFETY: every tile of every chunk is written by one task.
-            let target = unsafe { target.slice((first + row) * n + columns.start..(first + row) * n + columns.end) };
+            let target =
+                unsafe { target.slice((first + row) * n + columns.start..(first + row) * n + columns.end) };
             match plan.chunks {
                 1 => start(target, bias.map(|bias| &bias[columns.clone()]), accumulate),
                 _ => target.fill(0.0),
             }
         }
-        let start = if transpose_b { columns.start * k + depth.start } else { depth.start * n + columns.start };
+        let start =
+            if transpose_b { columns.start * k + depth.start } else { depth.start * n + columns.start };
         let task = Task {
-            rows: Rows { start: a.as_ptr().wrapping_add(depth.start * depth_step), row_step, depth_step, count: m },
+            rows: Rows {
+                start: a.as_ptr().wrapping_add(depth.start * depth_step),
+                row_step,
+                depth_step,
+                count: m,
+            },
             depth: depth.len(),
             right: &b[start.min(b.len())..],
             right_step: if transpose_b { k } else { n },

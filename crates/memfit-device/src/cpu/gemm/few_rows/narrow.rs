@@ -92,7 +92,11 @@ impl Narrow<'_> {
             let right = task.right.as_ptr().wrapping_add(depth * task.right_step + vector * L::COUNT);
             // SAFETY: either whole vectors or the columns that exist are read.
             let right = unsafe {
-                if WHOLE { L::load(right) } else { L::load_first(right, (task.columns - vector * L::COUNT).min(L::COUNT)) }
+                if WHOLE {
+                    L::load(right)
+                } else {
+                    L::load_first(right, (task.columns - vector * L::COUNT).min(L::COUNT))
+                }
             };
             for (row, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: the depth is inside the task.

@@ -1,0 +1,118 @@
+//! When nothing fits: a few items that are to blame.
+
+use crate::{Effort, Item, pack};
+
+/// Items that do not fit together, though they do without any one of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Irreducible {
+    /// Indices of the items in rising order.
+    pub items: Vec<usize>,
+    /// Whether it is certain that they do not fit; otherwise the effort found no way.
+    pub proven: bool,
+}
+
+/// A set of items that does not fit in `capacity` while every smaller part of it does, or nothing
+/// if all items fit.
+///
+/// The effort is spent anew for each set that is tried, which is about as many as there are items
+/// in the answer times a logarithm.
+///
+/// ```
+/// use memfit_pack::{Effort, Item, irreducible};
+///
+/// let items = [Item::new(0, 2, 30), Item::new(1, 3, 50), Item::new(1, 2, 40), Item::new(5, 9, 80)];
+/// let blame = irreducible(&items, 85, Effort::nodes(1_000)).unwrap();
+/// assert_eq!((blame.items, blame.proven), (vec![1, 2], true));
+/// assert_eq!(irreducible(&items, 120, Effort::nodes(1_000)), None);
+/// ```
+pub fn irreducible(items: &[Item], capacity: u64, effort: Effort) -> Option<Irreducible> {
+    let fits = |indices: &[usize]| {
+        let chosen: Vec<Item> = indices.iter().map(|&index| items[index].clone()).collect();
+        pack(&chosen, effort.until(capacity)).height <= capacity
+    };
+    let all: Vec<usize> = (0..items.len()).collect();
+    if fits(&all) {
+        return None;
+    }
+    let mut to_blame = drop_what_is_not_needed(live_at_worst(items, capacity).unwrap_or(all), &fits);
+    to_blame.sort_unstable();
+    let chosen: Vec<Item> = to_blame.iter().map(|&index| items[index].clone()).collect();
+    let proven = pack(&chosen, effort.until(capacity)).bound > capacity;
+    Some(Irreducible { items: to_blame, proven })
+}
+
+/// The items live at the fullest time, the largest last, if these alone exceed the capacity.
+fn live_at_worst(items: &[Item], capacity: u64) -> Option<Vec<usize>> {
+    let live = |time: usize| {
+        let live_then = move |item: &Item| {
+            let resting = item.gaps.iter().any(|gap| gap.lower <= time && time < gap.upper);
+            item.lower <= time && time < item.upper && !resting
+        };
+        items.iter().enumerate().filter(move |(_, item)| live_then(item))
+    };
+    let load = |time: usize| live(time).map(|(_, item)| item.size).sum::<u64>();
+    let worst =
+        items.iter().map(|item| item.lower).max_by_key(|&time| (load(time), std::cmp::Reverse(time)))?;
+    if load(worst) <= capacity {
+        return None;
+    }
+    let mut indices: Vec<usize> = live(worst).map(|(index, _)| index).collect();
+    indices.sort_by_key(|&index| (items[index].size, index));
+    Some(indices)
+}
+
+/// Takes away as much as possible so that what is left still does not fit: first by halves, then
+/// smaller and smaller runs, at last one by one.
+fn drop_what_is_not_needed(mut indices: Vec<usize>, fits: &impl Fn(&[usize]) -> bool) -> Vec<usize> {
+    let mut run = indices.len().div_ceil(2);
+    loop {
+        let mut begin = 0;
+        while begin < indices.len() {
+            let end = (begin + run).min(indices.len());
+            let rest: Vec<usize> = [&indices[..begin], &indices[end..]].concat();
+            if fits(&rest) {
+                begin = end;
+            } else {
+                indices = rest;
+            }
+        }
+        if run <= 1 {
+            return indices;
+        }
+        run = run.div_ceil(2);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_blamed_does_not_fit_and_anything_less_does() {
+        // Three that fragment: no time holds more than 8, yet no packing is lower than 9.
+        let items = [
+            Item::new(0, 2, 4),
+            Item::new(1, 3, 2),
+            Item::new(2, 5, 3),
+            Item::new(4, 6, 4),
+            Item::new(3, 4, 5),
+            Item::new(0, 1, 4),
+            Item::new(5, 7, 4),
+            Item::new(1, 2, 2),
+        ];
+        let effort = Effort::nodes(100_000);
+        let best = pack(&items, effort);
+        assert_eq!(best.height, best.bound, "the search proves the best of so few");
+        let blame = irreducible(&items, best.height - 1, effort).unwrap();
+        assert!(blame.proven);
+        let without = |left_out: Option<usize>| {
+            let kept = blame.items.iter().filter(|&&index| Some(index) != left_out);
+            let kept: Vec<Item> = kept.map(|&index| items[index].clone()).collect();
+            pack(&kept, effort).height
+        };
+        assert!(without(None) >= best.height);
+        for &index in &blame.items {
+            assert!(without(Some(index)) < best.height, "{index} is not needed");
+        }
+    }
+}
