@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Error, Job};
+use memfit::{Bytes, Disk, Error, Job};
 
 /// fit() that fits: train neural networks inside a byte budget.
 ///
@@ -56,6 +56,9 @@ pub struct JobArguments {
     /// Rows of one training step, instead of the job's.
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
+    #[arg(long, value_name = "FOLDER:SIZE")]
+    pub disk: Option<Disk>,
     /// Worker threads [default: the machine's].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -107,6 +110,11 @@ impl JobArguments {
         }
         if self.budget.is_some() {
             job.memory.budget = self.budget;
+        }
+        if let Some(disk) = &self.disk {
+            // What is typed is relative to where it is typed, and not to the job file.
+            let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());
+            job.memory.disk = Some(Disk { folder, size: disk.size });
         }
         Ok(job)
     }

@@ -137,17 +137,23 @@ pub fn sweep(points: &[SweepPoint]) -> String {
 }
 
 fn split(summary: &Summary) -> String {
-    if summary.micro_batches == 1 {
-        return format!("batch {} in one piece", summary.batch);
+    let mut text = if summary.micro_batches == 1 {
+        format!("batch {} in one piece", summary.batch)
+    } else {
+        let last =
+            if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { " (the last is smaller)" };
+        format!("batch {} = {} pieces of {}{last}", summary.batch, summary.micro_batches, summary.micro_batch)
+    };
+    if summary.nodes_recomputed > 0 {
+        text += &format!(", {} launches compute a value again", summary.nodes_recomputed);
     }
-    let mut text = format!(
-        "batch {} = {} pieces of {}{}, about {:.1} % slower than one piece would be",
-        summary.batch,
-        summary.micro_batches,
-        summary.micro_batch,
-        if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { " (the last is smaller)" },
-        (summary.time_relative - 1.0).max(0.0) * 100.0
-    );
+    if summary.bytes_offloaded != Bytes::ZERO {
+        text += &format!(", {} copied out to disk for each piece", summary.bytes_offloaded);
+    }
+    if summary.time_relative > 1.0005 {
+        let slower = (summary.time_relative - 1.0) * 100.0;
+        text += &format!("; about {slower:.1} % slower than with all the memory it likes");
+    }
     if summary.splits_batchnorm {
         text += "\nBatchNormalization normalises each piece by itself: allowed by the job, and not the same result";
     }

@@ -190,6 +190,15 @@ fn a_job_trains_alike_when_values_are_computed_again() {
     assert!(smallest < plan["bytes_peak"].as_u64().unwrap() + plan["bytes_runtime"].as_u64().unwrap());
     let (low, high) = (train(&[job, "--budget", &smallest.to_string()]), train(&[job, "--budget", "1GiB"]));
     assert_eq!(losses(&low), losses(&high), "bit for bit");
+
+    let disk = format!("{}:1GiB", folder.path().display());
+    let plan = &events(&["plan", job, "--budget", "1GiB", "--disk", &disk, "--json"])[0];
+    let with_disk = plan["bytes_smallest_budget"].as_u64().unwrap();
+    assert!(with_disk <= smallest, "{with_disk} and {smallest}");
+    let on_disk = train(&[job, "--budget", &with_disk.to_string(), "--disk", &disk]);
+    assert_eq!(losses(&on_disk), losses(&high), "bit for bit");
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left on the disk but the job");
 }
 
 #[test]

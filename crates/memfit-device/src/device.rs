@@ -1,5 +1,6 @@
 //! Behind the door: an arena, and kernels that run in it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +10,7 @@ use crate::arena::Arena;
 use crate::cpu::launch;
 use crate::cpu::operands::Operands;
 use crate::cpu::threads::Threads;
+use crate::store::Store;
 
 /// What a kernel must know of the step it runs in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,13 +33,34 @@ pub struct Context {
 pub struct Device {
     threads: Arc<Threads>,
     arena: Arena,
+    store: Option<Store>,
     /// Highest end of any slot handed out so far; host reads through `&self` count too.
     bytes_peak: AtomicU64,
 }
 
 impl Device {
-    pub(crate) fn new(threads: Arc<Threads>, arena: Arena) -> Device {
-        Device { threads, arena, bytes_peak: AtomicU64::new(0) }
+    pub(crate) fn new(threads: Arc<Threads>, arena: Arena, store: Option<Store>) -> Device {
+        Device { threads, arena, store, bytes_peak: AtomicU64::new(0) }
+    }
+
+    /// Copies a slot out to the second store.
+    ///
+    /// # Panics
+    /// Where there is none: a plan that copies out is sealed with one.
+    pub fn copy_out(&self, from: Slot, to: Slot) -> io::Result<()> {
+        let store = self.store.as_ref().expect("a plan that copies out is sealed with a store");
+        store.write(to.offset, self.bytes(from))
+    }
+
+    /// Copies a slot in from the second store.
+    ///
+    /// # Panics
+    /// Where there is none: a plan that copies in is sealed with one.
+    pub fn copy_in(&mut self, from: Slot, to: Slot) -> io::Result<()> {
+        let store = self.store.take().expect("a plan that copies in is sealed with a store");
+        let read = store.read(from.offset, self.bytes_mut(to));
+        self.store = Some(store);
+        read
     }
 
     /// Runs a node. `args` are the slots of its inputs, outputs and updates, sized for at least `context.rows` rows;

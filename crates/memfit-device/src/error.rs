@@ -1,6 +1,7 @@
 //! What can keep a device from being opened or sealed: answers that a user can act on.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use memfit_ir::Bytes;
 
@@ -27,6 +28,15 @@ pub enum DeviceError {
         /// Who says so.
         by: LimitedBy,
     },
+    /// There is no room on the disk for what is to be copied out.
+    Store {
+        /// The folder that was named.
+        folder: PathBuf,
+        /// What is wanted there.
+        bytes: Bytes,
+        /// What the system said.
+        reason: std::io::Error,
+    },
     /// The system refuses the arena.
     Refused {
         /// The arena's size.
@@ -47,6 +57,11 @@ impl fmt::Display for DeviceError {
                 "the arena needs {arena} beside the {resident} this process holds, and {by} leaves it {available}; \
                  lower the budget to {available} or raise that limit"
             ),
+            DeviceError::Store { folder, bytes, reason } => write!(
+                f,
+                "cannot take {bytes} in `{}` ({reason}); name a folder on a disk with room, or a smaller size",
+                folder.display()
+            ),
             DeviceError::Refused { arena, reason } => {
                 write!(f, "the system refuses an arena of {arena} ({reason}); lower the budget")
             }
@@ -57,7 +72,7 @@ impl fmt::Display for DeviceError {
 impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            DeviceError::Refused { reason, .. } => Some(reason),
+            DeviceError::Refused { reason, .. } | DeviceError::Store { reason, .. } => Some(reason),
             DeviceError::Threads { .. } | DeviceError::NoRoom { .. } => None,
         }
     }

@@ -33,6 +33,7 @@ mod error;
 pub mod heap;
 pub mod process;
 mod setup;
+mod store;
 #[cfg(test)]
 mod tests;
 

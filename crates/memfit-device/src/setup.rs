@@ -1,6 +1,7 @@
 //! Before the door: threads are started, costs are told, and the arena is taken once.
 
 use std::num::NonZero;
+use std::path::Path;
 use std::sync::Arc;
 
 use memfit_ir::{Bytes, Cost, Graph};
@@ -8,11 +9,13 @@ use memfit_ir::{Bytes, Cost, Graph};
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
 use crate::cpu::threads::Threads;
+use crate::store::Store;
 use crate::{Device, DeviceError, process};
 
 /// A device that can still allocate. [`Setup::seal`] ends that.
 pub struct Setup {
     threads: Arc<Threads>,
+    store: Option<Store>,
 }
 
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
@@ -20,7 +23,7 @@ pub struct Setup {
 pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let threads = Threads::new(count).map_err(|reason| DeviceError::Threads { count, reason })?;
-    Ok(Setup { threads: Arc::new(threads) })
+    Ok(Setup { threads: Arc::new(threads), store: None })
 }
 
 impl Setup {
@@ -39,12 +42,20 @@ impl Setup {
         graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
     }
 
+    /// Takes so many bytes of the disk that a folder is on, for values to be copied out to.
+    pub fn take_store(&mut self, folder: &Path, bytes: Bytes) -> Result<(), DeviceError> {
+        let store = Store::create(folder, bytes);
+        self.store =
+            Some(store.map_err(|reason| DeviceError::Store { folder: folder.to_owned(), bytes, reason })?);
+        Ok(())
+    }
+
     /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
     pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
         let (limits, resident) = (process::limits(), process::resident());
         if limits.available.saturating_sub(resident) < arena {
             return Err(DeviceError::NoRoom { arena, resident, available: limits.available, by: limits.by });
         }
-        Ok(Device::new(self.threads, Arena::map(arena)?))
+        Ok(Device::new(self.threads, Arena::map(arena)?, self.store))
     }
 }

@@ -59,8 +59,10 @@ pub enum CheckError {
     OutOfTurn(NodeId),
     /// A node never runs.
     NeverRuns(NodeId),
-    /// A copy that is not from a feed into its tensor's slot.
+    /// A copy that is not from a feed into its tensor's slot, nor of a value to the second store or back.
     Copy,
+    /// The second store is smaller than what is copied there, or its stated height is wrong.
+    Host(Bytes),
     /// `fresh` where the updates are not waiting for their zero.
     NotFresh(NodeId),
     /// A tensor that must be there when the step ends is not.
@@ -102,7 +104,7 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
 }
 
 fn check_size(problem: &Problem, plan: &Plan) -> Result<(), CheckError> {
-    let mut peak = Bytes::ZERO;
+    let (mut peak, mut host) = (Bytes::ZERO, Bytes::ZERO);
     let mut see = |slot: &Slot| {
         if slot.bytes == Bytes::ZERO {
             return Ok(());
@@ -120,11 +122,15 @@ fn check_size(problem: &Problem, plan: &Plan) -> Result<(), CheckError> {
                 for place in [from, to] {
                     match place {
                         Place::Arena(slot) => see(slot)?,
+                        Place::Host(slot) => host = host.max(slot.end()),
                         Place::Feed(_) => {}
                     }
                 }
             }
         }
+    }
+    if host != plan.bytes_host || problem.budget.host < host {
+        return Err(CheckError::Host(host));
     }
     if peak != plan.bytes_peak {
         return Err(CheckError::Peak(peak));
@@ -144,6 +150,8 @@ struct Machine<'a> {
     arena: BTreeMap<u64, (u64, Vec<TensorId>)>,
     /// Where each tensor's value stands, if it is there.
     slots: Vec<Option<Slot>>,
+    /// What stands in the second store: stretches that do not overlap, with the tensors whose value each holds.
+    host: Vec<(Slot, Vec<TensorId>)>,
     /// Updates each tensor has seen since the section (or, unsplit, the step) began.
     updated: Vec<usize>,
     /// Launches of each node since the section (or, unsplit, the step) began.
@@ -169,6 +177,7 @@ impl<'a> Machine<'a> {
             split,
             arena: BTreeMap::new(),
             slots: vec![None; tensors],
+            host: Vec::new(),
             updated: vec![0; tensors],
             launched: vec![0; problem.graph.nodes.len()],
             zeros,
@@ -197,6 +206,8 @@ impl<'a> Machine<'a> {
                     }
                     self.write(*tensor, *slot)?;
                 }
+                Step::Copy { from: Place::Arena(from), to: Place::Host(to) } => self.copy_out(*from, *to)?,
+                Step::Copy { from: Place::Host(from), to: Place::Arena(to) } => self.copy_in(*from, *to)?,
                 Step::Copy { .. } => return Err(CheckError::Copy),
             }
         }
@@ -211,8 +222,35 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// The value that fills a stretch of the arena now stands in the second store too.
+    fn copy_out(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
+        let tensors = match self.arena.get(&from.offset.0) {
+            Some((end, tensors)) if *end == from.end().0 && from.bytes == to.bytes => tensors.clone(),
+            _ => return Err(CheckError::Copy),
+        };
+        self.host.retain(|(slot, _)| !slot.overlaps(&to));
+        self.host.push((to, tensors));
+        Ok(())
+    }
+
+    /// A value of the second store stands in the arena again. What has been updated since it left is not that value.
+    fn copy_in(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
+        let held = self.host.iter().find(|(slot, _)| *slot == from && slot.bytes == to.bytes);
+        let tensors = held.map(|(_, tensors)| tensors.clone()).ok_or(CheckError::Copy)?;
+        self.clear(to)?;
+        for (index, tensor) in tensors.into_iter().enumerate() {
+            if self.updated[tensor.0] > 0 || self.problem.graph.tensors[tensor.0].kind.is_persistent() {
+                return Err(CheckError::Copy);
+            }
+            self.forget(tensor);
+            if index == 0 { self.place(tensor, to) } else { self.share(tensor, to) }
+        }
+        Ok(())
+    }
+
     /// What the last piece computed is not a value for this one.
     fn begin_piece(&mut self) {
+        self.host.clear();
         let graph = &self.problem.graph;
         for node in graph.nodes.iter().filter(|node| node.phase == Phase::Piece) {
             for tensor in &node.outputs {

@@ -16,6 +16,8 @@ pub struct Plan {
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
     pub bytes_bound: Bytes,
+    /// Height of the second store, to which values are copied out.
+    pub bytes_host: Bytes,
     /// Where tensors stand that stay from step to step.
     pub persistent: Vec<(TensorId, Slot)>,
     /// Where kept tensors stand when the step ends.
@@ -67,6 +69,8 @@ pub enum Place {
     Feed(TensorId),
     /// The arena.
     Arena(Slot),
+    /// The second store: host memory beside a GPU, a file beside a CPU.
+    Host(Slot),
 }
 
 impl Slot {
@@ -111,6 +115,7 @@ mod tests {
                 micro_batch,
                 bytes_peak: Bytes::ZERO,
                 bytes_bound: Bytes::ZERO,
+                bytes_host: Bytes::ZERO,
                 persistent: vec![],
                 kept: vec![],
                 prologue: vec![],

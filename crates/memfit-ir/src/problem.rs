@@ -17,6 +17,12 @@ pub struct Problem {
     pub allow_batchnorm_split: bool,
 }
 
+/// Nanoseconds to feed a byte: a gigabyte a second, what reading and converting rows takes.
+pub const NANOS_PER_BYTE_FED: f64 = 1.0;
+
+/// Nanoseconds to move a byte to the second store, or back: half a gigabyte a second, what a plain disk takes.
+pub const NANOS_PER_BYTE_MOVED: f64 = 2.0;
+
 /// What a node costs on a device, as a function of the rows of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
@@ -51,6 +57,8 @@ pub struct Budget {
     pub runtime: Bytes,
     /// The arena is taken in multiples of this.
     pub granule: Bytes,
+    /// The second line: what may be copied out to the second store; none where it is 0.
+    pub host: Bytes,
 }
 
 impl Budget {

@@ -113,6 +113,7 @@ fn step_line(graph: &Graph, step: &Step) -> String {
             let side = |end: &Place| match end {
                 Place::Feed(tensor) => format!("feed {}", graph.tensors[tensor.0].name),
                 Place::Arena(slot) => place(slot),
+                Place::Host(slot) => format!("host {}", place(slot)),
             };
             format!("copy {} -> {}", side(from), side(to))
         }

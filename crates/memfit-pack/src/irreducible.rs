@@ -87,32 +87,26 @@ fn drop_what_is_not_needed(mut indices: Vec<usize>, fits: &impl Fn(&[usize]) -> 
 mod tests {
     use super::*;
 
+    /// Seven that fragment: no time holds more than 4, yet no packing is lower than 5.
+    fn fragmenting() -> Vec<Item> {
+        let lives = [(1, 5, 2), (7, 8, 2), (6, 8, 2), (2, 3, 2), (3, 6, 1), (4, 7, 1), (5, 7, 1)];
+        lives.map(|(lower, upper, size)| Item::new(lower, upper, size)).to_vec()
+    }
+
     #[test]
-    fn what_is_blamed_does_not_fit_and_anything_less_does() {
-        // Three that fragment: no time holds more than 8, yet no packing is lower than 9.
-        let items = [
-            Item::new(0, 2, 4),
-            Item::new(1, 3, 2),
-            Item::new(2, 5, 3),
-            Item::new(4, 6, 4),
-            Item::new(3, 4, 5),
-            Item::new(0, 1, 4),
-            Item::new(5, 7, 4),
-            Item::new(1, 2, 2),
-        ];
-        let effort = Effort::nodes(100_000);
-        let best = pack(&items, effort);
-        assert_eq!(best.height, best.bound, "the search proves the best of so few");
-        let blame = irreducible(&items, best.height - 1, effort).unwrap();
-        assert!(blame.proven);
-        let without = |left_out: Option<usize>| {
-            let kept = blame.items.iter().filter(|&&index| Some(index) != left_out);
-            let kept: Vec<Item> = kept.map(|&index| items[index].clone()).collect();
-            pack(&kept, effort).height
-        };
-        assert!(without(None) >= best.height);
-        for &index in &blame.items {
-            assert!(without(Some(index)) < best.height, "{index} is not needed");
-        }
+    fn exactly_the_items_that_fragment_are_blamed() {
+        let mut items = vec![Item::new(0, 1, 4), Item::new(9, 12, 3)];
+        items.extend(fragmenting());
+        items.push(Item::new(10, 11, 1));
+        assert_eq!(crate::bound(&items), 4);
+        let blame = irreducible(&items, 4, Effort::nodes(10_000));
+        assert_eq!(blame, Some(Irreducible { items: (2..9).collect(), proven: true }));
+        assert_eq!(irreducible(&items, 5, Effort::nodes(10_000)), None);
+    }
+
+    #[test]
+    fn with_too_little_effort_nothing_is_proven() {
+        let blame = irreducible(&fragmenting(), 4, Effort::GREEDY).unwrap();
+        assert!(!blame.proven);
     }
 }

@@ -2,8 +2,16 @@
 //!
 //! An [`Item`] has a half-open life, a size and an alignment. [`pack`] gives every item an offset
 //! so that everything together is as low as it can find, [`bound`] says how low it could be at
-//! best, and [`validate`] checks a packing without knowing how it was made. This crate knows
-//! nothing of tensors or graphs, reads no clock and prints nothing.
+//! best, and [`validate`] checks a packing without knowing how it was made. [`irreducible`] names
+//! the items to blame when a capacity is too small, and [`csv`] reads and writes the files of the
+//! minimalloc benchmarks. This crate knows nothing of tensors or graphs, reads no clock and prints
+//! nothing.
+//!
+//! Packing goes from quick to thorough and stops as soon as the bound or the goal is met: parts
+//! that never meet are packed apart; a portfolio of greedy placements gives an answer in
+//! milliseconds; changing the order of the best kind of these lowers it a little; and a search
+//! over packings from the bottom up, restarted often and led by where it got stuck before, lowers
+//! it much, or proves that nothing is lower.
 //!
 //! ```
 //! use memfit_pack::{Effort, Item, pack, validate};

@@ -72,7 +72,7 @@ fn best_by_trying_every_order(items: &[Item]) -> u64 {
                 continue;
             }
             let item = &items[index];
-            let below = tops[item.lower..item.upper].iter().max().unwrap();
+            let below = tops[item.lower..item.upper].iter().max().expect("a life");
             let offset = below.next_multiple_of(item.alignment);
             let mut raised = tops.to_vec();
             raised[item.lower..item.upper].fill(offset + item.size);
@@ -103,6 +103,26 @@ fn the_search_finds_the_best_of_a_few_items_and_the_bound_is_never_above_it() {
         let searched = check(&items, Effort::nodes(100_000));
         assert_eq!((searched.height, searched.bound), (best, best), "{items:?}");
     }
+}
+
+#[test]
+fn the_search_proves_the_best_where_the_bound_is_out_of_reach() {
+    // No time holds more than 4 of these, yet no packing is lower than 5.
+    let fragmenting = [(1, 5, 2), (7, 8, 2), (6, 8, 2), (2, 3, 2), (3, 6, 1), (4, 7, 1), (5, 7, 1)];
+    let mut random = Random(4);
+    let mut out_of_reach = 0;
+    for _ in 0..200 {
+        let mut items = fragmenting.map(|(lower, upper, size)| Item::new(lower, upper, size));
+        for item in &mut items {
+            item.upper += random.below(6) as usize / 5;
+            item.size += random.below(6) / 5;
+        }
+        let packing = check(&items, Effort::nodes(100_000));
+        let best = best_by_trying_every_order(&items);
+        assert_eq!((packing.height, packing.bound), (best, best), "{items:?}");
+        out_of_reach += usize::from(best > bound(&items));
+    }
+    assert!(out_of_reach > 10, "only {out_of_reach} hard cases");
 }
 
 #[test]

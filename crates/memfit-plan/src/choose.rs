@@ -3,13 +3,13 @@
 //! What can be chosen from does not depend on the budget, and the fastest that fits is taken. So a larger budget, which
 //! leaves more to choose from, never gives a slower plan.
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Plan, Problem, TensorId};
 
 use crate::moves::recompute::{Path, Point};
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Event, Schedule, in_pieces, whole};
-use crate::storage::Storage;
+use crate::storage::{Storage, tensor_bytes};
 
 /// Beyond so many nodes, recomputing is looked at for one size of pieces only, the one with the lowest peak.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
@@ -41,7 +41,9 @@ struct Choice {
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
     let arena = problem.budget.arena();
-    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
+    let fits = |plan: &Plan| {
+        problem.budget.arena_for(plan.bytes_peak) <= arena && plan.bytes_host <= problem.budget.host
+    };
     // The whole batch with nothing computed twice is the fastest there is, and mostly it fits.
     let unsplit = place(problem, &whole(&problem.graph), problem.batch);
     if fits(&unsplit) {
@@ -69,6 +71,9 @@ pub fn smallest(problem: &Problem) -> Plan {
             break;
         }
         let plan = choices.place(&choice);
+        if problem.budget.host < plan.bytes_host {
+            continue;
+        }
         if lowest.as_ref().is_none_or(|lowest| plan.bytes_peak < lowest.bytes_peak) {
             lowest = Some(plan);
         }
@@ -88,6 +93,9 @@ pub fn curve(problem: &Problem) -> Vec<Plan> {
         let is_end = Some(choice.bound) == lowest;
         if is_end || curve.last().is_none_or(|last| smaller(choice.bound, last)) {
             let plan = choices.place(&choice);
+            if problem.budget.host < plan.bytes_host {
+                continue;
+            }
             if curve.last().is_none_or(|last| {
                 smaller(plan.bytes_peak, last) || is_end && plan.bytes_peak < last.bytes_peak
             }) {
@@ -152,6 +160,16 @@ impl<'a> Choices<'a> {
     }
 }
 
+/// Time to feed a tensor.
+pub fn fed(problem: &Problem, tensor: TensorId, rows: usize) -> f64 {
+    tensor_bytes(&problem.graph, tensor, rows).0 as f64 * NANOS_PER_BYTE_FED
+}
+
+/// Time to copy a tensor out, or in.
+pub fn moved(problem: &Problem, tensor: TensorId, rows: usize) -> f64 {
+    tensor_bytes(&problem.graph, tensor, rows).0 as f64 * NANOS_PER_BYTE_MOVED
+}
+
 fn schedule(problem: &Problem, rows: usize) -> Schedule {
     if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) }
 }
@@ -164,7 +182,8 @@ fn nanos(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
             .iter()
             .map(|event| match event {
                 Event::Launch { node, .. } => problem.costs[node.0].nanos(rows),
-                Event::Feed(_) => 0.0,
+                Event::Feed(tensor) => fed(problem, *tensor, rows),
+                Event::Out(tensor) | Event::In(tensor) => moved(problem, *tensor, rows),
             })
             .sum()
     };

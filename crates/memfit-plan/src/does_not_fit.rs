@@ -6,6 +6,7 @@ use memfit_ir::{Bytes, Problem};
 
 use crate::choose;
 use crate::moves::split;
+use crate::seconds;
 use crate::timeline::{Group, Held, timeline};
 
 /// Why there is no plan, with the numbers a person needs to act.
@@ -36,6 +37,13 @@ pub enum Hint {
     AllowBatchnormSplit {
         /// The smallest line that has a plan then.
         smallest: Bytes,
+    },
+    /// Room on a disk.
+    Disk {
+        /// How much of it the plan uses.
+        size: Bytes,
+        /// Expected time of a step over that of the smallest plan without.
+        time_relative: f64,
     },
     /// A smaller batch.
     SmallerBatch {
@@ -84,6 +92,14 @@ fn hints(problem: &Problem) -> Vec<Hint> {
             hints.push(Hint::SmallerBatch { batch });
         }
     }
+    if problem.budget.host == Bytes::ZERO {
+        let mut roomy = problem.clone();
+        roomy.budget.host = Bytes(1 << 50);
+        if let Some(plan) = choose::fastest(&roomy) {
+            let before = seconds(problem, &choose::smallest(problem));
+            hints.push(Hint::Disk { size: plan.bytes_host, time_relative: seconds(&roomy, &plan) / before });
+        }
+    }
     hints
 }
 
@@ -113,6 +129,11 @@ impl fmt::Display for Hint {
                 "a layer mixes the rows of the batch (BatchNormalization in training), which forbids a split; \
                  `allow_batchnorm_split = true` under [memory] fits from {smallest}, normalising each piece by itself"
             ),
+            Hint::Disk { size, time_relative } => {
+                let mebibytes = size.align_up(1 << 20).0 >> 20;
+                let time = (time_relative - 1.0).max(0.0) * 100.0;
+                write!(f, "`--disk FOLDER:{mebibytes}MiB` makes it fit, about {time:.0} % slower")
+            }
             Hint::SmallerBatch { batch } => {
                 write!(f, "`--batch {batch}` is the largest batch that fits without a split")
             }

@@ -3,7 +3,7 @@
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
 //! bytes: `release` (an update as early as its gradient is whole), `split` (the batch in pieces), `recompute` (a value given
-//! up and computed again). The *choice* is the fastest of all that fits.
+//! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
@@ -20,7 +20,7 @@ pub use does_not_fit::{DoesNotFit, Hint};
 pub use moves::split::largest_batch;
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, Place, Plan, Problem};
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
@@ -48,6 +48,16 @@ pub fn nodes_recomputed(plan: &Plan) -> usize {
     launches - nodes.len()
 }
 
+/// Bytes that are copied out to the second store for each piece.
+pub fn bytes_offloaded(plan: &Plan) -> Bytes {
+    plan.steps()
+        .map(|step| match step {
+            memfit_ir::Step::Copy { to: Place::Host(slot), .. } => slot.bytes,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Launch { .. } => Bytes::ZERO,
+        })
+        .sum()
+}
+
 /// Time of one training step by the problem's costs, in seconds.
 pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
     let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
@@ -55,6 +65,14 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
             .iter()
             .map(|step| match step {
                 memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
+                memfit_ir::Step::Copy { from: Place::Feed(tensor), .. } => {
+                    choose::fed(problem, *tensor, rows)
+                }
+                memfit_ir::Step::Copy { from: Place::Host(slot), .. }
+                | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * rows as f64
+                        / plan.micro_batch as f64
+                }
                 memfit_ir::Step::Copy { .. } => 0.0,
             })
             .sum()

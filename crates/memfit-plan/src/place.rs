@@ -1,7 +1,7 @@
 //! Placing: offsets for every stretch, and the plan that follows from them.
 
 use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Problem, Slot, Step, TensorId};
-use memfit_pack::{Effort, pack};
+use memfit_pack::{Effort, Item, pack};
 
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, persistent_tensors, tensor_bytes};
@@ -31,7 +31,27 @@ pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
         Some(stretch) => Slot { offset: offset(stretch), bytes: tensor_bytes(graph, id, rows) },
         None => fixed[id.0].expect("what has no stretch is persistent"),
     };
+    let host_items: Vec<Item> = storage
+        .host
+        .iter()
+        .map(|stretch| Item::new(stretch.lower, stretch.upper, stretch.bytes.0).aligned(ALIGNMENT))
+        .collect();
+    let host = pack(&host_items, Effort::nodes(SEARCH_NODES));
+    // A value that is copied: where it stands in the arena, and where in the second store.
+    let copied = |time: usize, tensor: TensorId| {
+        let stretch = storage.host_of[time].expect("what is copied has its stretch of the second store");
+        let outside = Slot { offset: Bytes(host.offsets[stretch]), bytes: storage.host[stretch].bytes };
+        (Place::Arena(slot(tensor, storage.operands[time][0])), Place::Host(outside))
+    };
     let step = |time: usize| match &schedule.events[time] {
+        Event::Out(tensor) => {
+            let (from, to) = copied(time, *tensor);
+            Step::Copy { from, to }
+        }
+        Event::In(tensor) => {
+            let (to, from) = copied(time, *tensor);
+            Step::Copy { from, to }
+        }
         Event::Feed(tensor) => {
             let to = Place::Arena(slot(*tensor, storage.operands[time][0]));
             Step::Copy { from: Place::Feed(*tensor), to }
@@ -55,6 +75,7 @@ pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
         micro_batch: rows,
         bytes_peak: Bytes::ZERO,
         bytes_bound: Bytes::ZERO,
+        bytes_host: Bytes(host.height),
         persistent,
         kept,
         prologue: steps(0..schedule.body),
@@ -77,7 +98,7 @@ fn peak(plan: &Plan) -> Bytes {
             .into_iter()
             .filter_map(|place| match place {
                 Place::Arena(slot) => Some(*slot),
-                Place::Feed(_) => None,
+                Place::Feed(_) | Place::Host(_) => None,
             })
             .collect(),
     });

@@ -9,6 +9,10 @@ use crate::moves::release;
 pub enum Event {
     /// The next rows of an input arrive.
     Feed(TensorId),
+    /// A value is copied out to the second store.
+    Out(TensorId),
+    /// A value comes back from there.
+    In(TensorId),
     /// A node runs; `fresh` says that its updates count as zero before.
     Launch { node: NodeId, fresh: bool },
 }

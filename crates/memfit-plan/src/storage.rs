@@ -20,6 +20,10 @@ pub struct Storage {
     pub workspace: Vec<Option<usize>>,
     /// Bytes of what lives from step to step, each tensor aligned.
     pub persistent_bytes: Bytes,
+    /// Stretches of the second store, from the copy out to the copy in.
+    pub host: Vec<Stretch>,
+    /// The stretch of the second store that each event copies to or from.
+    pub host_of: Vec<Option<usize>>,
 }
 
 /// One stretch of bytes; alive in the half-open stretch of events `lower..upper`.
@@ -45,13 +49,14 @@ impl Storage {
             now: vec![None; graph.tensors.len()],
             values: vec![],
         };
+        let (host, host_of) = host_stretches(graph, schedule, rows);
         let operands =
             schedule.events.iter().enumerate().map(|(time, event)| builder.event(time, event)).collect();
         let persistent_bytes =
             persistent_tensors(graph).map(|id| tensor_bytes(graph, id, rows).align_up(ALIGNMENT)).sum();
         let Builder { now: last, values: transient, .. } = builder;
         let workspace = vec![None; schedule.events.len()];
-        let mut storage = Storage { operands, last, transient, workspace, persistent_bytes };
+        let mut storage = Storage { operands, last, transient, workspace, persistent_bytes, host, host_of };
         storage.add_workspaces(problem, schedule, rows);
         storage
     }
@@ -74,20 +79,12 @@ impl Storage {
 
     /// Live bytes at each event, persistent tensors left out.
     pub fn profile(&self, events: usize) -> Vec<u64> {
-        let mut changes = vec![0i64; events + 2];
-        for stretch in &self.transient {
-            let bytes = stretch.bytes.align_up(ALIGNMENT).0 as i64;
-            changes[stretch.lower] += bytes;
-            changes[stretch.upper.min(events + 1)] -= bytes;
-        }
-        let mut live = 0;
-        changes[..events]
-            .iter()
-            .map(|change| {
-                live += change;
-                live as u64
-            })
-            .collect()
+        profile(&self.transient, events)
+    }
+
+    /// Bytes in the second store at each event.
+    pub fn host_profile(&self, events: usize) -> Vec<u64> {
+        profile(&self.host, events)
     }
 
     fn add_workspaces(&mut self, problem: &Problem, schedule: &Schedule, rows: usize) {
@@ -100,6 +97,23 @@ impl Storage {
             }
         }
     }
+}
+
+fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
+    let mut changes = vec![0i64; events + 2];
+    for stretch in stretches {
+        let bytes = stretch.bytes.align_up(ALIGNMENT).0 as i64;
+        changes[stretch.lower] += bytes;
+        changes[stretch.upper.min(events + 1)] -= bytes;
+    }
+    let mut live = 0;
+    changes[..events]
+        .iter()
+        .map(|change| {
+            live += change;
+            live as u64
+        })
+        .collect()
 }
 
 /// Tensors that keep their bytes from step to step.
@@ -128,10 +142,11 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn event(&mut self, time: usize, event: &Event) -> Vec<Option<usize>> {
         match event {
-            Event::Feed(tensor) => {
+            Event::Feed(tensor) | Event::In(tensor) => {
                 self.begin(time, *tensor, None);
                 vec![self.now[tensor.0]]
             }
+            Event::Out(tensor) => vec![self.now[tensor.0]],
             Event::Launch { node, .. } => {
                 let node = &self.graph.nodes[node.0];
                 let inputs: Vec<Option<usize>> = node.inputs.iter().map(|id| self.now[id.0]).collect();
@@ -185,12 +200,39 @@ impl Builder<'_> {
     }
 }
 
+/// What is copied out lives in the second store until it is copied in.
+fn host_stretches(graph: &Graph, schedule: &Schedule, rows: usize) -> (Vec<Stretch>, Vec<Option<usize>>) {
+    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut out: Vec<Option<usize>> = vec![None; graph.tensors.len()];
+    let of = schedule.events.iter().enumerate().map(|(time, event)| match event {
+        Event::Out(tensor) => {
+            out[tensor.0] = Some(stretches.len());
+            let bytes = tensor_bytes(graph, *tensor, rows);
+            stretches.push(Stretch { lower: time, upper: time + 1, bytes });
+            out[tensor.0]
+        }
+        Event::In(tensor) => {
+            let stretch = out[tensor.0]?;
+            stretches[stretch].upper = time + 1;
+            Some(stretch)
+        }
+        Event::Feed(_) | Event::Launch { .. } => None,
+    });
+    let of = of.collect();
+    (stretches, of)
+}
+
 /// One past the last event of each life of each tensor. A life begins where a tensor is written whole.
 fn ends_of_lives(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
     let mut ends: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
     for (time, event) in schedule.events.iter().enumerate() {
         match event {
-            Event::Feed(tensor) => ends[tensor.0].push(time + 1),
+            Event::Feed(tensor) | Event::In(tensor) => ends[tensor.0].push(time + 1),
+            Event::Out(tensor) => {
+                if let Some(end) = ends[tensor.0].last_mut() {
+                    *end = time + 1;
+                }
+            }
             Event::Launch { node, .. } => {
                 let node = &graph.nodes[node.0];
                 for tensor in &node.outputs {

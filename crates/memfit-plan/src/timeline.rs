@@ -1,5 +1,7 @@
 //! Who holds what, when: the live bytes of a plan over its steps.
 
+use std::collections::BTreeMap;
+
 use memfit_ir::{Bytes, Graph, Kind, LayerId, Place, Plan, Problem, Slot, Step, TensorId};
 
 /// The heads under which bytes are counted.
@@ -152,7 +154,10 @@ fn moment(graph: &Graph, step: &Step, held: Held) -> Moment {
             let tensor = &graph.tensors[tensor.0];
             Moment { label: format!("feed {}", tensor.name), layer: tensor.layer, held }
         }
-        Step::Copy { .. } => Moment { label: "copy".to_owned(), layer: LayerId(0), held },
+        Step::Copy { to: Place::Host(_), .. } => {
+            Moment { label: "copy out".to_owned(), layer: LayerId(0), held }
+        }
+        Step::Copy { .. } => Moment { label: "copy in".to_owned(), layer: LayerId(0), held },
     }
 }
 
@@ -167,6 +172,8 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
         Some(life) if !begins || graph.tensors[id.0].kind.is_persistent() => life.2 = life.2.max(time + 1),
         _ => lives[id.0].push((slot, time, time + 1)),
     };
+    // Whose value stands in a slot of the arena, and of the second store.
+    let (mut now, mut out) = (BTreeMap::new(), BTreeMap::new());
     for (time, step) in plan.steps().enumerate() {
         match step {
             Step::Launch { node, args, .. } => {
@@ -174,10 +181,23 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
                 let operands = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
                 let written = node.inputs.len()..node.inputs.len() + node.outputs.len();
                 for (index, (id, slot)) in operands.zip(args).enumerate() {
+                    now.insert(*slot, *id);
                     touch(*id, *slot, time, written.contains(&index));
                 }
             }
             Step::Copy { from: Place::Feed(id), to: Place::Arena(slot) } => touch(*id, *slot, time, true),
+            Step::Copy { from: Place::Arena(slot), to: Place::Host(outside) } => {
+                if let Some(id) = now.get(slot).copied() {
+                    out.insert(*outside, id);
+                    touch(id, *slot, time, false);
+                }
+            }
+            Step::Copy { from: Place::Host(outside), to: Place::Arena(slot) } => {
+                if let Some(id) = out.get(outside).copied() {
+                    now.insert(*slot, id);
+                    touch(id, *slot, time, true);
+                }
+            }
             Step::Copy { .. } => {}
         }
     }

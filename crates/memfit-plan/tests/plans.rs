@@ -41,7 +41,7 @@ fn dense(graph: &mut Graph, name: &str, x: TensorId, units: usize) -> TensorId {
 fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
     let cost =
         Cost { workspace_fixed: Bytes(128), nanos_fixed: 100.0, nanos_per_row: 10.0, ..Cost::default() };
-    let budget = Budget { total: Bytes(total), runtime: Bytes::ZERO, granule: Bytes(1) };
+    let budget = Budget { total: Bytes(total), runtime: Bytes::ZERO, granule: Bytes(1), host: Bytes::ZERO };
     Problem { costs: vec![cost; graph.nodes.len()], graph, budget, batch, allow_batchnorm_split: false }
 }
 

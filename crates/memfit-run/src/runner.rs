@@ -1,10 +1,11 @@
 //! The runner: behind the one-way door there is one arena, one plan, and a loop.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Instant;
 
 use memfit_device::{Context, Device, DeviceError, Setup, heap, process};
-use memfit_ir::{CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::{StepRecord, Trace};
@@ -42,6 +43,8 @@ pub struct StepInput {
 pub enum RunError {
     /// Rows could not be fed.
     Feed(FeedError),
+    /// The second store could not be read or written.
+    Store(std::io::Error),
     /// The loss is not finite.
     NotFinite(NotFinite),
     /// Something grows from step to step.
@@ -59,6 +62,9 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Feed(error) => write!(f, "{error}"),
+            RunError::Store(error) => {
+                write!(f, "cannot copy to or from the disk: {error}; look at the disk named with --disk")
+            }
             RunError::NotFinite(error) => write!(f, "{error}"),
             RunError::Grew { step, bytes, owner } => write!(
                 f,
@@ -89,8 +95,12 @@ struct HeapMark {
 }
 
 impl Runner {
-    /// Takes the arena. Nothing that comes later can take more.
-    pub fn new(plan: CheckedPlan, setup: Setup) -> Result<Runner, DeviceError> {
+    /// Takes the arena, and the disk's part where the plan copies values out to a folder. Nothing that comes later can take
+    /// more.
+    pub fn new(plan: CheckedPlan, mut setup: Setup, folder: &Path) -> Result<Runner, DeviceError> {
+        if plan.plan().bytes_host != Bytes::ZERO {
+            setup.take_store(folder, plan.plan().bytes_host)?;
+        }
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
         Ok(Runner { plan, device, trace: Trace::default(), heap: HeapMark::default() })
@@ -254,6 +264,12 @@ impl Loop<'_> {
                 let fed = self.feed.feed(*tensor, context.row_start, context.rows, to);
                 self.heap.by_feeds += taken();
                 fed.map_err(RunError::Feed)
+            }
+            Step::Copy { from: Place::Arena(from), to: Place::Host(to) } => {
+                self.device.copy_out(*from, *to).map_err(RunError::Store)
+            }
+            Step::Copy { from: Place::Host(from), to: Place::Arena(to) } => {
+                self.device.copy_in(*from, *to).map_err(RunError::Store)
             }
             Step::Copy { .. } => unreachable!("the checker lets no other copy pass"),
         }

@@ -16,7 +16,8 @@ pub const UNLIMITED: Bytes = Bytes(1 << 40);
 pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
     let graph = training_graph(forward, training).expect("the case has a training graph");
     let setup = memfit_device::open(Some(2)).expect("two threads can be had");
-    let budget = Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule() };
+    let budget =
+        Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Problem { costs: setup.costs(&graph), graph, budget, batch, allow_batchnorm_split: false }
 }
 
@@ -29,7 +30,7 @@ pub fn runner(problem: &Problem) -> Runner {
 pub fn runner_of(problem: &Problem, plan: Plan) -> Runner {
     let checked: CheckedPlan = check(problem, plan).expect("the planner's plans are right");
     let setup = memfit_device::open(Some(2)).expect("two threads can be had");
-    Runner::new(checked, setup).expect("the arena is small")
+    Runner::new(checked, setup, &std::env::temp_dir()).expect("the arena is small")
 }
 
 /// Writes weights into a runner.

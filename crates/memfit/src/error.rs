@@ -62,6 +62,7 @@ impl Error {
         match self {
             Error::DoesNotFit(_) => 3,
             Error::Job { .. } | Error::Model(_) | Error::Training(_) | Error::Data(_) => 2,
+            Error::Device(memfit_device::DeviceError::Store { .. }) => 2,
             Error::File { verb, .. } => {
                 if *verb == "read" {
                     2
@@ -70,7 +71,7 @@ impl Error {
                 }
             }
             Error::Run(memfit_run::RunError::Feed(_) | memfit_run::RunError::NotFinite(_)) => 2,
-            Error::Run(memfit_run::RunError::Grew { .. })
+            Error::Run(memfit_run::RunError::Grew { .. } | memfit_run::RunError::Store(_))
             | Error::Check(_)
             | Error::Device(_)
             | Error::OverBudget { .. } => 1,
@@ -96,9 +97,9 @@ impl From<memfit_run::RunError> for Error {
                 Ok(data) => Error::Data(*data),
                 Err(other) => Error::Run(memfit_run::RunError::Feed(other)),
             },
-            other @ (memfit_run::RunError::NotFinite(_) | memfit_run::RunError::Grew { .. }) => {
-                Error::Run(other)
-            }
+            other @ (memfit_run::RunError::NotFinite(_)
+            | memfit_run::RunError::Store(_)
+            | memfit_run::RunError::Grew { .. }) => Error::Run(other),
         }
     }
 }

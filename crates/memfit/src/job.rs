@@ -115,9 +115,36 @@ pub struct MemorySection {
     /// The line: what the whole process may hold. What the machine allows where it is not given.
     #[serde(default, deserialize_with = "size")]
     pub budget: Option<Bytes>,
+    /// The second line: a folder, a colon and a size, as in `/scratch:20GiB`. Values may be copied out to a file there.
+    #[serde(default, deserialize_with = "disk")]
+    pub disk: Option<Disk>,
     /// Split the batch though BatchNormalization then sees pieces of it.
     #[serde(default)]
     pub allow_batchnorm_split: bool,
+}
+
+/// Room on a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Where.
+    pub folder: PathBuf,
+    /// How much.
+    pub size: Bytes,
+}
+
+impl std::str::FromStr for Disk {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Disk, String> {
+        let (folder, size) =
+            text.rsplit_once(':').ok_or("expected a folder, a colon and a size, as in /scratch:20GiB")?;
+        let size = size.parse().map_err(|error: memfit_ir::ParseBytesError| error.to_string())?;
+        Ok(Disk { folder: folder.into(), size })
+    }
+}
+
+fn disk<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Disk>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 fn size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::Error> {

@@ -25,7 +25,7 @@ mod values;
 pub use budget::{Line, Runtime, default_budget};
 pub use compile::{parse_loss, parse_metric, parse_optimizer};
 pub use error::Error;
-pub use job::{DataSection, Job, MemorySection, ModelSection, TrainSection};
+pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
 pub use prepare::{Prepared, Threads, prepare};
 pub use report::{Report, html};
 pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};

@@ -48,9 +48,10 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     let setup = memfit_device::open(threads)?;
     let mut runtime = Runtime::measure(setup.threads(), source.bytes());
     let total = job.memory.budget.unwrap_or_else(default_budget);
+    let host = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let mut problem = Problem {
         costs: setup.costs(&graph),
-        budget: Budget { total, runtime: runtime.total(), granule: setup.granule() },
+        budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
         graph,
         batch: job.train.batch,
         allow_batchnorm_split: job.memory.allow_batchnorm_split,

@@ -32,6 +32,10 @@ pub struct Summary {
     pub micro_batch: usize,
     /// Pieces of a step.
     pub micro_batches: usize,
+    /// Launches of a piece that compute a value again.
+    pub nodes_recomputed: usize,
+    /// Bytes of a piece that are copied out to the disk.
+    pub bytes_offloaded: Bytes,
     /// Whether pieces are normalised by themselves, which changes the result.
     pub splits_batchnorm: bool,
     /// The smallest line that has a plan.
@@ -83,6 +87,8 @@ impl Summary {
             batch: plan.batch,
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
+            nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
+            bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
             splits_batchnorm: plan.micro_batches() > 1
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
             bytes_smallest_budget: smallest,
@@ -113,6 +119,8 @@ impl Summary {
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
+            "nodes_recomputed": self.nodes_recomputed,
+            "bytes_offloaded": self.bytes_offloaded.0,
             "bytes_smallest_budget": self.bytes_smallest_budget.0,
             "seconds_planning": self.seconds_planning,
             "time_relative": self.time_relative,
@@ -139,8 +147,8 @@ fn layers(problem: &Problem, timeline: &Timeline) -> Vec<LayerBytes> {
 }
 
 fn time_relative(problem: &Problem, plan: &Plan) -> f64 {
-    let unsplit: f64 = problem.costs.iter().map(|cost| cost.nanos(problem.batch)).sum::<f64>() / 1e9;
-    memfit_plan::seconds(problem, plan) / unsplit
+    let whole = memfit_plan::moves::split::pieces_of(problem, problem.batch);
+    memfit_plan::seconds(problem, plan) / memfit_plan::seconds(problem, &whole)
 }
 
 /// The answer to `memfit batch`.

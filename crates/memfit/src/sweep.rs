@@ -1,7 +1,7 @@
 //! Time against bytes: every plan worth having, from the fastest to the smallest.
 
 use memfit_ir::Bytes;
-use memfit_plan::{curve, nodes_recomputed, seconds};
+use memfit_plan::{bytes_offloaded, curve, nodes_recomputed, seconds};
 use serde_json::{Value, json};
 
 use crate::Prepared;
@@ -21,6 +21,8 @@ pub struct SweepPoint {
     pub micro_batches: usize,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: usize,
+    /// Bytes of a piece that are copied out to the disk.
+    pub bytes_offloaded: Bytes,
 }
 
 impl SweepPoint {
@@ -33,7 +35,7 @@ impl SweepPoint {
             "time_relative": self.time_relative,
             "micro_batches": self.micro_batches,
             "nodes_recomputed": self.nodes_recomputed,
-            "bytes_offloaded": 0,
+            "bytes_offloaded": self.bytes_offloaded.0,
         })
     }
 }
@@ -54,6 +56,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 time_relative: seconds(problem, plan) / fastest,
                 micro_batches: plan.micro_batches(),
                 nodes_recomputed: nodes_recomputed(plan),
+                bytes_offloaded: bytes_offloaded(plan),
             }
         })
         .collect()

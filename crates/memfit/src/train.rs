@@ -56,7 +56,8 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     observer.event(Event::Planned(&summary));
 
     process::trim();
-    let mut runner = Runner::new(plan, setup)?;
+    let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
+    let mut runner = Runner::new(plan, setup, &folder)?;
     initialize(&mut runner);
     let inputs = &problem.graph.inputs;
     for step in 0..length.steps {

@@ -1,6 +1,6 @@
 //! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs by.
 
-use super::lanes::{Kernel, Lanes};
+use super::lanes::{self, Kernel, Lanes};
 
 /// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
 /// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart.
@@ -111,7 +111,7 @@ impl Stripe {
         // The result is fetched while the sums are made, not waited for when they are done.
         for row in 0..ROWS {
             for vector in 0..VECTORS {
-                L::prefetch(self.target(row, column + vector * L::COUNT));
+                lanes::prefetch_write(self.target(row, column + vector * L::COUNT));
             }
         }
         let mut sums = [[L::splat(0.0); VECTORS]; ROWS];

@@ -20,9 +20,6 @@ const BLOCKS_FEW: usize = 48;
 /// Room for one frame of the recursion for each block.
 const STACK: usize = 64 << 20;
 
-/// A search that succeeds mostly places each block about once; one that does not is soon lost.
-const LIMIT_PER_BLOCK: u64 = 2;
-
 /// One row of attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
@@ -69,13 +66,14 @@ impl Lane {
         attempt
     }
 
-    /// How many blocks the next attempt may place. Every eighth may place four times as many, of
-    /// these every eighth again: short attempts find more, but only long ones prove anything.
+    /// How many blocks the next attempt may place. An attempt that succeeds mostly places each
+    /// block once or twice, and one that does not is soon lost. Yet every eighth may place four
+    /// times as many, of these every eighth again: only long attempts prove anything.
     fn limit(&self, model: &Model) -> u64 {
-        let mut limit = super::envs("LPB", &[200])[0] * model.blocks.len() as u64 / 100 + 16;
+        let mut limit = 5 * model.blocks.len() as u64 / 2 + 16;
         let mut attempts = self.attempts + 1;
         while attempts.is_multiple_of(8) {
-            limit *= super::envs("MUL", &[4])[0];
+            limit *= 4;
             attempts /= 8;
         }
         limit

@@ -19,8 +19,11 @@ use tree::Outcome;
 const PAIRS_MOST: u64 = 2_000_000;
 const PRESENCES_MOST: u64 = 1_000_000;
 
-/// How many attempts each lane makes before the next capacity is tried.
-const ATTEMPTS: usize = 8;
+/// How many attempts each lane makes before the next capacity is tried: most with few blocks, so
+/// that many blocks do not wait long at a capacity that is out of reach.
+fn attempts_per_round(model: &Model) -> usize {
+    (8_000 / model.blocks.len().max(1)).clamp(2, 8)
+}
 
 /// What to search for, and with how much effort.
 pub(crate) struct Search<'a> {
@@ -41,35 +44,38 @@ pub(crate) fn is_possible(instance: &Instance) -> bool {
     presences <= PRESENCES_MOST && instance.pairs() <= PAIRS_MOST
 }
 
-/// Lowers `placed` as far as the effort allows. What it learns and spends is noted in `search`.
+/// Lowers `placed` as far as the effort allows. What it proves and spends is noted in `search`.
 pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Search<'_>) {
     let model = Model::new(instance);
     let strategies = Strategies::new(&model);
     let mut lanes = Lane::all(&model);
     let mut ladder = Ladder { rounds: 0, rung: 0, wants_goal: search.wants_goal };
-    while placed.height > search.goal && search.nodes > 0 && (search.keep_going)() {
-        let capacity = ladder.next(placed.height, search.goal, model.unit);
+    let mut goal = search.goal;
+    while placed.height > goal && search.nodes > 0 && (search.keep_going)() {
+        let capacity = ladder.next(placed.height, goal, model.unit);
         let task = Task {
             model: &model,
             strategies: &strategies,
             capacity,
-            attempts: ATTEMPTS,
+            attempts: attempts_per_round(&model),
             placements: search.nodes.div_ceil(LANES as u64),
             keep_going: search.keep_going,
         };
         let round = lane::run(&mut lanes, &task);
-        search.nodes = search.nodes.saturating_sub(round.placements);
-        if std::env::var("PACK_LEFT").is_ok() && matches!(round.outcome, Outcome::Fits(_)) && capacity == search.goal { eprintln!("LEFT {}", search.nodes); }
+        search.nodes = search.nodes.saturating_sub(round.placements.max(1));
         match round.outcome {
-            Outcome::Fits(offsets) => *placed = Placed::new(instance, offsets),
-            Outcome::DoesNotFit => {
-                if model.is_complete() {
-                    search.bound = search.bound.max(capacity - capacity % model.unit + model.unit);
-                    search.goal = search.goal.max(search.bound);
-                }
-                ladder.climb();
+            Outcome::Fits(offsets) => {
+                *placed = Placed::new(instance, offsets);
+                ladder.step_back();
             }
-            Outcome::Stopped => ladder.climb(),
+            Outcome::DoesNotFit => {
+                // Nothing this low will be found, so what is just above is as good as the goal.
+                goal = goal.max(capacity - capacity % model.unit + model.unit);
+                if model.is_complete() {
+                    search.bound = search.bound.max(goal);
+                }
+            }
+            Outcome::Stopped => {}
         }
     }
 }
@@ -86,17 +92,17 @@ struct Ladder {
 impl Ladder {
     fn next(&mut self, height: u64, goal: u64, unit: u64) -> u64 {
         self.rounds += 1;
-        let is_for_goal = if self.wants_goal { !self.rounds.is_multiple_of(envs("GS", &[4])[0]) } else { self.rounds.is_multiple_of(4) };
-        let distance = (height - goal).checked_shr(self.rung).unwrap_or(0);
-        if distance < unit {
-            self.rung = 0;
+        // One round in four is for what is wanted less.
+        if self.rounds.is_multiple_of(4) != self.wants_goal {
+            return goal;
         }
-        if is_for_goal { goal } else { height - distance.clamp(unit.min(height - goal), height - goal) }
+        let distance = (height - goal).checked_shr(self.rung).unwrap_or(0);
+        self.rung = if distance <= unit { 0 } else { self.rung + 1 };
+        height - distance.max(unit).min(height - goal)
     }
 
-    fn climb(&mut self) {
-        self.rung += 1;
+    /// Makes the next capacity as far below the best height as the last one was.
+    fn step_back(&mut self) {
+        self.rung = self.rung.saturating_sub(1);
     }
 }
-
-pub(crate) fn envs(name: &str, or: &[u64]) -> Vec<u64> { std::env::var(name).map_or(or.to_vec(), |v| v.split(',').map(|x| x.parse().expect("n")).collect()) }

@@ -67,13 +67,13 @@ impl<'a> Strategies<'a> {
         if let Some((branching, weights)) = known.get(number as usize) {
             return Strategy { branching: *branching, rank: self.rank(*weights, trouble, 0) };
         }
-        let mut random = Random::new(number + 1000003 * crate::search::envs("SEED", &[0])[0]);
-        let branching = [Everything, Fewest][crate::search::envs("BR", &[0,1,0,1])[random.below(4) as usize] as usize];
+        let mut random = Random::new(number);
+        let branching = [Everything, Fewest][random.below(2) as usize];
         let weights = Weights {
             load: i128::from(random.below(2) * random.below(80)),
-            length: random.below(crate::search::envs("LW", &[16])[0]).into(),
-            size: random.below(crate::search::envs("SW", &[16])[0]).into(),
-            trouble: crate::search::envs("TW", &[32,64,128,256])[random.below(4) as usize] as i128,
+            length: random.below(16).into(),
+            size: random.below(16).into(),
+            trouble: [8, 32, 64, 256][random.below(4) as usize],
             noise: [0, 1, 3, 8][random.below(4) as usize],
         };
         Strategy { branching, rank: self.rank(weights, trouble, random.next()) }

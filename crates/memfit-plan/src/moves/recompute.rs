@@ -1,11 +1,12 @@
-//! Recompute: a value that waits long for its next reader is given up and computed again right before it. Exact, bit for bit:
-//! a node launched twice reads the same values twice.
+//! Recompute and offload: a value that waits long for its next reader is given up, and computed again right before it, or
+//! copied out to the second store and in again. Exact, bit for bit: a node launched twice reads the same values twice.
 //!
 //! The way down is one path, whatever the budget: while there is something to gain, the gap at the peak that costs the
 //! least time for its bytes is opened. Every point of the path is a schedule; a budget only chooses how far to go.
 
 use memfit_ir::{ALIGNMENT, Graph, Kind, NodeId, Op, Problem, TensorId};
 
+use crate::choose::{fed, moved};
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, tensor_bytes};
 
@@ -17,9 +18,6 @@ const PATIENCE: usize = 48;
 
 /// Events for each gap that is opened at once: long schedules go down in larger strides.
 const EVENTS_PER_GAP: usize = 2_000;
-
-/// Nanoseconds to feed a byte again.
-const NANOS_PER_BYTE_FED: f64 = 1.0;
 
 /// Schedules with ever lower peaks, each with more work than the one before.
 pub struct Path {
@@ -60,10 +58,16 @@ impl Path {
             if gaps.is_empty() || PATIENCE < tries {
                 return path;
             }
+            let mut insertions: Vec<(usize, Vec<Event>)> = Vec::new();
             for gap in gaps {
                 nanos += gap.nanos;
-                insert(&mut schedule, gap.before, &gap.events);
-                path.insertions.push((gap.before, gap.events));
+                insertions.extend(gap.insertions);
+            }
+            // From the back, so that no insertion moves another's place.
+            insertions.sort_by_key(|(before, _)| std::cmp::Reverse(*before));
+            for (before, events) in insertions {
+                insert(&mut schedule, before, &events);
+                path.insertions.push((before, events));
             }
         }
     }
@@ -92,8 +96,8 @@ fn insert(schedule: &mut Schedule, before: usize, events: &[Event]) {
 
 /// A gap that can be opened: what to run before an event, and what that costs.
 struct Gap {
-    before: usize,
-    events: Vec<Event>,
+    /// Before so many events, these.
+    insertions: Vec<(usize, Vec<Event>)>,
     nanos: f64,
     /// Nanoseconds for a byte at the peak.
     price: f64,
@@ -115,6 +119,7 @@ struct State<'a> {
     schedule: &'a Schedule,
     rows: usize,
     profile: Vec<u64>,
+    host_profile: Vec<u64>,
     peak: usize,
     lives: Vec<Life>,
     /// Indices into `lives` for each tensor, in order.
@@ -141,6 +146,7 @@ impl<'a> State<'a> {
             schedule,
             rows,
             profile,
+            host_profile: storage.host_profile(schedule.events.len()),
             peak,
             lives: Vec::new(),
             lives_of: vec![Vec::new(); tensors],
@@ -168,7 +174,12 @@ impl<'a> State<'a> {
         for (time, event) in self.schedule.events.iter().enumerate() {
             let operands = &storage.operands[time];
             match event {
-                Event::Feed(tensor) => self.begin(*tensor, time, operands[0]),
+                Event::Feed(tensor) | Event::In(tensor) => self.begin(*tensor, time, operands[0]),
+                Event::Out(tensor) => {
+                    if let Some(life) = self.lives_of[tensor.0].last() {
+                        self.lives[*life].reads.push(time);
+                    }
+                }
                 Event::Launch { node, .. } => {
                     let graph = self.graph;
                     let node = &graph.nodes[node.0];
@@ -195,13 +206,11 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The gaps at the peak with the lowest price, at most so many, the last in time first.
+    /// The gaps at the peak with the lowest price, at most so many.
     fn cheapest_gaps(&self, count: usize) -> Vec<Gap> {
         let mut gaps: Vec<Gap> = self.lives.iter().filter_map(|life| self.gap(life)).collect();
         gaps.sort_by(|a, b| a.price.total_cmp(&b.price).then(a.tensor.cmp(&b.tensor)));
         gaps.truncate(count);
-        // Inserted from the back, so that no insertion moves another's place.
-        gaps.sort_by(|a, b| b.before.cmp(&a.before).then(b.tensor.cmp(&a.tensor)));
         gaps
     }
 
@@ -218,6 +227,27 @@ impl<'a> State<'a> {
         if gain == 0 {
             return None;
         }
+        let last = if next == 0 { life.from } else { life.reads[next - 1] };
+        let ways = [self.computed_again(life, before, gain), self.copied_out(life, last + 1, before, gain)];
+        ways.into_iter().flatten().min_by(|a, b| a.price.total_cmp(&b.price))
+    }
+
+    fn copied_out(&self, life: &Life, after: usize, before: usize, gain: u64) -> Option<Gap> {
+        // Sums are added to while they wait, and inputs are fed again for less.
+        let suits = match self.graph.tensors[life.tensor.0].kind {
+            Kind::Activation | Kind::Flow => true,
+            Kind::Input | Kind::Weight { .. } | Kind::Optimizer | Kind::Gradient | Kind::Statistic => false,
+        };
+        let room = self.problem.budget.host.0.checked_sub(gain)?;
+        if !suits || self.host_profile[after - 1..before].iter().any(|held| room < *held) {
+            return None;
+        }
+        let nanos = 2.0 * moved(self.problem, life.tensor, self.rows);
+        let insertions = vec![(before, vec![Event::In(life.tensor)]), (after, vec![Event::Out(life.tensor)])];
+        Some(Gap { insertions, nanos, price: nanos / gain as f64, tensor: life.tensor })
+    }
+
+    fn computed_again(&self, life: &Life, before: usize, gain: u64) -> Option<Gap> {
         let mut again = Again { state: self, before, gain, events: Vec::new(), nanos: 0.0, extra: 0 };
         again.compute(life.tensor, DEPTH)?;
         // What is computed on the way must not raise a peak of its own.
@@ -225,7 +255,8 @@ impl<'a> State<'a> {
             return None;
         }
         let Again { events, nanos, .. } = again;
-        Some(Gap { before, events, nanos, price: nanos / gain as f64, tensor: life.tensor })
+        let insertions = vec![(before, events)];
+        Some(Gap { insertions, nanos, price: nanos / gain as f64, tensor: life.tensor })
     }
 
     fn bytes(&self, tensor: TensorId) -> u64 {
@@ -257,7 +288,7 @@ impl Again<'_, '_> {
     fn compute(&mut self, tensor: TensorId, depth: usize) -> Option<()> {
         let state = self.state;
         if state.graph.tensors[tensor.0].kind == Kind::Input {
-            self.nanos += state.bytes(tensor) as f64 * NANOS_PER_BYTE_FED;
+            self.nanos += fed(state.problem, tensor, state.rows);
             self.push(Event::Feed(tensor));
             return Some(());
         }

@@ -241,20 +241,29 @@ fn figures(report: &Report) -> Value {
 fn batch(report: &Report) -> String {
     let summary = &report.summary;
     let (batch, piece) = (grouped(summary.batch as u64), grouped(summary.micro_batch as u64));
-    if summary.micro_batches <= 1 {
-        return format!("A batch of {batch} runs whole; it is not split.");
-    }
-    let pieces = grouped(summary.micro_batches as u64);
-    let most = if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { "at most " };
-    let result = if summary.splits_batchnorm {
-        "their gradients add up"
+    let mut text = if summary.micro_batches <= 1 {
+        format!("A batch of {batch} runs whole; it is not split.")
     } else {
-        "gradients add up to those of the whole batch, so the result is the same up to rounding"
+        let pieces = grouped(summary.micro_batches as u64);
+        let most = if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { "at most " };
+        let result = if summary.splits_batchnorm {
+            "their gradients add up"
+        } else {
+            "gradients add up to those of the whole batch, so the result is the same up to rounding"
+        };
+        format!("A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}.")
     };
-    let cost = summary.time_relative;
-    format!(
-        "A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}. Estimated cost {cost:.2}×."
-    )
+    if summary.nodes_recomputed > 0 {
+        let again = grouped(summary.nodes_recomputed as u64);
+        text += &format!(" Values are given up and computed again by {again} launches, to the bit the same.");
+    }
+    if summary.bytes_offloaded != Bytes::ZERO {
+        text += &format!(" {} of each piece are copied out to disk and back.", summary.bytes_offloaded);
+    }
+    if summary.time_relative > 1.0005 {
+        text += &format!(" Estimated cost {:.2}×.", summary.time_relative);
+    }
+    text
 }
 
 fn warning(report: &Report) -> Option<String> {
@@ -334,7 +343,7 @@ mod tests {
         let graph =
             training_graph(&forward, &Training { losses, ..Training::new(Optimizer::adam()) }).unwrap();
         let costs = vec![Cost { workspace_fixed: Bytes(4096), ..Cost::default() }; graph.nodes.len()];
-        let budget = Budget { total: Bytes::mib(8), runtime, granule: Bytes(4096) };
+        let budget = Budget { total: Bytes::mib(8), runtime, granule: Bytes(4096), host: Bytes::ZERO };
         Problem { graph, costs, budget, batch: 256, allow_batchnorm_split: false }
     }
 
@@ -356,6 +365,8 @@ mod tests {
             batch: 256,
             micro_batch: 4,
             micro_batches: 64,
+            nodes_recomputed: 3,
+            bytes_offloaded: Bytes::mib(1),
             splits_batchnorm: false,
             bytes_smallest_budget: Bytes::mib(5),
             seconds_planning: 0.25,

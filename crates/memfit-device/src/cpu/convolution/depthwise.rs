@@ -13,7 +13,7 @@ use super::grad_input::Phase;
 const SPLITS_MAX: usize = 8;
 /// Rows of pixels of a task.
 const ROWS_TASK: usize = 8;
-/// Output pixels of a block that share the filter's vectors.
+/// Positions that share the filter's vectors, and how many where fewer are left.
 const BLOCK: usize = 8;
 const BLOCK_SMALL: usize = 3;
 /// Neighbouring taps whose gradients share the output's vectors.
@@ -159,7 +159,9 @@ impl Kernel for GridRow<'_> {
     fn run<L: Lanes>(self) {
         let across = &self.gather.across;
         let inside = across.positions_inside(0..across.taps);
-        (0..inside.start).for_each(|x| self.positions::<L, 1>(x));
+        for x in 0..inside.start {
+            self.positions::<L, 1>(x);
+        }
         let mut x = inside.start;
         while x + BLOCK <= inside.end {
             self.positions::<L, BLOCK>(x);
@@ -169,7 +171,9 @@ impl Kernel for GridRow<'_> {
             self.positions::<L, BLOCK_SMALL>(x);
             x += BLOCK_SMALL;
         }
-        (x..across.positions).for_each(|x| self.positions::<L, 1>(x));
+        for x in x..across.positions {
+            self.positions::<L, 1>(x);
+        }
     }
 }
 
@@ -206,12 +210,11 @@ impl GridRow<'_> {
         let bias = self.bias.map(|bias| load(bias.as_ptr().wrapping_add(channel)));
         let mut sums = [bias.unwrap_or(L::splat(0.0)); COUNT];
         // What will be written, and what the next row will see, is fetched meanwhile.
-        let next = self
-            .gather
-            .pixel_row(self.image, down.seen(self.y + 1, down.taps.saturating_sub(1)).max(0) as usize);
+        let next = down.seen(self.y + 1, down.taps.saturating_sub(1)).max(0) as usize;
+        let next = self.gather.pixel_row(self.image, next);
         for i in 0..COUNT {
-            L::prefetch(self.to.wrapping_add((x + i) * self.to_step + channel));
-            lanes::prefetch(next.wrapping_add((x + i) * across.step * pixel + channel));
+            lanes::prefetch_write(self.to.wrapping_add((x + i) * self.to_step + channel));
+            lanes::prefetch_read(next.wrapping_add((x + i) * across.step * pixel + channel));
         }
         for tap_y in taps[0].clone() {
             let row = self.gather.pixel_row(self.image, down.seen(self.y, tap_y) as usize);

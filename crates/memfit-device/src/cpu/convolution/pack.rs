@@ -104,7 +104,7 @@ impl PackPositions<'_> {
     #[inline(always)]
     fn position<L: Lanes>(&self, position: Position, mut to: *mut f32) {
         let gather = self.gather;
-        let tap_row = gather.across.taps * gather.channels;
+        let tap_row = gather.tap_row();
         let mut at = self.floats.start;
         while at < self.floats.end {
             let (tap, skip) = (at / tap_row, at % tap_row);

@@ -62,9 +62,9 @@ impl Strip {
         }
         let strip = Strip {
             image: first.image,
-            y: (first.y * down.step) as isize + down.start + tap as isize * down.tap_step,
+            y: down.seen(first.y, tap),
             y_step: down.tap_step,
-            start: ((first.x * across.step) as isize + across.start) * pixel as isize + skip as isize,
+            start: across.seen(first.x, 0) * pixel as isize + skip as isize,
             length: (count - 1) * step + length,
             runs,
             row_step: step,
@@ -93,21 +93,20 @@ impl Strip {
         positions: &Range<usize>,
         room: usize,
     ) -> Option<(Strip, usize)> {
-        Strip::positions_of_floats(gather)?;
+        if Strip::positions_of_floats(gather).is_none() || positions.is_empty() {
+            return None;
+        }
         let Gather { pixel, down, across, .. } = *gather;
         let (step, width) = (across.step * pixel, gather.tap_row());
         let Cut { runs, length, .. } = Cut::new(positions, across.positions)?;
         let (tap, skip) = (floats.start / width, floats.start % width);
         let count = (width - skip).min(floats.len());
-        if positions.is_empty() {
-            return None;
-        }
         let (first, last) = (gather.position(positions.start), gather.position(positions.end - 1));
         let strip = Strip {
             image: first.image,
-            y: (first.y * down.step) as isize + down.start + tap as isize * down.tap_step,
+            y: down.seen(first.y, tap),
             y_step: down.step as isize,
-            start: ((first.x * across.step) as isize + across.start) * pixel as isize + skip as isize,
+            start: across.seen(first.x, 0) * pixel as isize + skip as isize,
             length: (length - 1) * step + count,
             runs,
             row_step: 1,
@@ -153,6 +152,7 @@ impl Cut {
     }
 }
 
+/// Copies the runs of a strip one after the other.
 struct Copy<'a> {
     strip: Strip,
     gather: &'a Gather<'a>,

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::lanes::Level;
-use super::super::lanes::{COLUMNS_MAX, ROWS_MAX};
+use super::super::lanes::{COLUMNS_MAX, Level, ROWS_MAX};
 use super::super::microkernel::{Panels, Stripe, View};
 use super::super::threads::{Shared, Threads};
 
@@ -134,27 +133,21 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
         let workspace = aligned(workspace);
         let (workers, partials) = workspace.split_at_mut(threads.count() * worker_floats(self.n, self.k));
-        let (result, workers) = (Shared::new(result), Shared::new(workers));
+        let (workers, result) = (Shared::new(workers), &Shared::new(result));
         if self.splits == 1 {
-            self.multiply(threads, &result, &self.target, self.bias, self.accumulate, &workers);
+            let (target, bias, accumulate) = (&self.target, self.bias, self.accumulate);
+            self.multiply(threads, &Destination { result, target, bias, accumulate }, &workers);
         } else {
-            let partials = Shared::new(partials);
-            let target = Strided { start: 0, stride: self.n };
-            self.multiply(threads, &partials, &target, None, false, &workers);
-            self.add_partials(threads, &result, &partials);
+            let partials = &Shared::new(partials);
+            let target = &Strided { start: 0, stride: self.n };
+            let destination = Destination { result: partials, target, bias: None, accumulate: false };
+            self.multiply(threads, &destination, &workers);
+            self.add_partials(threads, result, partials);
         }
     }
 
-    /// Computes all tiles of all splits; split `s` goes `s * m * n` floats further in `result`.
-    fn multiply<D: Target>(
-        &self,
-        threads: &Threads,
-        result: &Shared<f32>,
-        target: &D,
-        bias: Option<&[f32]>,
-        accumulate: bool,
-        workers: &Shared<f32>,
-    ) {
+    /// Computes all tiles of all splits; split `s` goes `s * m * n` floats further in the destination.
+    fn multiply(&self, threads: &Threads, destination: &Destination<impl Target>, workers: &Shared<f32>) {
         let tiles = self.tiles(threads.count());
         let counts = [self.m.div_ceil(tiles[0]), self.n.div_ceil(tiles[1])];
         let split = self.k.div_ceil(self.splits);
@@ -170,7 +163,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
             };
             // SAFETY: a worker runs one task at a time.
             let scratch = unsafe { workers.slice(worker * floats..(worker + 1) * floats) };
-            self.tile(threads.level(), tile, result, target, bias, accumulate, scratch);
+            self.tile(threads.level(), &tile, destination, scratch);
         });
     }
 
@@ -196,50 +189,25 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
     }
 
-    /// Computes one tile.
-    fn tile<D: Target>(
-        &self,
-        level: Level,
-        tile: Tile,
-        result: &Shared<f32>,
-        target: &D,
-        bias: Option<&[f32]>,
-        accumulate: bool,
-        scratch: &mut [f32],
-    ) {
+    /// Computes one tile: packs a block of the right operand, and takes the left one past it panel by panel.
+    fn tile(&self, level: Level, tile: &Tile, destination: &Destination<impl Target>, scratch: &mut [f32]) {
         let (left_buffer, right_buffer) = scratch.split_at_mut(LEFT_FLOATS);
-        let mut depth = tile.depth.start..self.left.block_end(tile.depth.start, tile.depth.end);
+        let Tile { rows, columns, depth, .. } = tile;
+        let mut block = depth.start..self.left.block_end(depth.start, depth.end);
         loop {
-            let first = depth.start == tile.depth.start;
-            let right = self.right.panels(level, depth.clone(), tile.columns.clone(), right_buffer);
-            let mut rows = tile.rows.clone();
+            let right = self.right.panels(level, block.clone(), columns.clone(), right_buffer);
+            let mut rows = rows.clone();
             while !rows.is_empty() {
-                let columns = tile.columns.len();
-                let (left, count) = self.left.panel(level, rows.clone(), depth.clone(), columns, left_buffer);
-                let bias = bias.filter(|_| first).map(|bias| bias[tile.columns.clone()].as_ptr());
-                let accumulate = accumulate || !first;
-                let (shown, depth) = (rows.start..rows.start + count, depth.len());
+                let (left, count) =
+                    self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
+                let panel = Panel { rows: rows.start..rows.start + count, left, depth: block.len(), right };
+                destination.compute(level, tile, panel, block.start == depth.start);
                 rows.start += count;
-                for (left, run) in runs(left, shown, target) {
-                    let target = tile.target(result, &run);
-                    let (rows, target_step) = (run.rows, run.step);
-                    level.call(Stripe {
-                        left,
-                        rows,
-                        depth,
-                        right,
-                        columns,
-                        target,
-                        target_step,
-                        bias,
-                        accumulate,
-                    });
-                }
             }
-            if depth.end == tile.depth.end {
+            if block.end == depth.end {
                 break;
             }
-            depth = depth.end..self.left.block_end(depth.end, tile.depth.end);
+            block = block.end..self.left.block_end(block.end, depth.end);
         }
     }
 
@@ -268,21 +236,6 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     }
 }
 
-/// Cuts rows of the left operand where rows of the result are not at a constant distance.
-fn runs(left: View, mut rows: Range<usize>, target: &impl Target) -> impl Iterator<Item = (View, Run)> {
-    let first = rows.start;
-    std::iter::from_fn(move || {
-        if rows.is_empty() {
-            return None;
-        }
-        let run = target.run(rows.start);
-        let run = Run { rows: run.rows.min(rows.len()), ..run };
-        let start = left.start.wrapping_add((rows.start - first) * left.row_step);
-        rows.start += run.rows;
-        Some((View { start, ..left }, run))
-    })
-}
-
 /// One task: a tile of one partial result.
 struct Tile {
     rows: Range<usize>,
@@ -292,15 +245,47 @@ struct Tile {
     offset: usize,
 }
 
-impl Tile {
-    /// Where the columns of the tile start in a run of rows, after a check that they lie inside the result.
-    fn target(&self, result: &Shared<f32>, run: &Run) -> *mut f32 {
-        let start = self.offset + run.start;
-        assert!(
-            start + (run.rows - 1) * run.step + self.columns.end <= result.len(),
-            "the result lies inside its slice"
-        );
-        result.pointer().wrapping_add(start + self.columns.start)
+/// Rows of the left operand, and what they are multiplied with.
+struct Panel {
+    rows: Range<usize>,
+    left: View,
+    depth: usize,
+    right: Panels,
+}
+
+/// Where a product goes, and what is added to it.
+struct Destination<'a, D> {
+    result: &'a Shared<'a, f32>,
+    target: &'a D,
+    bias: Option<&'a [f32]>,
+    accumulate: bool,
+}
+
+impl<D: Target> Destination<'_, D> {
+    /// Computes what a panel gives to its rows of a tile, run by run; `first` if nothing has been added to them yet.
+    fn compute(&self, level: Level, tile: &Tile, panel: Panel, first: bool) {
+        let Panel { mut rows, mut left, depth, right } = panel;
+        let columns = &tile.columns;
+        while !rows.is_empty() {
+            let run = self.target.run(rows.start);
+            let count = run.rows.min(rows.len());
+            let start = tile.offset + run.start;
+            let end = start + (count - 1) * run.step + columns.end;
+            assert!(end <= self.result.len(), "the result lies inside its slice");
+            level.call(Stripe {
+                left,
+                rows: count,
+                depth,
+                right,
+                columns: columns.len(),
+                target: self.result.pointer().wrapping_add(start + columns.start),
+                target_step: run.step,
+                bias: self.bias.filter(|_| first).map(|bias| bias[columns.clone()].as_ptr()),
+                accumulate: self.accumulate || !first,
+            });
+            rows.start += count;
+            left.start = left.start.wrapping_add(count * left.row_step);
+        }
     }
 }
 

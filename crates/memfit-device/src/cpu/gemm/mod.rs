@@ -23,8 +23,16 @@ pub struct Gemm {
     pub transpose_b: bool,
 }
 
+impl Gemm {
+    /// The same product with nothing transposed that is stored alike either way.
+    fn simplest(&self) -> Gemm {
+        Gemm { transpose_b: self.transpose_b && self.n > 1, ..*self }
+    }
+}
+
 /// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
 pub fn workspace(shape: &Gemm, threads: usize) -> usize {
+    let shape = &shape.simplest();
     let driver =
         driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
     // A product with fewer rows may take the other path, which may want more.
@@ -42,12 +50,16 @@ pub fn gemm(
     accumulate: bool,
     workspace: &mut [f32],
 ) {
+    let shape = &shape.simplest();
     let Gemm { m, n, k, transpose_a, transpose_b } = *shape;
     assert!(
         a.len() == m * k && b.len() == k * n && c.len() == m * n,
         "operands have the sizes of their shape"
     );
     assert!(bias.is_none_or(|bias| bias.len() == n), "the bias has a value for every column");
+    if m == 0 || n == 0 {
+        return;
+    }
     if few_rows::applies(shape) {
         return few_rows::run(threads, shape, a, b, bias, c, accumulate, workspace);
     }

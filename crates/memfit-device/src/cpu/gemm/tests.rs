@@ -72,6 +72,9 @@ fn check(threads: &[Threads], m: usize, n: usize, k: usize) {
 pub(crate) const SIZES: &[[usize; 3]] = &[
     [1, 1, 1],
     [1, 1, 0],
+    [0, 20, 3000],
+    [3, 0, 5],
+    [3, 1, 5000],
     [3, 5, 0],
     [1, 33, 7],
     [7, 1, 300],

@@ -28,8 +28,6 @@ pub(crate) trait Lanes: Copy {
     fn mul(self, other: Self) -> Self;
     /// `self * factor + term`, rounded once where the machine can.
     fn mul_add(self, factor: Self, term: Self) -> Self;
-    /// Asks for the cache line of an address that is about to be written, whether or not it can be.
-    fn prefetch(_to: *mut f32) {}
     /// # Safety
     /// `COUNT` floats can be read.
     unsafe fn load(from: *const f32) -> Self;
@@ -194,11 +192,20 @@ pub(crate) unsafe fn transpose(
 
 /// Asks for the cache line of an address that is about to be read, whether or not it can be.
 #[inline(always)]
-pub(crate) fn prefetch(from: *const f32) {
+pub(crate) fn prefetch_read(from: *const f32) {
     #[cfg(target_arch = "x86_64")]
-    x86::prefetch(from);
+    x86::prefetch_read(from);
     #[cfg(not(target_arch = "x86_64"))]
     let _ = from;
+}
+
+/// Asks for the cache line of an address that is about to be written, whether or not it can be.
+#[inline(always)]
+pub(crate) fn prefetch_write(to: *mut f32) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch_write(to);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = to;
 }
 
 /// Copies `count` floats.

@@ -18,9 +18,16 @@ pub(super) fn call_avx512(kernel: impl Kernel) {
 
 /// Asks for the cache line of an address that is about to be read.
 #[inline(always)]
-pub(super) fn prefetch(from: *const f32) {
+pub(super) fn prefetch_read(from: *const f32) {
     // SAFETY: a prefetch of any address is harmless.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
+}
+
+/// Asks for the cache line of an address that is about to be written.
+#[inline(always)]
+pub(super) fn prefetch_write(to: *mut f32) {
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) }
 }
 
 /// Writes four rows of four floats as four columns, with instructions that every x86-64 has.
@@ -73,12 +80,6 @@ impl Lanes for __m256 {
     fn mul_add(self, factor: Self, term: Self) -> Self {
         // SAFETY: see above.
         unsafe { _mm256_fmadd_ps(self, factor, term) }
-    }
-
-    #[inline(always)]
-    fn prefetch(to: *mut f32) {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) }
     }
 
     #[inline(always)]
@@ -157,12 +158,6 @@ impl Lanes for __m512 {
     fn mul_add(self, factor: Self, term: Self) -> Self {
         // SAFETY: see above.
         unsafe { _mm512_fmadd_ps(self, factor, term) }
-    }
-
-    #[inline(always)]
-    fn prefetch(to: *mut f32) {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.cast()) }
     }
 
     #[inline(always)]

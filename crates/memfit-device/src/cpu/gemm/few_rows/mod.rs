@@ -24,7 +24,7 @@ const TASKS: usize = 64;
 
 /// Whether a product has few rows and a right operand that is worth it.
 pub(super) fn applies(shape: &Gemm) -> bool {
-    let columns_min = if shape.transpose_b { 16 } else { 2 };
+    let columns_min = if shape.transpose_b { 16 } else { 1 };
     shape.m <= rows_few(shape) && shape.n >= columns_min && shape.n * shape.k >= FLOATS_TASK / 8
 }
 
@@ -108,10 +108,9 @@ pub(super) fn run(
         let (target, first) = if plan.chunks == 1 { (&c, 0) } else { (&partials, chunk * m) };
         // A transposed operand passes once, and needs nothing there before.
         let add = !transpose_b || (plan.chunks == 1 && (accumulate || bias.is_some()));
-        for row in 0..if add { m } else { 0 } {
+        for row in (first..first + m).filter(|_| add) {
             // SAFETY: every tile of every chunk is written by one task.
-            let target =
-                unsafe { target.slice((first + row) * n + columns.start..(first + row) * n + columns.end) };
+            let target = unsafe { target.slice(row * n + columns.start..row * n + columns.end) };
             match plan.chunks {
                 1 => start(target, bias.map(|bias| &bias[columns.clone()]), accumulate),
                 _ => target.fill(0.0),

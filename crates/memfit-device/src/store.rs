@@ -1,0 +1,49 @@
+//! The second store of a CPU: a file without a name, in a folder the user chose, whose space is taken before training starts.
+
+use std::fs::{File, OpenOptions, remove_file};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use memfit_ir::Bytes;
+
+/// Bytes on a disk. Gone when the process is, however it ends.
+pub(crate) struct Store {
+    file: File,
+}
+
+impl Store {
+    /// Takes so many bytes in a folder, or says why not: a disk that is full is found out now, and not in the middle of a step.
+    pub(crate) fn create(folder: &Path, bytes: Bytes) -> io::Result<Store> {
+        let path = folder.join(format!(".memfit-store-{}-{}", std::process::id(), crate::heap::live()));
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        remove_file(&path)?;
+        reserve(&file, bytes)?;
+        Ok(Store { file })
+    }
+
+    pub(crate) fn write(&self, offset: Bytes, from: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(from, offset.0)
+    }
+
+    pub(crate) fn read(&self, offset: Bytes, to: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(to, offset.0)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    let length = libc::off_t::try_from(bytes.0).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: the descriptor is the open file's.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
+    file.set_len(bytes.0)
+}
