@@ -130,6 +130,10 @@ impl Unary {
             | Unary::Sigmoid
             | Unary::Tanh
             | Unary::Softplus => Saves::Output,
+            // Without a threshold the output lies on the same side of 0 and of the roof as the input.
+            Unary::ReluGeneral { threshold: 0.0, negative_slope, .. } if negative_slope >= 0.0 => {
+                Saves::Output
+            }
             Unary::ReluGeneral { .. } | Unary::Gelu | Unary::Silu => Saves::Input,
             Unary::Scale(_) | Unary::Offset(_) => Saves::Nothing,
         }

@@ -6,7 +6,7 @@
 //!
 //! The first number is how many placements the search may try, the second a height that is good
 //! enough (0: as low as possible).
-#![allow(clippy::print_stdout, reason = "an example prints")]
+#![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::error::Error;
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! Packs what a deep network's training keeps, and many random items, and prints how long it took.
-#![allow(clippy::print_stdout, reason = "an example prints")]
+#![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::time::Instant;
 

@@ -42,21 +42,29 @@ pub fn irreducible(items: &[Item], capacity: u64, effort: Effort) -> Option<Irre
 }
 
 /// The items live at the fullest time, the largest last, if these alone exceed the capacity.
+/// Items that rest at times are left out, which makes the set smaller but no less certain.
 fn live_at_worst(items: &[Item], capacity: u64) -> Option<Vec<usize>> {
-    let live = |time: usize| {
-        let live_then = move |item: &Item| {
-            let resting = item.gaps.iter().any(|gap| gap.lower <= time && time < gap.upper);
-            item.lower <= time && time < item.upper && !resting
-        };
-        items.iter().enumerate().filter(move |(_, item)| live_then(item))
-    };
-    let load = |time: usize| live(time).map(|(_, item)| item.size).sum::<u64>();
-    let worst =
-        items.iter().map(|item| item.lower).max_by_key(|&time| (load(time), std::cmp::Reverse(time)))?;
-    if load(worst) <= capacity {
+    let whole = || items.iter().enumerate().filter(|(_, item)| item.gaps.is_empty() && !item.is_nothing());
+    let mut births: Vec<&Item> = whole().map(|(_, item)| item).collect();
+    let mut deaths = births.clone();
+    births.sort_by_key(|item| item.lower);
+    deaths.sort_by_key(|item| item.upper);
+    let mut deaths = deaths.into_iter().peekable();
+    let (mut load, mut load_worst, mut worst) = (0_u64, 0, 0);
+    for born in births {
+        while let Some(dead) = deaths.next_if(|item| item.upper <= born.lower) {
+            load -= dead.size;
+        }
+        load += born.size;
+        if load > load_worst {
+            (load_worst, worst) = (load, born.lower);
+        }
+    }
+    if load_worst <= capacity {
         return None;
     }
-    let mut indices: Vec<usize> = live(worst).map(|(index, _)| index).collect();
+    let live = whole().filter(|(_, item)| item.lower <= worst && worst < item.upper);
+    let mut indices: Vec<usize> = live.map(|(index, _)| index).collect();
     indices.sort_by_key(|&index| (items[index].size, index));
     Some(indices)
 }

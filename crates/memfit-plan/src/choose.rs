@@ -5,7 +5,7 @@
 
 use memfit_ir::{Bytes, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Plan, Problem, TensorId};
 
-use crate::moves::recompute::{Path, Point};
+use crate::moves::recompute::{Path, Point, Taste};
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Event, Schedule, in_pieces, whole};
@@ -23,7 +23,7 @@ pub struct Choices<'a> {
 /// All schedules over pieces of one size.
 struct Size {
     rows: usize,
-    path: Path,
+    paths: Vec<Path>,
     /// Time of a whole step without recomputing.
     nanos: f64,
 }
@@ -32,6 +32,7 @@ struct Size {
 #[derive(Clone, Copy)]
 struct Choice {
     size: usize,
+    path: usize,
     point: Point,
     nanos: f64,
     /// No packing is lower.
@@ -128,12 +129,14 @@ impl<'a> Choices<'a> {
                 // Between the powers of two, splitting alone is dense enough.
                 let recomputes = index == last || (!large && pieces.is_power_of_two());
                 let nanos = nanos(problem, &schedule, *rows);
-                let path = if recomputes {
-                    Path::new(problem, schedule, *rows)
-                } else {
-                    Path::plain(problem, schedule, *rows)
+                let tastes = match (recomputes, large) {
+                    (false, _) => &Taste::ALL[..0],
+                    (true, true) => &Taste::ALL[..1],
+                    (true, false) => &Taste::ALL[..],
                 };
-                Size { rows: *rows, path, nanos }
+                let down = tastes.iter().map(|taste| Path::new(problem, schedule.clone(), *rows, *taste));
+                let plain = Path::plain(problem, schedule.clone(), *rows);
+                Size { rows: *rows, paths: std::iter::once(plain).chain(down).collect(), nanos }
             })
             .collect();
         Choices { problem, sizes }
@@ -144,19 +147,22 @@ impl<'a> Choices<'a> {
         for (index, size) in self.sizes.iter().enumerate() {
             let pieces = self.problem.batch.div_ceil(size.rows) as f64;
             let persistent = Storage::new(self.problem, &Schedule::default(), size.rows).persistent_bytes;
-            all.extend(size.path.points.iter().map(|point| Choice {
-                size: index,
-                point: *point,
-                nanos: size.nanos + point.nanos * pieces,
-                bound: persistent + Bytes(point.live.saturating_sub(memfit_ir::ALIGNMENT)),
-            }));
+            for (path, points) in size.paths.iter().map(|path| &path.points).enumerate() {
+                all.extend(points.iter().map(|point| Choice {
+                    size: index,
+                    path,
+                    point: *point,
+                    nanos: size.nanos + point.nanos * pieces,
+                    bound: persistent + Bytes(point.live.saturating_sub(memfit_ir::ALIGNMENT)),
+                }));
+            }
         }
         all
     }
 
     fn place(&self, choice: &Choice) -> Plan {
         let size = &self.sizes[choice.size];
-        place(self.problem, &size.path.schedule(&choice.point), size.rows)
+        place(self.problem, &size.paths[choice.path].schedule(&choice.point), size.rows)
     }
 }
 

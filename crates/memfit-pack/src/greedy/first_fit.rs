@@ -62,8 +62,7 @@ fn choose(instance: &Instance, block: usize, taken: &[(i128, u64)], hole: Hole) 
 
 /// The placed pieces, found by time: a tree over all pieces by birth with the latest death below
 /// each node, in which a piece has a death only once it is placed.
-struct PlacedIndex<'a> {
-    instance: &'a Instance,
+struct PlacedIndex {
     /// Pieces sorted by their first section, with the block of each.
     pieces: Vec<(Piece, u32)>,
     /// Where each block's pieces stand in the tree.
@@ -73,8 +72,8 @@ struct PlacedIndex<'a> {
     latest: Vec<u32>,
 }
 
-impl<'a> PlacedIndex<'a> {
-    fn new(instance: &'a Instance) -> Self {
+impl PlacedIndex {
+    fn new(instance: &Instance) -> Self {
         let blocks = 0..instance.blocks.len();
         let mut pieces: Vec<(Piece, u32)> = blocks
             .flat_map(|block| instance.pieces(block).iter().map(move |&piece| (piece, block as u32)))
@@ -86,7 +85,7 @@ impl<'a> PlacedIndex<'a> {
         }
         let leaves = pieces.len().max(1).next_power_of_two();
         let bottoms = vec![0; instance.blocks.len()];
-        Self { instance, pieces, leaf_of, bottoms, leaves, latest: vec![0; 2 * leaves] }
+        Self { pieces, leaf_of, bottoms, leaves, latest: vec![0; 2 * leaves] }
     }
 
     fn insert(&mut self, block: usize, bottom: u64) {
@@ -103,7 +102,6 @@ impl<'a> PlacedIndex<'a> {
 
     /// Calls `meet` with each placed piece that shares a section, and its block's offset.
     fn for_each_meeting(&self, piece: &Piece, mut meet: impl FnMut(&Piece, u64)) {
-        debug_assert!(self.instance.sections >= piece.end as usize);
         let born_before = self.pieces.partition_point(|(other, _)| other.first < piece.end);
         self.walk(1, 0, self.leaves, born_before, piece.first, &mut meet);
     }

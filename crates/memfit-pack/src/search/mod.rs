@@ -49,7 +49,7 @@ pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Sea
     let model = Model::new(instance);
     let strategies = Strategies::new(&model);
     let mut lanes = Lane::all(&model);
-    let mut ladder = Ladder { rounds: 0, rung: 0, wants_goal: search.wants_goal };
+    let mut ladder = Ladder { rounds: 0, rung: 1, rung_first: 1, wants_goal: search.wants_goal };
     let mut goal = search.goal;
     while placed.height > goal && search.nodes > 0 && (search.keep_going)() {
         let capacity = ladder.next(placed.height, goal, model.unit);
@@ -83,8 +83,10 @@ pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Sea
 /// Which capacity to try next, between the goal and the best height so far.
 struct Ladder {
     rounds: u64,
-    /// Each rung is half as far below the best height as the one before; the first is the goal.
+    /// Each rung is half as far below the best height as the one before; number 0 is the goal.
     rung: u32,
+    /// Where to begin again after the highest: a little below the last that held.
+    rung_first: u32,
     /// Whether only the goal is of use, and not every byte above it.
     wants_goal: bool,
 }
@@ -97,12 +99,13 @@ impl Ladder {
             return goal;
         }
         let distance = (height - goal).checked_shr(self.rung).unwrap_or(0);
-        self.rung = if distance <= unit { 0 } else { self.rung + 1 };
+        self.rung = if distance <= unit { self.rung_first } else { self.rung + 1 };
         height - distance.max(unit).min(height - goal)
     }
 
     /// Makes the next capacity as far below the best height as the last one was.
     fn step_back(&mut self) {
-        self.rung = self.rung.saturating_sub(1);
+        self.rung = self.rung.saturating_sub(1).max(1);
+        self.rung_first = self.rung.saturating_sub(1).max(1);
     }
 }

@@ -19,6 +19,25 @@ const PATIENCE: usize = 48;
 /// Events for each gap that is opened at once: long schedules go down in larger strides.
 const EVENTS_PER_GAP: usize = 2_000;
 
+/// What a path may do. No taste is best for every network, so several paths are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taste {
+    /// A gap of fewer events is left alone: two values that one reader needs would take turns in giving way.
+    pub shortest_gap: usize,
+    /// Count every value that is computed on the way as if it lived beside the one it is for.
+    pub careful: bool,
+}
+
+impl Taste {
+    /// The tastes that are tried, from the one that mostly does best.
+    pub const ALL: [Taste; 4] = [
+        Taste { shortest_gap: 12, careful: false },
+        Taste { shortest_gap: 2, careful: true },
+        Taste { shortest_gap: 12, careful: true },
+        Taste { shortest_gap: 40, careful: false },
+    ];
+}
+
 /// Schedules with ever lower peaks, each with more work than the one before.
 pub struct Path {
     base: Schedule,
@@ -41,12 +60,12 @@ pub struct Point {
 
 impl Path {
     /// Goes down from a schedule over pieces of `rows`, as far as there is something to gain.
-    pub fn new(problem: &Problem, base: Schedule, rows: usize) -> Path {
+    pub fn new(problem: &Problem, base: Schedule, rows: usize, taste: Taste) -> Path {
         let mut path = Path { base: base.clone(), insertions: Vec::new(), points: Vec::new() };
         let mut schedule = base;
         let (mut nanos, mut lowest, mut tries) = (0.0, u64::MAX, 0);
         loop {
-            let state = State::new(problem, &schedule, rows);
+            let state = State::new(problem, &schedule, rows, taste);
             let live = state.profile.get(state.peak).copied().unwrap_or(0);
             if live < lowest {
                 lowest = live;
@@ -118,6 +137,7 @@ struct State<'a> {
     graph: &'a Graph,
     schedule: &'a Schedule,
     rows: usize,
+    taste: Taste,
     profile: Vec<u64>,
     host_profile: Vec<u64>,
     peak: usize,
@@ -133,7 +153,7 @@ struct State<'a> {
 }
 
 impl<'a> State<'a> {
-    fn new(problem: &'a Problem, schedule: &'a Schedule, rows: usize) -> State<'a> {
+    fn new(problem: &'a Problem, schedule: &'a Schedule, rows: usize, taste: Taste) -> State<'a> {
         let graph = &problem.graph;
         let storage = Storage::new(problem, schedule, rows);
         let profile = storage.profile(schedule.events.len());
@@ -145,6 +165,7 @@ impl<'a> State<'a> {
             graph,
             schedule,
             rows,
+            taste,
             profile,
             host_profile: storage.host_profile(schedule.events.len()),
             peak,
@@ -228,6 +249,9 @@ impl<'a> State<'a> {
             return None;
         }
         let last = if next == 0 { life.from } else { life.reads[next - 1] };
+        if before - last < self.taste.shortest_gap {
+            return None;
+        }
         let ways = [self.computed_again(life, before, gain), self.copied_out(life, last + 1, before, gain)];
         ways.into_iter().flatten().min_by(|a, b| a.price.total_cmp(&b.price))
     }
@@ -298,13 +322,18 @@ impl Again<'_, '_> {
             return Some(());
         }
         let depth = depth.checked_sub(1)?;
-        for input in &state.graph.nodes[id.0].inputs {
+        let node = &state.graph.nodes[id.0];
+        let in_place = node.op.in_place();
+        for (index, input) in node.inputs.iter().enumerate() {
             if state.graph.tensors[input.0].kind.is_persistent() {
                 if state.updated[input.0] < self.before {
                     return None;
                 }
             } else if !self.is_there(*input) {
-                self.extra += state.bytes(*input);
+                // The value takes the place of an input that is computed for it alone.
+                if state.taste.careful || !in_place.contains(&(0, index)) {
+                    self.extra += state.bytes(*input);
+                }
                 self.compute(*input, depth)?;
             }
         }

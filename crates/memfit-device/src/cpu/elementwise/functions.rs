@@ -13,7 +13,7 @@ pub(super) fn unary(function: Unary, x: &[f32], to: &mut [f32]) {
             // Without a slope even what is infinitely far below is 0.
             let flat = negative_slope == 0.0 && x < threshold;
             let below = if flat { 0.0 } else { negative_slope * (x - threshold) };
-            let inside = if x >= threshold { x } else { below };
+            let inside = if x > threshold { x } else { below };
             if x >= max_value { max_value } else { inside }
         }),
         Unary::LeakyRelu(slope) => map(x, to, |x| if x > 0.0 { x } else { slope * x }),
@@ -47,7 +47,7 @@ fn derivative(of: Unary, dy: &[f32], saved: &[f32], to: &mut [f32]) {
     match of {
         Unary::Relu => zip(dy, saved, to, |dy, y| if y > 0.0 { dy } else { 0.0 }),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => zip(dy, saved, to, |dy, x| {
-            let inside = if x >= threshold { dy } else { negative_slope * dy };
+            let inside = if x > threshold { dy } else { negative_slope * dy };
             if x >= max_value { 0.0 } else { inside }
         }),
         Unary::LeakyRelu(slope) => zip(dy, saved, to, |dy, y| if y > 0.0 { dy } else { slope * dy }),
