@@ -41,6 +41,11 @@ pub enum Command {
     /// Prints what holds how much at the peak, by kind and by layer, where the peak stands, the lower bound beside it,
     /// and into how many pieces the batch is split. Exits with 3 and the reason when it does not fit.
     Plan(PlanArguments),
+    /// Pack buffers with lifetimes into as few bytes as can be found.
+    ///
+    /// Speaks minimalloc's CSV: id,lower,upper,size[,alignment][,gaps], lifetimes half-open; --output adds a column `offset`.
+    /// Exits with 3 and a set of buffers that cannot fit when the capacity cannot be met.
+    Pack(PackArguments),
     /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
     Batch(JobArguments),
 }
@@ -78,6 +83,28 @@ pub struct PlanArguments {
     /// Compare with another job, kind by kind and layer by layer, under the same overrides.
     #[arg(long, value_name = "JOB")]
     pub diff: Option<PathBuf>,
+}
+
+/// What to pack, and how well.
+#[derive(Args)]
+pub struct PackArguments {
+    /// The buffers (CSV).
+    pub file: PathBuf,
+    /// Stop at the first packing of at most this height.
+    #[arg(long, value_name = "N")]
+    pub capacity: Option<u64>,
+    /// Go on as low as can be found, even where the capacity is met.
+    #[arg(long)]
+    pub minimize: bool,
+    /// How long to look.
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub seconds: f64,
+    /// Write the buffers with their offsets here.
+    #[arg(long, value_name = "OUT.csv")]
+    pub output: Option<PathBuf>,
+    /// Print JSON for programs.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How long to train, and where to tell.

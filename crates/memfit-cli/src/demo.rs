@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use memfit::{Bytes, Error, Job, fit};
 
 use crate::bar::Bar;
-use crate::report_file::ReportFile;
+use crate::new_file::NewFile;
 use crate::{out, tables};
 
 const JOB: &str = include_str!("../../../examples/large-images.toml");
@@ -20,7 +20,7 @@ pub fn run() -> Result<ExitCode, Error> {
     job.memory.budget = Some(BUDGET);
     job.train.steps = Some(STEPS);
     out(INTRODUCTION);
-    let file = ReportFile::reserve(Path::new(REPORT))?;
+    let file = NewFile::reserve("the report", Path::new(REPORT))?;
     let mut bar = Bar::default();
     let report = fit(&job, None, &mut bar)?;
     out(&tables::report(&report));

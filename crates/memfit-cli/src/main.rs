@@ -3,19 +3,22 @@
 mod arguments;
 mod bar;
 mod demo;
-mod report_file;
+mod new_file;
 mod tables;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use memfit::{Error, Event, Job, Observer, Summary, SweepPoint, batch_curve, fit, heap, prepare, sweep};
+use memfit::{
+    Error, Event, Job, Observer, PackRequest, Summary, SweepPoint, batch_curve, fit, heap, pack_file,
+    prepare, sweep,
+};
 use serde_json::json;
 
-use crate::arguments::{Arguments, Command, JobArguments, PlanArguments, TrainArguments};
+use crate::arguments::{Arguments, Command, JobArguments, PackArguments, PlanArguments, TrainArguments};
 use crate::bar::Bar;
-use crate::report_file::ReportFile;
+use crate::new_file::NewFile;
 
 /// Counts live heap, so that a byte that grows from step to step is seen.
 #[global_allocator]
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
         Some(Command::Train(train)) => run_train(train),
         Some(Command::Plan(job)) => run_plan(job),
         Some(Command::Batch(job)) => run_batch(job),
+        Some(Command::Pack(pack)) => run_pack(pack),
     };
     match result {
         Ok(code) => code,
@@ -41,7 +45,8 @@ fn main() -> ExitCode {
 fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     let job = arguments.job.read()?;
     let job = arguments.apply(job);
-    let report_file = arguments.report.as_deref().map(ReportFile::reserve).transpose()?;
+    let report_file =
+        arguments.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
     let report = if arguments.job.json {
         fit(&job, arguments.job.threads, &mut Lines)?
     } else {
@@ -110,6 +115,21 @@ fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
         out(&tables::batch(&curve));
     }
     Ok(if curve.largest.is_some() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn run_pack(arguments: &PackArguments) -> Result<ExitCode, Error> {
+    let output = arguments.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
+    let PackArguments { capacity, minimize, seconds, .. } = *arguments;
+    let answer = pack_file(&arguments.file, PackRequest { capacity, minimize, seconds })?;
+    if let Some(file) = output {
+        file.write(&answer.to_csv())?;
+    }
+    out(&if arguments.json { answer.to_json().to_string() } else { tables::packing(&answer) });
+    if answer.fits {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let _ = writeln!(std::io::stderr(), "error: {}", tables::packing_refusal(&answer, capacity.unwrap_or(0)));
+    Ok(ExitCode::from(3))
 }
 
 /// One JSON object a line.

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use memfit::{BatchCurve, Bytes, Group, Report, Summary, SweepPoint};
+use memfit::{BatchCurve, Bytes, Group, PackAnswer, Packing, Report, Summary, SweepPoint};
 
 /// How many layers a table names.
 const LAYERS: usize = 8;
@@ -74,6 +74,30 @@ pub fn batch(curve: &BatchCurve) -> String {
         lines.push(format!("{batch:>10}  {bytes:>12}  {bar} {fits}"));
     }
     lines.join("\n")
+}
+
+/// How low a file was packed.
+pub fn packing(answer: &PackAnswer) -> String {
+    let Packing { height, bound, .. } = answer.packing;
+    let verdict = if height == bound {
+        "proven optimal".to_owned()
+    } else {
+        format!("at most {:.2} % above the optimum", 100.0 * (height as f64 / bound.max(1) as f64 - 1.0))
+    };
+    format!("height {height}  bound {bound}  {verdict}  {:.2} s", answer.seconds)
+}
+
+/// Why a file does not fit its capacity.
+pub fn packing_refusal(answer: &PackAnswer, capacity: u64) -> String {
+    let reason = match &answer.reason {
+        Some(ids) if answer.proven => format!("these buffers alone cannot fit: {}", ids.join(", ")),
+        Some(ids) => format!("these buffers alone were not made to fit either: {}", ids.join(", ")),
+        None => "no single reason was found; try more --seconds".to_owned(),
+    };
+    format!(
+        "the buffers do not fit {capacity}\n  found  {}\n  bound  {}\n  reason {reason}",
+        answer.packing.height, answer.packing.bound
+    )
 }
 
 /// Two plans side by side: what each holds at its peak, by kind and by layer.

@@ -264,3 +264,42 @@ fn help_teaches() {
         assert!(examples.join(name).exists(), "the help names {name}");
     }
 }
+
+// ---- pack
+
+#[test]
+fn pack_speaks_minimallocs_csv_and_says_what_cannot_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, output) = (folder.path().join("in.csv"), folder.path().join("out.csv"));
+    fs::write(&file, "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n").unwrap();
+    let pack = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_memfit")).arg("pack").arg(&file).args(arguments).output().unwrap()
+    };
+    let fits = pack(&["--capacity", "12", "--json", "--output", output.to_str().unwrap()]);
+    assert_eq!(fits.status.code(), Some(0));
+    let answer: serde_json::Value = serde_json::from_slice(&fits.stdout).unwrap();
+    assert_eq!(
+        (&answer["height"], &answer["bound"], &answer["optimal"]),
+        (&12.into(), &12.into(), &true.into())
+    );
+    assert!(answer["seconds"].is_f64());
+    let written = fs::read_to_string(&output).unwrap();
+    assert_eq!(written.lines().next(), Some("id,lower,upper,size,offset"));
+    assert_eq!(written.lines().count(), 6);
+
+    let refused = pack(&["--capacity", "11"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let reason = String::from_utf8(refused.stderr).unwrap();
+    assert!(reason.contains("b1, b3, b5"), "{reason}");
+
+    fs::write(&file, "id,lower,upper,size\nb1,0,three,4\n").unwrap();
+    let bad = pack(&[]);
+    assert_eq!(bad.status.code(), Some(2));
+    let message = String::from_utf8(bad.stderr).unwrap();
+    assert!(message.contains("three") && message.contains('2'), "{message}");
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_named() {
+    expect(JOB, &["plan", "--disk", "nowhere"], 2, &["folder", "colon"]);
+}

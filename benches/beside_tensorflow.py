@@ -2,7 +2,7 @@
 
     python3 -m venv .venv && .venv/bin/pip install tensorflow==2.21.*
     cargo build --release
-    .venv/bin/python benches/tensorflow.py [--steps 12] [--threads 2]
+    .venv/bin/python benches/beside_tensorflow.py [--steps 12] [--threads 2]
 
 The job is examples/reduced.toml: Conv2D 64, pool, Conv2D 128, GlobalAveragePooling2D, Dense on 128x128x3, batch 32, Adam.
 Time is the median step behind the first two; memory is the peak resident set, for TensorFlow less what it takes to
