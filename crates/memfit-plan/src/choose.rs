@@ -107,7 +107,8 @@ pub fn curve(problem: &Problem) -> Vec<Plan> {
     curve
 }
 
-fn is_large(problem: &Problem) -> bool {
+/// Whether a graph is too large to go down a path for every size of pieces.
+pub fn is_large(problem: &Problem) -> bool {
     NODES_FOR_EVERY_SIZE < problem.graph.nodes.len()
 }
 

@@ -92,7 +92,8 @@ fn hints(problem: &Problem) -> Vec<Hint> {
             hints.push(Hint::SmallerBatch { batch });
         }
     }
-    if problem.budget.host == Bytes::ZERO {
+    // Planned again for each hint, which a person would wait for with a graph of thousands of layers.
+    if problem.budget.host == Bytes::ZERO && !choose::is_large(problem) {
         let mut roomy = problem.clone();
         roomy.budget.host = Bytes(1 << 50);
         if let Some(plan) = choose::fastest(&roomy) {
@@ -105,7 +106,16 @@ fn hints(problem: &Problem) -> Vec<Hint> {
 
 impl fmt::Display for DoesNotFit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "this step needs {} and the budget is {}", self.smallest, self.budget)?;
+        let (needs, has) = (self.smallest.to_string(), self.budget.to_string());
+        if needs == has {
+            writeln!(
+                f,
+                "this step needs {} bytes and the budget is {} bytes",
+                self.smallest.0, self.budget.0
+            )?;
+        } else {
+            writeln!(f, "this step needs {needs} and the budget is {has}")?;
+        }
         writeln!(f, "  peak   step {}, {} of {}", self.peak_step, self.peak_label, self.peak_layer)?;
         write!(f, "  held   program {}", self.runtime)?;
         for group in Group::ALL {

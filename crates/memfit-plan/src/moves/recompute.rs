@@ -13,11 +13,20 @@ use crate::storage::{Storage, tensor_bytes};
 /// How deep a value may be computed from values that are gone as well.
 const DEPTH: usize = 12;
 
-/// Tries without a new lowest peak before the path ends.
+/// A schedule of more events goes down in larger strides, and gives up sooner.
+const LONG: usize = 4_000;
+
+/// Events of a long schedule for each gap that is opened at once.
+const EVENTS_PER_GAP: usize = 2_000;
+
+/// How often a long schedule is looked at again.
+const ROUNDS_LONG: usize = 40;
+
+/// Tries without a new lowest peak before a path ends.
 const PATIENCE: usize = 48;
 
-/// Events for each gap that is opened at once: long schedules go down in larger strides.
-const EVENTS_PER_GAP: usize = 2_000;
+/// The same for a long schedule.
+const PATIENCE_LONG: usize = 6;
 
 /// What a path may do. No taste is best for every network, so several paths are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +73,7 @@ impl Path {
         let mut path = Path { base: base.clone(), insertions: Vec::new(), points: Vec::new() };
         let mut schedule = base;
         let (mut nanos, mut lowest, mut tries) = (0.0, u64::MAX, 0);
-        loop {
+        for round in 0.. {
             let state = State::new(problem, &schedule, rows, taste);
             let live = state.profile.get(state.peak).copied().unwrap_or(0);
             if live < lowest {
@@ -73,9 +82,12 @@ impl Path {
                 path.points.push(Point { insertions: path.insertions.len(), live, nanos });
             }
             tries += 1;
-            let gaps = state.cheapest_gaps(1 + schedule.events.len() / EVENTS_PER_GAP);
-            if gaps.is_empty() || PATIENCE < tries {
-                return path;
+            let long = LONG < schedule.events.len();
+            let (stride, patience) =
+                if long { (schedule.events.len() / EVENTS_PER_GAP, PATIENCE_LONG) } else { (1, PATIENCE) };
+            let gaps = state.cheapest_gaps(stride);
+            if gaps.is_empty() || patience < tries || (long && ROUNDS_LONG < round) {
+                break;
             }
             let mut insertions: Vec<(usize, Vec<Event>)> = Vec::new();
             for gap in gaps {
@@ -89,6 +101,7 @@ impl Path {
                 path.insertions.push((before, events));
             }
         }
+        path
     }
 
     /// The schedule alone, with nothing computed twice.
