@@ -117,7 +117,9 @@ fn the_smallest_budget_is_honest() {
         let smallest = plan["bytes_smallest_budget"].as_u64().unwrap();
         train(&[&job, "--budget", &smallest.to_string(), "--steps", "2"]);
         let below = (smallest - (1 << 20)).to_string();
-        let refused = memfit(&["plan", &job, "--budget", &below]);
+        let refused = memfit(&["plan", &job, "--budget", &below, "--json"]);
+        let plan: Value = serde_json::from_slice(&refused.stdout).unwrap();
+        assert_eq!((&plan["fits"], plan["bytes_smallest_budget"].as_u64()), (&false.into(), Some(smallest)));
         assert_eq!(refused.status.code(), Some(3));
         let answer = String::from_utf8(refused.stderr).unwrap();
         assert!(answer.contains("fits   at") && answer.contains("held"), "{answer}");

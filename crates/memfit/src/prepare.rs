@@ -63,7 +63,10 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
             Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
             Err(answer) => Err(answer),
         };
+        // A refusal names the smallest budget, in which the smallest plan has its place too.
+        let stand_in = if outcome.is_err() { Some(smallest_plan(&problem)?) } else { None };
         let again = Runtime::measure(setup.threads(), source.bytes());
+        drop(stand_in);
         if again.total() <= runtime.total() {
             break outcome;
         }
@@ -127,6 +130,14 @@ fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error
     let optimizer = parse_optimizer(&job.train.optimizer)?;
     let sample_weights = job.data.sample_weight.is_some();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+}
+
+/// The smallest plan, whatever the budget.
+fn smallest_plan(problem: &Problem) -> Result<CheckedPlan, Error> {
+    let mut roomy = problem.clone();
+    roomy.budget.total = Bytes(1 << 62);
+    let plan = memfit_plan::smallest(&roomy);
+    Ok(memfit_ir::check(&roomy, plan)?)
 }
 
 /// The line is for the whole process, and so for its planning too.
