@@ -137,8 +137,8 @@ pub fn difference(plan: &Summary, other: &Summary) -> String {
 pub fn sweep(points: &[SweepPoint]) -> String {
     const LINES: usize = 24;
     let mut lines = vec![format!(
-        "{:>12}  {:>12}  {:>8}  {:>7}  {:>10}",
-        "budget", "activations", "time", "pieces", "recomputed"
+        "{:>12}  {:>12}  {:>8}  {:>8}  {:>7}  {:>10}",
+        "budget", "activations", "time", "bound", "pieces", "recomputed"
     )];
     let slowest = points.iter().map(|point| point.time_relative).fold(1.0, f64::max);
     let shown = points.len().min(LINES);
@@ -146,10 +146,11 @@ pub fn sweep(points: &[SweepPoint]) -> String {
         let point = &points[line * (points.len() - 1) / (shown - 1).max(1)];
         let bar = "#".repeat((point.time_relative / slowest * 32.0).round() as usize);
         lines.push(format!(
-            "{:>12}  {:>12}  {:>7.3}x  {:>7}  {:>10}  {bar}",
+            "{:>12}  {:>12}  {:>7.3}x  {:>7.3}x  {:>7}  {:>10}  {bar}",
             point.budget,
             point.bytes_activations,
             point.time_relative,
+            point.time_bound,
             point.micro_batches,
             point.nodes_recomputed
         ));

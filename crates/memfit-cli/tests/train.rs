@@ -161,6 +161,10 @@ fn a_sweep_goes_from_the_fastest_plan_to_the_smallest_and_each_point_is_honest()
         assert!(field(&pair[1], "budget") < field(&pair[0], "budget"));
         assert!(field(&pair[0], "time_relative") <= field(&pair[1], "time_relative"));
     }
+    let bounded = |point: &Value| {
+        point["time_bound"].as_f64().unwrap() <= point["time_relative"].as_f64().unwrap() + 1e-9
+    };
+    assert!(points.iter().all(bounded), "no plan is faster than its bound");
     assert!(points.iter().any(|point| point["nodes_recomputed"].as_u64().unwrap() > 0));
     for point in points.iter().step_by(points.len() / 4) {
         let budget = point["budget"].as_u64().unwrap().to_string();

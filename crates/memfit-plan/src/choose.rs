@@ -5,7 +5,7 @@
 
 use memfit_ir::{Bytes, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Plan, Problem, TensorId};
 
-use crate::moves::recompute::{Path, Point, Taste};
+use crate::moves::recompute::{Path, Point, Taste, least_nanos};
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Event, Schedule, in_pieces, whole};
@@ -165,6 +165,15 @@ impl<'a> Choices<'a> {
         let size = &self.sizes[choice.size];
         place(self.problem, &size.paths[choice.path].schedule(&choice.point), size.rows)
     }
+}
+
+/// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
+pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
+    let schedule = schedule(problem, plan.micro_batch);
+    let persistent = Storage::new(problem, &Schedule::default(), plan.micro_batch).persistent_bytes;
+    let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(persistent).0;
+    let extra = least_nanos(problem, &schedule, plan.micro_batch, room) * plan.micro_batches() as f64;
+    (nanos(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 
 /// Time to feed a tensor.

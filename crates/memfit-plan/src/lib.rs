@@ -15,7 +15,7 @@ mod schedule;
 mod storage;
 mod timeline;
 
-pub use choose::{curve, smallest};
+pub use choose::{curve, least_seconds, smallest};
 pub use does_not_fit::{DoesNotFit, Hint};
 pub use moves::split::largest_batch;
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};

@@ -1,7 +1,7 @@
 //! Time against bytes: every plan worth having, from the fastest to the smallest.
 
 use memfit_ir::Bytes;
-use memfit_plan::{bytes_offloaded, curve, nodes_recomputed, seconds};
+use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds};
 use serde_json::{Value, json};
 
 use crate::Prepared;
@@ -17,6 +17,8 @@ pub struct SweepPoint {
     pub bytes_activations: Bytes,
     /// Expected time of a step over that of the fastest plan.
     pub time_relative: f64,
+    /// No plan of this order, with pieces of this size, is as small and faster than this.
+    pub time_bound: f64,
     /// Pieces of a batch.
     pub micro_batches: usize,
     /// Launches of a piece that compute a value again.
@@ -33,6 +35,7 @@ impl SweepPoint {
             "bytes_peak": self.bytes_peak.0,
             "bytes_activations": self.bytes_activations.0,
             "time_relative": self.time_relative,
+            "time_bound": self.time_bound,
             "micro_batches": self.micro_batches,
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
@@ -54,6 +57,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 bytes_peak: plan.bytes_peak,
                 bytes_activations: plan.bytes_peak.saturating_sub(stays),
                 time_relative: seconds(problem, plan) / fastest,
+                time_bound: least_seconds(problem, plan) / fastest,
                 micro_batches: plan.micro_batches(),
                 nodes_recomputed: nodes_recomputed(plan),
                 bytes_offloaded: bytes_offloaded(plan),

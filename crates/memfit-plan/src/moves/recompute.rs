@@ -126,6 +126,25 @@ fn insert(schedule: &mut Schedule, before: usize, events: &[Event]) {
     schedule.epilogue += events.len();
 }
 
+/// No plan of this schedule that holds at most `room` live bytes besides persistent tensors is faster by more than this: at
+/// each of the highest moments, the cheapest part of what waits there must be given up, be it a fraction of a value, and every
+/// value costs at least one launch of its node, or its way to the second store and back.
+pub fn least_nanos(problem: &Problem, schedule: &Schedule, rows: usize, room: u64) -> f64 {
+    let taste = Taste { shortest_gap: 0, careful: false };
+    let mut state = State::new(problem, schedule, rows, taste);
+    let mut moments: Vec<usize> = (schedule.body..schedule.epilogue).collect();
+    moments.sort_by_key(|time| (std::cmp::Reverse(state.profile[*time]), *time));
+    let mut most: f64 = 0.0;
+    for moment in moments.into_iter().take(MOMENTS_FOR_BOUND) {
+        state.peak = moment;
+        most = most.max(state.least_nanos(room));
+    }
+    most
+}
+
+/// Moments looked at for the bound; more could only raise it.
+const MOMENTS_FOR_BOUND: usize = 64;
+
 /// A gap that can be opened: what to run before an event, and what that costs.
 struct Gap {
     /// Before so many events, these.
@@ -294,6 +313,41 @@ impl<'a> State<'a> {
         let Again { events, nanos, .. } = again;
         let insertions = vec![(before, events)];
         Some(Gap { insertions, nanos, price: nanos / gain as f64, tensor: life.tensor })
+    }
+
+    /// The least time in which the peak can be brought down to `room`.
+    fn least_nanos(&self, room: u64) -> f64 {
+        let mut missing = self.profile[self.peak].saturating_sub(room) as f64;
+        let mut waiting: Vec<(f64, f64)> =
+            self.lives.iter().filter_map(|life| self.least_price(life)).collect();
+        waiting.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+        let mut nanos = 0.0;
+        for (price, bytes) in waiting {
+            let share = (missing / bytes).clamp(0.0, 1.0);
+            nanos += share * price;
+            missing -= share * bytes;
+        }
+        nanos
+    }
+
+    /// The least that giving up a life at the peak costs, and the bytes it gives back.
+    fn least_price(&self, life: &Life) -> Option<(f64, f64)> {
+        let next = life.reads.partition_point(|read| *read <= self.peak);
+        let waits = life.from < self.peak && (next == 0 || life.reads[next - 1] < self.peak);
+        let bytes = self.bytes(life.tensor);
+        if !waits || next == life.reads.len() || bytes == 0 {
+            return None;
+        }
+        let again = match self.producers[life.tensor.0] {
+            Some(node) => self.problem.costs[node.0].nanos(self.rows),
+            None if self.graph.tensors[life.tensor.0].kind == Kind::Input => {
+                fed(self.problem, life.tensor, self.rows)
+            }
+            None => f64::INFINITY,
+        };
+        let out = 2.0 * moved(self.problem, life.tensor, self.rows);
+        let least = if self.problem.budget.host.0 > 0 { again.min(out) } else { again };
+        least.is_finite().then_some((least, bytes as f64))
     }
 
     fn bytes(&self, tensor: TensorId) -> u64 {
