@@ -3,9 +3,12 @@
 use memfit_device::process;
 use memfit_ir::Bytes;
 
-/// The program's own memory is counted in whole steps of this, so that the same job gets the same plan twice though the
-/// system maps a few pages more or fewer.
-pub(crate) const PROGRAM_STEP: u64 = 4 << 20;
+/// The program's own memory is counted up to the next of 2, 6, 10, 14 … MiB, so that the same job gets the same plan twice though
+/// the system maps a few pages more or fewer. A small job holds 8 to 9 MiB, far from where the count would change.
+pub(crate) fn in_steps(program: Bytes) -> Bytes {
+    const STEP: u64 = 4 << 20;
+    (program + Bytes(STEP / 2)).align_up(STEP) - Bytes(STEP / 2)
+}
 
 /// Stack that a worker may still touch behind the measurement.
 const STACK_PER_THREAD: u64 = 256 << 10;
@@ -39,7 +42,7 @@ impl Runtime {
         let line = |name, bytes| Line { name, bytes };
         Runtime {
             lines: vec![
-                line("program, graph and plan", process::resident().align_up(PROGRAM_STEP)),
+                line("program, graph and plan", in_steps(process::resident())),
                 line("thread stacks", Bytes(STACK_PER_THREAD) * (threads as u64 + 1)),
                 line("input pipeline", input),
                 line("training loop", Bytes(LOOP)),

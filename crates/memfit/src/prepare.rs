@@ -10,7 +10,7 @@ use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Hint};
 use serde_json::Value;
 
-use crate::budget::{PROGRAM_STEP, Runtime, default_budget};
+use crate::budget::{Runtime, default_budget, in_steps};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
 use crate::{Error, Job, data};
 
@@ -155,7 +155,7 @@ fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
 
 /// Most that the process has held so far, in the steps in which the program's memory is counted.
 pub(crate) fn planning_peak() -> Bytes {
-    process::resident_peak().align_up(PROGRAM_STEP)
+    in_steps(process::resident_peak())
 }
 
 /// Whether an optimizer without state would fit: tried by planning it.
