@@ -13,13 +13,17 @@ use memfit_ir::{
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::harness::problem;
 use memfit_testkit::op_cases::Builder;
+use memfit_testkit::random_graphs::random_graph;
 
 const BATCH: usize = 4;
 
-fn small_problem(batch_norm: bool) -> Problem {
+fn training() -> Training {
     let kind = LossKind::MeanSquaredError;
-    let training = Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::adam()) };
-    problem(&forward(batch_norm), &training, BATCH)
+    Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::adam()) }
+}
+
+fn small_problem(batch_norm: bool) -> Problem {
+    problem(&forward(batch_norm), &training(), BATCH)
 }
 
 /// Two convolutions, a normalisation, a branch that meets again, and a head.
@@ -171,6 +175,46 @@ fn sections_may_not_be_exchanged_when_the_batch_is_split() {
     let step = plan.epilogue.remove(0);
     plan.body.push(step);
     assert!(matches!(check(&problem, plan), Err(CheckError::OutOfTurn(_))));
+}
+
+#[test]
+fn copies_to_the_second_store_are_held_to_what_was_copied_there() {
+    let (problem, plan) = (0..100)
+        .find_map(|seed| {
+            let mut problem = problem(&random_graph(seed, true), &training(), BATCH);
+            problem.budget.host = Bytes(1 << 30);
+            // Computing is so slow that values are copied out instead.
+            problem.costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 1e6);
+            let plan = memfit_plan::curve(&problem).into_iter().find(|plan| plan.bytes_host > Bytes::ZERO)?;
+            Some((problem, plan))
+        })
+        .expect("some graph copies values out");
+    check(&problem, plan.clone()).unwrap();
+
+    let mut taller = plan.clone();
+    taller.bytes_host += Bytes(1);
+    assert!(matches!(check(&problem, taller), Err(CheckError::Host(_))));
+
+    let mut tight = problem.clone();
+    tight.budget.host = plan.bytes_host - Bytes(1);
+    assert!(matches!(check(&tight, plan.clone()), Err(CheckError::Host(_))));
+
+    let is_out = |step: &Step| matches!(step, Step::Copy { to: Place::Host(_), .. });
+    let is_in = |step: &Step| matches!(step, Step::Copy { from: Place::Host(_), .. });
+    let mut never_out = plan.clone();
+    never_out.body.remove(plan.body.iter().position(is_out).unwrap());
+    assert!(matches!(check(&problem, never_out), Err(CheckError::Copy | CheckError::Host(_))));
+
+    let mut never_in = plan.clone();
+    never_in.body.remove(plan.body.iter().position(is_in).unwrap());
+    assert!(matches!(check(&problem, never_in), Err(CheckError::NotThere(..))));
+
+    let mut from_elsewhere = plan;
+    let step = from_elsewhere.body.iter_mut().find(|step| is_in(step)).unwrap();
+    if let Step::Copy { from: Place::Host(slot), .. } = step {
+        slot.bytes = slot.bytes - Bytes(4);
+    }
+    assert!(matches!(check(&problem, from_elsewhere), Err(CheckError::Copy | CheckError::Host(_))));
 }
 
 fn args(plan: &mut Plan, launch: usize) -> &mut Vec<Slot> {
