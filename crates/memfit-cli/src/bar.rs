@@ -29,6 +29,10 @@ impl Observer for Bar {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Planned(summary) => self.begin(summary),
+            Event::Lowered { asked, allowed } => out(&format!(
+                "budget {asked} lowered to {}: {} allows no more\n",
+                allowed.available, allowed.by
+            )),
             Event::Piece { rows_done, rows_total } => {
                 if let Some(shown) = &mut self.shown {
                     shown.draw(rows_done as u64, rows_total as u64);

@@ -139,6 +139,10 @@ impl Observer for Lines {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Planned(_) | Event::Piece { .. } => {}
+            Event::Lowered { asked, allowed } => {
+                let (available, by) = (allowed.available.0, allowed.by.to_string());
+                out(&json!({"event": "lowered", "asked": asked.0, "budget": available, "by": by}).to_string());
+            }
             Event::Step { record, metrics, .. } => {
                 let mut line = json!({
                     "event": "step",

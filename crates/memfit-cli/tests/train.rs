@@ -129,6 +129,14 @@ fn the_smallest_budget_is_honest() {
 }
 
 #[test]
+fn a_budget_beyond_the_machine_is_lowered_and_said() {
+    let events = events(&["train", &example("flat.toml"), "--steps", "1", "--budget", "1000TiB", "--json"]);
+    assert_eq!((&events[0]["event"], &events[0]["asked"]), (&"lowered".into(), &(1000u64 << 40).into()));
+    assert_eq!(events[0]["budget"], events[2]["budget"]);
+    assert!(events[2]["vm_hwm"].as_u64() <= events[2]["budget"].as_u64());
+}
+
+#[test]
 fn the_same_job_twice_gives_the_same_bits_at_any_number_of_threads() {
     let job = example("flat.toml");
     let run = |threads: &str| losses(&train(&[&job, "--steps", "12", "--threads", threads]));

@@ -97,7 +97,7 @@ impl Plan {
         (0..rows.div_ceil(piece)).map(move |i| (i * piece, piece.min(rows - i * piece)))
     }
 
-    /// All steps with the section they stand in, in the order of their first run.
+    /// All steps, in the order of their first run.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.prologue.iter().chain(&self.body).chain(&self.epilogue)
     }

@@ -78,9 +78,14 @@ mod tests {
 
     #[test]
     fn draws_are_the_published_ones() {
-        assert_eq!(bits(1, 0), bits(1, 0));
-        assert_ne!(bits(1, 0), bits(1, 1));
-        assert_ne!(bits(1, 0), bits(2, 0));
+        // As `references/` draws them.
+        let drawn = [0, 1, 2].map(|index| bits(1, index));
+        assert_eq!(drawn, [0xF4A9_0164_C474_9E1A, 0xBFA9_AE8D_44B4_5A35, 0xD424_F265_4F31_6EE0]);
+        assert_eq!(
+            [0, 1, 2].map(|index| uniform(1, index, -1.0, 1.0)),
+            [0.911_407_6, 0.497_365_7, 0.657_377_5]
+        );
+        assert_eq!([0, 1, 2].map(|index| integer(1, index, 0, 10)), [2, 2, 0]);
         let mean: f32 = (0..10_000).map(|i| unit(3, i)).sum::<f32>() / 10_000.0;
         assert!((mean - 0.5).abs() < 0.01, "{mean}");
     }

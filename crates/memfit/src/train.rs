@@ -1,6 +1,7 @@
 //! `fit`: the whole way from a job to its report.
 
-use memfit_device::process;
+use memfit_device::process::{self, Limits};
+use memfit_ir::Bytes;
 use memfit_run::{Runner, StepInput, StepRecord};
 
 use crate::data::Feeder;
@@ -10,6 +11,13 @@ use crate::{Error, Job, Report, Summary, Threads, initialize, prepare};
 /// What happens while a job runs.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// The machine allows less than the job does, so its line is the one that holds.
+    Lowered {
+        /// The job's line.
+        asked: Bytes,
+        /// The machine's.
+        allowed: Limits,
+    },
     /// The plan is made; training is about to start.
     Planned(&'a Summary),
     /// A piece of a batch is done.
@@ -47,7 +55,7 @@ impl Observer for Quiet {
 
 /// Trains a job inside its budget.
 pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<Report, Error> {
-    let job = &within_machine(job);
+    let job = &within_machine(job, observer);
     let prepared = prepare(job, threads)?;
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
@@ -78,9 +86,13 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
 
 /// The job below the line that the machine draws, where that is lower than its own: planning can look beyond this machine,
 /// training cannot.
-fn within_machine(job: &Job) -> Job {
+fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
-    job.memory.budget = job.memory.budget.map(|budget| budget.min(process::limits().available));
+    let allowed = process::limits();
+    if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {
+        observer.event(Event::Lowered { asked, allowed });
+        job.memory.budget = Some(allowed.available);
+    }
     job
 }
 

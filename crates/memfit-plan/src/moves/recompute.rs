@@ -126,9 +126,9 @@ fn insert(schedule: &mut Schedule, before: usize, events: &[Event]) {
     schedule.epilogue += events.len();
 }
 
-/// No plan of this schedule that holds at most `room` live bytes besides persistent tensors is faster by more than this: at
-/// each of the highest moments, the cheapest part of what waits there must be given up, be it a fraction of a value, and every
-/// value costs at least one launch of its node, or its way to the second store and back.
+/// The least time that any plan in this order spends on giving values up, if it holds at most `room` live bytes besides
+/// persistent tensors: at each of the highest moments, the cheapest part of what waits there must go, be it a fraction of a
+/// value, and a value costs at least its share of one launch of its node, or its way to the second store and back.
 pub fn least_nanos(problem: &Problem, schedule: &Schedule, rows: usize, room: u64) -> f64 {
     let taste = Taste { shortest_gap: 0, careful: false };
     let mut state = State::new(problem, schedule, rows, taste);
@@ -339,7 +339,10 @@ impl<'a> State<'a> {
             return None;
         }
         let again = match self.producers[life.tensor.0] {
-            Some(node) => self.problem.costs[node.0].nanos(self.rows),
+            // One launch brings back everything its node writes.
+            Some(node) => {
+                self.problem.costs[node.0].nanos(self.rows) / self.graph.nodes[node.0].outputs.len() as f64
+            }
             None if self.graph.tensors[life.tensor.0].kind == Kind::Input => {
                 fed(self.problem, life.tensor, self.rows)
             }
