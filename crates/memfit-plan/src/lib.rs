@@ -9,6 +9,8 @@
 
 mod choose;
 mod does_not_fit;
+mod figures;
+mod lives;
 pub mod moves;
 mod place;
 mod schedule;
@@ -61,17 +63,17 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
 /// Time of one training step by the problem's costs, in seconds.
 pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
     let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
+        let share = rows as f64 / plan.micro_batch as f64;
         steps
             .iter()
             .map(|step| match step {
                 memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
-                memfit_ir::Step::Copy { from: Place::Feed(tensor), .. } => {
-                    choose::fed(problem, *tensor, rows)
+                memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_FED * share
                 }
                 memfit_ir::Step::Copy { from: Place::Host(slot), .. }
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
-                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * rows as f64
-                        / plan.micro_batch as f64
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * share
                 }
                 memfit_ir::Step::Copy { .. } => 0.0,
             })
