@@ -7,6 +7,7 @@ use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
 use crate::moves::recompute::{Effort, Point, Taste, least_nanos, path};
+use crate::moves::reorder::reorder;
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Schedule, in_pieces, whole};
@@ -126,7 +127,7 @@ impl<'a> Choices<'a> {
             .enumerate()
             .map(|(index, rows)| {
                 let figures = Figures::new(problem, *rows);
-                let schedule = schedule(problem, *rows);
+                let schedule = schedule(&figures);
                 let pieces = problem.batch.div_ceil(*rows);
                 // Between the powers of two, splitting alone is dense enough.
                 let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
@@ -169,16 +170,18 @@ impl<'a> Choices<'a> {
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
-    let schedule = schedule(problem, plan.micro_batch);
     let figures = Figures::new(problem, plan.micro_batch);
+    let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
     let extra = least_nanos(&figures, &schedule, room) * plan.micro_batches() as f64;
     (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 
 /// The schedule over pieces of `rows` with nothing computed twice.
-pub fn schedule(problem: &Problem, rows: usize) -> Schedule {
-    if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) }
+pub fn schedule(figures: &Figures) -> Schedule {
+    let graph = figures.graph();
+    let written = if figures.rows < figures.problem.batch { in_pieces(graph) } else { whole(graph) };
+    reorder(figures, written)
 }
 
 /// Time of a whole step.

@@ -4,12 +4,14 @@ use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::choose::schedule;
 use crate::figures::Figures;
+use crate::moves::reorder::reorder;
 use crate::place::place;
 use crate::schedule::whole;
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
-    place(&Figures::new(problem, rows), &schedule(problem, rows))
+    let figures = Figures::new(problem, rows);
+    place(&figures, &schedule(&figures))
 }
 
 /// Whether the batch may be cut at all.
@@ -28,7 +30,8 @@ pub fn pieces(batch: usize) -> Vec<usize> {
 ///
 /// Computed, not tried: every point is a packed plan. `None` where not even one row fits.
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
-    let schedule = whole(&problem.graph);
+    // One order for every batch, so that bytes grow with the rows.
+    let schedule = reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
     let peak = |batch: usize| place(&Figures::new(problem, batch), &schedule).bytes_peak;
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
     let mut curve = Vec::new();

@@ -28,6 +28,8 @@ pub struct Gap {
     pub insertions: Vec<(usize, Vec<Event>)>,
     /// Whose.
     pub tensor: TensorId,
+    /// Time that the events take.
+    pub nanos: f64,
     /// Time for what the gap gives.
     price: f64,
 }
@@ -157,7 +159,7 @@ impl<'a> State<'a> {
         let insertions =
             vec![(before, vec![Event::In(life.tensor)]), (last + 1, vec![Event::Out(life.tensor)])];
         let price = nanos / above.worth(last + 1..before, gain);
-        Some(Gap { insertions, price, tensor: life.tensor })
+        Some(Gap { insertions, nanos, price, tensor: life.tensor })
     }
 
     fn computed_again(
@@ -179,7 +181,7 @@ impl<'a> State<'a> {
         let risen = (self.profile[before] + extra).saturating_sub(above.target.max(self.profile[before]));
         let worth = above.worth(last + 1..before, gain) - risen as f64 * events.len() as f64;
         let worth = worth.max(gain as f64 * 0.01);
-        Some(Gap { insertions: vec![(before, events)], price: nanos / worth, tensor: life.tensor })
+        Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor: life.tensor })
     }
 }
 

@@ -21,8 +21,11 @@ use gap::{Gap, State};
 /// Tries without a new lowest peak before a path ends.
 const PATIENCE: usize = 48;
 
-/// Gaps that may be opened to make up for one that is closed.
-const REPAIRS: usize = 12;
+/// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
+const SLACK: f64 = 3.0;
+
+/// Events of all schedules that are tried at one level.
+const TRIED_EVENTS: usize = 150_000;
 
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +68,14 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
     for level in (1..effort.levels).rev() {
         let target = high * level / effort.levels;
         let from = points.last().map_or(base, |point| &point.schedule);
-        match search.descend(from, target, &[], usize::MAX) {
+        match search.descend(from, target, &[], f64::INFINITY) {
             Ok(found) => {
                 let improved = search.improve(found, target);
                 points.push(search.point(improved));
             }
             Err(lowest) => {
                 // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
-                let end = search.descend(&lowest, 0, &[], usize::MAX).unwrap_or_else(|end| end);
+                let end = search.descend(&lowest, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
                 points.extend([search.point(lowest), search.point(end)]);
                 break;
             }
@@ -93,17 +96,18 @@ impl Search<'_> {
         Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule }
     }
 
-    /// Opens gaps, at most so many times, until the peak stands at the target or below; else the lowest that was met.
+    /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
     fn descend(
         &self,
         from: &Schedule,
         target: u64,
         spared: &[TensorId],
-        most: usize,
+        most: f64,
     ) -> Result<Schedule, Schedule> {
         let mut schedule = from.clone();
         let (mut lowest, mut live, mut tries) = (from.clone(), u64::MAX, 0);
-        for _ in 0..=most {
+        let mut nanos = 0.0;
+        loop {
             let state = State::new(self.figures, &schedule, self.taste);
             if state.live() <= target {
                 return Ok(schedule);
@@ -114,12 +118,12 @@ impl Search<'_> {
                 lowest.clone_from(&schedule);
             }
             let gaps = state.cheapest_gaps(target, self.effort.gaps, spared);
-            if gaps.is_empty() || PATIENCE < tries {
-                break;
+            nanos += gaps.iter().map(|gap| gap.nanos).sum::<f64>();
+            if gaps.is_empty() || PATIENCE < tries || most < nanos {
+                return Err(lowest);
             }
             schedule = opened(&schedule, gaps);
         }
-        Err(lowest)
     }
 
     /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way.
@@ -131,12 +135,12 @@ impl Search<'_> {
         let mut nanos = self.figures.nanos_of_piece(&best);
         // The dearest come first; whoever cannot do better is passed by.
         let mut passed = 0;
-        let tries = self.effort.tries + self.extras(&best).len() / 2;
+        let tries = (self.effort.tries + self.extras(&best).len() / 2).min(TRIED_EVENTS / best.events.len());
         for _ in 0..tries {
             let extras = self.extras(&best);
             let Some(extra) = extras.get(passed) else { break };
             let closed = without(&best, &extra.events);
-            let other = self.descend(&closed, target, &extra.tensors, REPAIRS);
+            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * SLACK);
             let other = other.map(|other| self.drop_needless(other, target));
             match other {
                 Ok(other) if self.figures.nanos_of_piece(&other) < nanos * (1.0 - 1e-6) => {
