@@ -11,6 +11,7 @@
 //! ```
 
 mod budget;
+mod change;
 mod compile;
 mod data;
 mod error;
@@ -21,6 +22,7 @@ mod report;
 mod summary;
 mod sweep;
 mod train;
+mod tries;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};

@@ -67,11 +67,15 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
-        let (fits, plan) = match &prepared.outcome {
-            Ok(checked) => (true, checked.plan().clone()),
-            Err(_) => (false, memfit_plan::smallest(problem)),
+        let (fits, plan, lowest, planning) = match &prepared.outcome {
+            Ok(checked) => {
+                let lowest = memfit_plan::smallest(problem).bytes_peak;
+                (true, checked.plan().clone(), lowest, planning_peak())
+            }
+            // What a refusal took to look for hints is no part of what planning takes.
+            Err(answer) => (false, answer.plan.clone(), answer.plan.bytes_peak, prepared.bytes_planning),
         };
+        let smallest = problem.budget.smallest(lowest).max(planning);
         let timeline = timeline(problem, &plan);
         let moment = timeline.moments.get(timeline.peak);
         let layer_of = |index: usize| problem.graph.layers[index].clone();
