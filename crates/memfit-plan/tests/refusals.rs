@@ -54,20 +54,20 @@ fn what_waits_is_read_by_the_step_it_is_said_to_wait_for() {
     let answer = plan(&problem).unwrap_err();
     let waits = answer.reason.needed.iter().filter_map(|one| match &one.why {
         Why::WaitsFor { step, .. } => Some((one, *step)),
-        Why::Stays
-        | Why::Read
-        | Why::Written
-        | Why::Changed
-        | Why::Workspace
-        | Why::Summed
-        | Why::Kept => None,
+        Why::Stays | Why::Read | Why::Written | Why::Changed | Why::Workspace | Why::Summed | Why::Kept => {
+            None
+        }
     });
     for (one, step) in waits {
         assert!(answer.peak_step < step);
         let memfit_ir::Step::Launch { node, .. } = answer.plan.steps().nth(step).unwrap() else { continue };
         let node = &problem.graph.nodes[node.0];
-        let names: Vec<&str> =
-            node.inputs.iter().chain(&node.updates).map(|id| problem.graph.tensors[id.0].name.as_str()).collect();
+        let names: Vec<&str> = node
+            .inputs
+            .iter()
+            .chain(&node.updates)
+            .map(|id| problem.graph.tensors[id.0].name.as_str())
+            .collect();
         assert!(names.contains(&one.name.as_str()), "{} is not among {names:?}", one.name);
     }
 }

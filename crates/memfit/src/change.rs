@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn layers_of_a_keras_file_are_found_within_models_too() {
-        let input = json!({"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 8, 8, 3]}});
+        let input =
+            json!({"class_name": "InputLayer", "config": {"name": "in", "batch_shape": [null, 8, 8, 3]}});
         let conv = json!({"class_name": "Conv2D", "config": {"name": "conv", "filters": 4}});
         let inner = json!({"class_name": "Functional", "config": {"name": "inner", "layers": [input, conv]}});
         let mut job = job("");
