@@ -35,11 +35,9 @@ pub fn plot(points: &[SweepPoint], budget: Bytes) -> String {
     let mut end = COLUMNS;
     for point in points {
         let start = column(point.budget);
-        for cell in start..end {
-            let bound = &mut cells[row(point.time_bound)][cell];
-            *bound = if *bound == b' ' { b'.' } else { *bound };
-            cells[row(point.time_relative)][cell] = b'-';
-        }
+        let bound = &mut cells[row(point.time_bound)][start..end];
+        bound.iter_mut().filter(|cell| **cell == b' ').for_each(|cell| *cell = b'.');
+        cells[row(point.time_relative)][start..end].fill(b'-');
         end = start;
     }
     for point in points {

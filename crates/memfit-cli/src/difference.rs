@@ -27,18 +27,20 @@ pub fn table(this: &SavedPlan, other: &SavedPlan) -> String {
     if !same.is_empty() {
         lines.push(format!("  {} the same in both", same.len()));
     }
-    let pieces = |plan: &SavedPlan| format!("{} x {}", plan.micro_batches, plan.micro_batch);
-    let time = |plan: &SavedPlan| format!("{:.3}x", plan.time_relative);
-    let again = |plan: &SavedPlan| plan.nodes_recomputed.to_string();
     lines.push("how it runs".to_owned());
-    let rows: [(&str, &dyn Fn(&SavedPlan) -> String); 3] =
-        [("pieces x rows", &pieces), ("nodes recomputed", &again), ("time, over unsplit", &time)];
-    for (name, value) in rows {
-        let (this, other) = (value(this), value(other));
+    for ((name, this), (_, other)) in runs(this).into_iter().zip(runs(other)) {
         let gap = if this == other { "same" } else { "" };
         lines.push(format!("  {name:<24} {this:>12} {other:>12} {gap:>13}"));
     }
     lines.join("\n")
+}
+
+fn runs(plan: &SavedPlan) -> [(&'static str, String); 3] {
+    [
+        ("pieces x rows", format!("{} x {}", plan.micro_batches, plan.micro_batch)),
+        ("nodes recomputed", plan.nodes_recomputed.to_string()),
+        ("time, over unsplit", format!("{:.3}x", plan.time_relative)),
+    ]
 }
 
 fn described(plan: &SavedPlan) -> String {

@@ -175,6 +175,12 @@ fn a_saved_refusal_holds_its_hints() {
     assert_eq!((&saved["version"], &saved["fits"]), (&1.into(), &false.into()));
     let hints = saved["hints"].as_array().unwrap();
     assert!(hints.iter().any(|hint| hint["kind"] == "optimizer"), "{hints:?}");
+    let layer = hints.iter().find(|hint| hint["kind"] == "layer").expect("a layer dominates");
+    assert!(layer["text"].as_str().unwrap().contains("`filters = 512` there instead of 1024"), "{layer}");
+    let thinner = fs::read_to_string(&job).unwrap().replace("filters = 1024", "filters = 512");
+    let changed = folder.path().join("thinner.toml").display().to_string();
+    fs::write(&changed, thinner).unwrap();
+    json(&["plan", &changed, "--budget", &layer["budget"].to_string()]);
     assert!(saved["tensors"].as_array().unwrap().len() > saved["layers"].as_array().unwrap().len());
     assert!(saved["steps"].as_array().unwrap().len() > 20);
 }

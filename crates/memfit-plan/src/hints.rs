@@ -12,7 +12,7 @@ use crate::{DoesNotFit, choose, seconds};
 pub enum Hint {
     /// Let pieces of the batch be normalised by themselves.
     AllowBatchnormSplit {
-        /// The smallest line that has a plan then.
+        /// The line that its plan needs.
         smallest: Bytes,
     },
     /// Room on a disk.
@@ -128,8 +128,7 @@ fn allow_batchnorm_split(problem: &Problem) -> Option<Hint> {
         return None;
     }
     let allowed = Problem { allow_batchnorm_split: true, ..problem.clone() };
-    choose::fastest(&allowed)?;
-    let smallest = allowed.budget.smallest(choose::smallest(&allowed).bytes_peak);
+    let smallest = problem.budget.smallest(choose::fastest(&allowed)?.bytes_peak);
     Some(Hint::AllowBatchnormSplit { smallest })
 }
 
@@ -169,7 +168,7 @@ impl fmt::Display for Hint {
             Hint::AllowBatchnormSplit { smallest } => write!(
                 f,
                 "a layer mixes the rows of the batch (BatchNormalization in training), which forbids a split; \
-                 `allow_batchnorm_split = true` under [memory] fits from {smallest}, normalising each piece by itself"
+                 `allow_batchnorm_split = true` under [memory] fits within {smallest}, normalising each piece by itself"
             ),
             Hint::Disk { size, time_relative, smallest } => {
                 let mebibytes = size.align_up(1 << 20).0 >> 20;
@@ -177,11 +176,12 @@ impl fmt::Display for Hint {
                 write!(
                     f,
                     "`--disk FOLDER:{mebibytes}MiB` makes it fit within {smallest}, with the same result, \
-                     about {time:.0} % slower"
+                     about {time:.0} % slower than the smallest plan without"
                 )
             }
             Hint::SmallerBatch { batch, instead_of, is_largest, mixes_rows, smallest } => {
-                let largest = if *is_largest { ", and no larger one does" } else { "" };
+                let largest =
+                    if *is_largest { format!(", and {} does not", batch + 1) } else { String::new() };
                 let steps = *instead_of as f64 / *batch as f64;
                 let statistics =
                     if *mixes_rows { "; BatchNormalization then sees fewer rows at once" } else { "" };

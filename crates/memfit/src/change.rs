@@ -47,13 +47,16 @@ pub(crate) fn with_class(job: &Job, from: &str, to: &str) -> Result<Option<Job>,
     })
 }
 
-/// The job with a number of a layer halved: the first of these arguments that the layer has. Gives the argument and its value
-/// before and after.
-pub(crate) fn with_half(
-    job: &Job,
-    name: &str,
-    arguments: &[&'static str],
-) -> Result<Option<(Job, &'static str, [u64; 2])>, Error> {
+/// A job with a number of a layer halved.
+pub(crate) struct Halved {
+    pub job: Job,
+    pub argument: &'static str,
+    pub before: u64,
+    pub after: u64,
+}
+
+/// The job with a number of a layer halved: the first of these arguments that the layer has.
+pub(crate) fn with_half(job: &Job, name: &str, arguments: &[&'static str]) -> Result<Option<Halved>, Error> {
     let mut halved = None;
     let job = changed(job, &mut |layer| {
         if !layer.names.iter().any(|known| known == name) {
@@ -63,12 +66,13 @@ pub(crate) fn with_half(
             let value = layer.arguments.get(*argument)?.as_u64().filter(|value| 1 < *value)?;
             Some((*argument, value))
         });
-        let Some((argument, value)) = found else { return false };
-        layer.arguments.insert(argument.to_owned(), json!(value.div_ceil(2)));
-        halved = Some((argument, [value, value.div_ceil(2)]));
+        let Some((argument, before)) = found else { return false };
+        let after = before.div_ceil(2);
+        layer.arguments.insert(argument.to_owned(), json!(after));
+        halved = Some((argument, before, after));
         true
     })?;
-    Ok(job.zip(halved).map(|(job, (argument, values))| (job, argument, values)))
+    Ok(job.zip(halved).map(|(job, (argument, before, after))| Halved { job, argument, before, after }))
 }
 
 /// The job with each layer handed to `change`, which says whether it changed it; none where nothing was.
@@ -137,9 +141,9 @@ mod tests {
         let job = job(
             r#"{class="Input",shape=[8,8,3]},{class="Dense",units=5,repeat=2},{class="Dense",units=9},{class="Flatten"}"#,
         );
-        let (half, argument, values) = with_half(&job, "dense_1", &["filters", "units"]).unwrap().unwrap();
-        assert_eq!((argument, values), ("units", [5, 3]));
-        assert_eq!(half.model.layers.unwrap()[1]["units"], 3);
+        let half = with_half(&job, "dense_1", &["filters", "units"]).unwrap().unwrap();
+        assert_eq!((half.argument, half.before, half.after), ("units", 5, 3));
+        assert_eq!(half.job.model.layers.unwrap()[1]["units"], 3);
         assert!(with_half(&job, "flatten", &["units"]).unwrap().is_none());
         let image = with_image_size(&job, [8, 8], [4, 6]).unwrap().unwrap();
         assert_eq!(image.model.layers.unwrap()[0]["shape"], json!([4, 6, 3]));
@@ -158,9 +162,9 @@ mod tests {
         job.model.layers = None;
         job.model.config = Some(json!({"class_name": "Sequential", "config": {
             "build_input_shape": [null, 8, 8, 3], "layers": [inner]}}));
-        let (half, ..) = with_half(&job, "inner/conv", &["filters"]).unwrap().unwrap();
+        let half = with_half(&job, "inner/conv", &["filters"]).unwrap().unwrap();
         let filters = "/config/layers/0/config/layers/1/config/filters";
-        assert_eq!(half.model.config.unwrap().pointer(filters), Some(&json!(2)));
+        assert_eq!(half.job.model.config.unwrap().pointer(filters), Some(&json!(2)));
         let image = with_image_size(&job, [8, 8], [4, 4]).unwrap().unwrap().model.config.unwrap();
         assert_eq!(image["config"]["build_input_shape"], json!([null, 4, 4, 3]));
         let shape = "/config/layers/0/config/layers/0/config/batch_shape";

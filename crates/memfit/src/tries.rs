@@ -149,7 +149,8 @@ fn other_layer(base: &Base<'_>, setup: &Setup, dominant: &Dominant) -> Option<Hi
         let job = change::with_class(base.job, "Flatten", "GlobalAveragePooling2D").ok()??;
         (job, "`GlobalAveragePooling2D` in place of Flatten".to_owned())
     } else {
-        let (job, argument, [before, after]) = change::with_half(base.job, layer, &WIDTHS).ok()??;
+        let change::Halved { job, argument, before, after } =
+            change::with_half(base.job, layer, &WIDTHS).ok()??;
         (job, format!("`{argument} = {after}` there instead of {before}"))
     };
     let changed = prepare::load_model(&job).ok()?;
