@@ -13,7 +13,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use memfit::{Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare};
+use memfit::{Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare_without_hints};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Command, JobArguments, PackArguments, TrainArguments};
@@ -69,7 +69,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
     let job = arguments.read()?;
-    let prepared = prepare(&job, arguments.threads)?;
+    let prepared = prepare_without_hints(&job, arguments.threads)?;
     let curve = batch_curve(&prepared);
     if arguments.json {
         let points: Vec<_> =

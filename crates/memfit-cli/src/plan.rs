@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use memfit::{
-    Error, SavedPlan, Summary, SweepPoint, prepare, process, refusal_json, saved_text, sweep, sweep_html,
+    Error, SavedPlan, Summary, SweepPoint, prepare, prepare_without_hints, process, refusal_json, saved_text,
+    sweep, sweep_html,
 };
 use serde_json::{Value, json};
 
@@ -53,7 +54,7 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
 fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let page = plan.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
-    let prepared = prepare(&arguments.read()?, arguments.threads)?;
+    let prepared = prepare_without_hints(&arguments.read()?, arguments.threads)?;
     let (points, budget) = (sweep(&prepared), prepared.problem.budget.total);
     if arguments.json {
         let points: Vec<_> = points.iter().map(SweepPoint::to_json).collect();
@@ -90,7 +91,11 @@ fn figures(arguments: &JobArguments, file: &Path, output: Option<&NewFile>) -> R
     if SavedPlan::is_one(file) {
         return SavedPlan::read(file);
     }
-    let prepared = prepare(&arguments.read_file(file)?, arguments.threads)?;
+    let job = arguments.read_file(file)?;
+    let prepared = match output {
+        Some(_) => prepare(&job, arguments.threads)?,
+        None => prepare_without_hints(&job, arguments.threads)?,
+    };
     let (summary, timeline) = Summary::new(&prepared);
     if let Some(output) = output {
         output.write(&saved_text(file, &prepared, &summary, &timeline))?;

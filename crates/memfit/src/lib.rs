@@ -32,7 +32,7 @@ pub use compile::{parse_loss, parse_metric, parse_optimizer};
 pub use error::Error;
 pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
 pub use packing::{PackAnswer, PackRequest, pack_file};
-pub use prepare::{Prepared, Threads, prepare};
+pub use prepare::{Prepared, Threads, prepare, prepare_without_hints};
 pub use refusal::refusal_json;
 pub use report::{Report, html, sweep_html};
 pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};

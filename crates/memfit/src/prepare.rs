@@ -39,8 +39,21 @@ pub struct Prepared {
     pub bytes_planning: Bytes,
 }
 
-/// Builds the problem of a job and plans it.
+/// Builds the problem of a job and plans it; where nothing fits, looks for what would.
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, tries::find_hints)
+}
+
+/// The same without looking for what would fit, which takes more plans: for answers that do not tell of it.
+pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, |_, _, _| {})
+}
+
+fn prepare_and(
+    job: &Job,
+    threads: Threads,
+    find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
+) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
     let forward = load_model(job)?;
@@ -88,7 +101,7 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     let bytes_planning = planning_peak();
     let outcome = outcome.map_err(|mut answer| {
         let base = tries::Base { job, forward: &forward, training: &training, problem: &problem };
-        tries::find_hints(&mut answer, &base, &setup);
+        find_hints(&mut answer, &base, &setup);
         answer
     });
     let optimizer = training.optimizer;
