@@ -11,16 +11,20 @@
 mod choose;
 mod does_not_fit;
 mod figures;
+mod hints;
 mod lives;
 pub mod moves;
 mod place;
+mod reason;
 mod schedule;
 mod storage;
 mod timeline;
 
-pub use choose::{curve, least_seconds, smallest};
-pub use does_not_fit::{DoesNotFit, Hint};
+pub use choose::{curve, fastest, least_seconds, smallest};
+pub use does_not_fit::DoesNotFit;
+pub use hints::Hint;
 pub use moves::split::largest_batch;
+pub use reason::{Dominant, Needed, Reason, Why};
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use memfit_ir::{Bytes, Place, Plan, Problem};

@@ -173,6 +173,16 @@ fn a_refusal_names_the_smallest_budget_and_it_is_honest() {
         this step needs 1.09 KiB and the budget is 100 B
           peak   step 10, dense_grad_input of output
           held   program 0 B  weights 192 B  gradients 232 B  optimizer 384 B  activations 36 B  workspace 128 B  input 0 B
+          reason at this step these are alive together in the smallest plan found:
+                        384 B  optimizer: kept from step to step
+                        192 B  weights: kept from step to step
+                        192 B  gradients: summed over the pieces until the last is done
+                        128 B  workspace of dense_grad_input: scratch memory of this step
+                         32 B  hidden:elementwise: saved for step 11, elementwise of hidden
+                         32 B  d output:dense_grad_input: written by this step
+                          8 B  d output:loss: read by this step
+                          4 B  activations: kept from step to step
+          most   hidden holds 56 % of it, 544 B
           fits   at 1.09 KiB and above: `--budget 1MiB`"#]].assert_eq(&answer.to_string());
     problem.budget.total = answer.smallest;
     plan(&problem).unwrap();
