@@ -47,65 +47,27 @@ struct Choice {
 
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
-    let arena = problem.budget.arena();
-    let fits = |plan: &Plan| {
-        problem.budget.arena_for(plan.bytes_peak) <= arena && plan.bytes_host <= problem.budget.host
-    };
-    // The whole batch with nothing computed twice is the fastest there is, and mostly it fits.
-    let unsplit = split::pieces_of(problem, problem.batch);
-    if fits(&unsplit) {
-        return Some(unsplit);
-    }
-    let choices = Choices::new(problem);
-    let mut all = choices.all();
-    all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
-    all.iter().filter(|choice| choice.bound <= arena).map(|choice| choices.place(choice)).find(fits)
+    unsplit(problem).or_else(|| Choices::new(problem).fastest())
+}
+
+/// The whole batch with nothing computed twice, the fastest there is, where it fits.
+pub fn unsplit(problem: &Problem) -> Option<Plan> {
+    Some(split::pieces_of(problem, problem.batch)).filter(|plan| fits(problem, plan))
+}
+
+fn fits(problem: &Problem, plan: &Plan) -> bool {
+    problem.budget.arena_for(plan.bytes_peak) <= problem.budget.arena()
+        && plan.bytes_host <= problem.budget.host
 }
 
 /// The plan with the lowest peak, whatever the budget.
 pub fn smallest(problem: &Problem) -> Plan {
-    let choices = Choices::new(problem);
-    let mut all = choices.all();
-    all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
-    let mut lowest: Option<Plan> = None;
-    for choice in all {
-        if lowest.as_ref().is_some_and(|plan| plan.bytes_peak < choice.bound) {
-            break;
-        }
-        let plan = choices.place(&choice);
-        if problem.budget.host < plan.bytes_host {
-            continue;
-        }
-        if lowest.as_ref().is_none_or(|lowest| plan.bytes_peak < lowest.bytes_peak) {
-            lowest = Some(plan);
-        }
-    }
-    lowest.expect("there is always the whole batch")
+    Choices::new(problem).smallest()
 }
 
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
-    let choices = Choices::new(problem);
-    let mut all = choices.all();
-    all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
-    let mut curve: Vec<Plan> = Vec::new();
-    let lowest = all.iter().map(|choice| choice.bound).min();
-    for choice in all {
-        let smaller = |bytes: Bytes, last: &Plan| bytes.0 + last.bytes_peak.0 / 100 < last.bytes_peak.0;
-        let is_end = Some(choice.bound) == lowest;
-        if is_end || curve.last().is_none_or(|last| smaller(choice.bound, last)) {
-            let plan = choices.place(&choice);
-            if problem.budget.host < plan.bytes_host {
-                continue;
-            }
-            if curve.last().is_none_or(|last| {
-                smaller(plan.bytes_peak, last) || is_end && plan.bytes_peak < last.bytes_peak
-            }) {
-                curve.push(plan);
-            }
-        }
-    }
-    curve
+    Choices::new(problem).curve()
 }
 
 /// Whether a graph is too large to go down a path for every size of pieces.
@@ -146,6 +108,57 @@ impl<'a> Choices<'a> {
             })
             .collect();
         Choices { problem, sizes }
+    }
+
+    /// The fastest plan that fits the budget.
+    pub fn fastest(&self) -> Option<Plan> {
+        let arena = self.problem.budget.arena();
+        let mut all = self.all();
+        all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
+        let low = all.iter().filter(|choice| choice.bound <= arena);
+        low.map(|choice| self.place(choice)).find(|plan| fits(self.problem, plan))
+    }
+
+    /// The plan with the lowest peak, whatever the budget.
+    pub fn smallest(&self) -> Plan {
+        let mut all = self.all();
+        all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
+        let mut lowest: Option<Plan> = None;
+        for choice in all {
+            if lowest.as_ref().is_some_and(|plan| plan.bytes_peak < choice.bound) {
+                break;
+            }
+            let plan = self.place(&choice);
+            if plan.bytes_host <= self.problem.budget.host
+                && lowest.as_ref().is_none_or(|lowest| plan.bytes_peak < lowest.bytes_peak)
+            {
+                lowest = Some(plan);
+            }
+        }
+        lowest.expect("there is always the whole batch")
+    }
+
+    /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it.
+    pub fn curve(&self) -> Vec<Plan> {
+        let mut all = self.all();
+        all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
+        let smaller = |bytes: Bytes, last: &Plan| bytes.0 + last.bytes_peak.0 / 100 < last.bytes_peak.0;
+        let mut curve: Vec<Plan> = Vec::new();
+        for choice in all {
+            if curve.last().is_none_or(|last| smaller(choice.bound, last)) {
+                let plan = self.place(&choice);
+                if plan.bytes_host <= self.problem.budget.host
+                    && curve.last().is_none_or(|last| smaller(plan.bytes_peak, last))
+                {
+                    curve.push(plan);
+                }
+            }
+        }
+        let smallest = self.smallest();
+        if curve.last().is_none_or(|last| smallest.bytes_peak < last.bytes_peak) {
+            curve.push(smallest);
+        }
+        curve
     }
 
     fn all(&self) -> Vec<Choice> {

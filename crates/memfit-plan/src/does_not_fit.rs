@@ -46,7 +46,11 @@ pub struct DoesNotFit {
 impl DoesNotFit {
     /// Explains why a problem has no plan; [`DoesNotFit::find_hints`] looks for what would help.
     pub fn explain(problem: &Problem) -> DoesNotFit {
-        let smallest = choose::smallest(problem);
+        DoesNotFit::of_smallest(problem, choose::smallest(problem))
+    }
+
+    /// The same where the smallest plan is known.
+    pub(crate) fn of_smallest(problem: &Problem, smallest: Plan) -> DoesNotFit {
         let timeline = timeline(problem, &smallest);
         let moment = timeline.moments.get(timeline.peak);
         let layers = &problem.graph.layers;

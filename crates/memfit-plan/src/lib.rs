@@ -31,7 +31,21 @@ use memfit_ir::{Bytes, Place, Plan, Problem};
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
-    choose::fastest(problem).ok_or_else(|| Box::new(DoesNotFit::explain(problem)))
+    plan_and_lowest(problem).0
+}
+
+/// The same, and the lowest peak that a plan can have, where it was looked for.
+pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Option<Bytes>) {
+    if let Some(plan) = choose::unsplit(problem) {
+        return (Ok(plan), None);
+    }
+    let choices = choose::Choices::new(problem);
+    let smallest = choices.smallest();
+    let lowest = Some(smallest.bytes_peak);
+    match choices.fastest() {
+        Some(plan) => (Ok(plan), lowest),
+        None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), lowest),
+    }
 }
 
 /// The smallest line under which the problem has a plan.

@@ -29,6 +29,8 @@ pub struct Prepared {
     pub problem: Problem,
     /// The plan, or why there is none.
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
+    /// The lowest peak that a plan can have, where it was looked for.
+    pub lowest: Option<Bytes>,
     /// The optimizer, for its schedule.
     pub optimizer: Optimizer,
     /// Names of the metrics, in the graph's order.
@@ -73,8 +75,9 @@ fn prepare_and(
     };
     let start = Instant::now();
     // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
-    let outcome = loop {
-        let mut outcome = match memfit_plan::plan(&problem) {
+    let (outcome, lowest) = loop {
+        let (plan, lowest) = memfit_plan::plan_and_lowest(&problem);
+        let mut outcome = match plan {
             Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
             Err(answer) => Err(answer),
         };
@@ -88,7 +91,7 @@ fn prepare_and(
             answer.plan = stand_in.plan().clone();
         }
         if again.total() <= runtime.total() {
-            break outcome;
+            break (outcome, lowest);
         }
         problem.budget.runtime = again.total();
         runtime = again;
@@ -111,6 +114,7 @@ fn prepare_and(
         runtime,
         problem,
         outcome,
+        lowest,
         optimizer,
         metrics,
         seconds_planning,

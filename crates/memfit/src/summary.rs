@@ -28,6 +28,8 @@ pub struct Summary {
     pub layers: Vec<LayerBytes>,
     /// Rows of a step.
     pub batch: usize,
+    /// Nodes of the graph: forward, backward and optimizer.
+    pub nodes: usize,
     /// Rows of a piece.
     pub micro_batch: usize,
     /// Pieces of a step.
@@ -69,7 +71,7 @@ impl Summary {
         let problem = &prepared.problem;
         let (fits, plan, lowest, planning) = match &prepared.outcome {
             Ok(checked) => {
-                let lowest = memfit_plan::smallest(problem).bytes_peak;
+                let lowest = prepared.lowest.unwrap_or_else(|| memfit_plan::smallest(problem).bytes_peak);
                 (true, checked.plan().clone(), lowest, planning_peak())
             }
             // What a refusal took to look for hints is no part of what planning takes.
@@ -88,6 +90,7 @@ impl Summary {
             runtime: prepared.runtime.clone(),
             held: moment.map(|moment| moment.held).unwrap_or_default(),
             layers: layers(problem, &timeline),
+            nodes: problem.graph.nodes.len(),
             batch: plan.batch,
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
@@ -122,6 +125,7 @@ impl Summary {
             "runtime": self.runtime.lines.iter().map(|line| json!({"name": line.name, "bytes": line.bytes.0})).collect::<Value>(),
             "held": held,
             "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),
+            "nodes": self.nodes,
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,

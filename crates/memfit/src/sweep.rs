@@ -1,7 +1,7 @@
 //! Time against bytes: every plan worth having, from the fastest to the smallest.
 
 use memfit_ir::Bytes;
-use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds, smallest};
+use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds};
 use serde_json::{Value, json};
 
 use crate::Prepared;
@@ -51,12 +51,7 @@ impl SweepPoint {
 /// The curve of a job, smallest budget last.
 pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
     let problem = &prepared.problem;
-    let mut plans = curve(problem);
-    // Points of a curve are a hundredth apart; the smallest budget is told to the byte all the same.
-    let smallest = smallest(problem);
-    if plans.last().is_some_and(|last| smallest.bytes_peak < last.bytes_peak) {
-        plans.push(smallest);
-    }
+    let plans = curve(problem);
     let fastest = plans.first().map_or(1.0, |plan| seconds(problem, plan));
     plans
         .iter()
