@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use memfit::{
-    Error, Event, Job, Observer, PackRequest, Summary, SweepPoint, batch_curve, fit, heap, pack_file,
+    Costs, Error, Event, Job, Observer, PackRequest, Summary, SweepPoint, batch_curve, fit, heap, pack_file,
     prepare, sweep,
 };
 use serde_json::json;
@@ -70,14 +70,20 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
 fn run_plan(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let job: Job = arguments.read()?;
-    let prepared = prepare(&job, arguments.threads)?;
+    let mut prepared = prepare(&job, arguments.threads)?;
     if plan.sweep {
-        let points = sweep(&prepared);
+        if job.memory.costs == Costs::Measured {
+            prepared.measure_costs();
+        }
+        let (points, costs) = (sweep(&prepared), &prepared.costs);
         if arguments.json {
             let points: Vec<_> = points.iter().map(SweepPoint::to_json).collect();
-            out(&json!({ "points": points }).to_string());
+            let seconds = costs.seconds_measuring;
+            out(&json!({ "points": points, "costs": costs.costs.name(), "seconds_measuring": seconds })
+                .to_string());
         } else {
             out(&tables::sweep(&points));
+            out(&tables::costs(costs.costs, costs.seconds_measuring));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -104,7 +110,9 @@ fn run_plan(plan: &PlanArguments) -> Result<ExitCode, Error> {
 }
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
-    let job = arguments.read()?;
+    let mut job = arguments.read()?;
+    // No batch hangs on time.
+    job.memory.costs = Costs::Analytic;
     let prepared = prepare(&job, arguments.threads)?;
     let curve = batch_curve(&prepared);
     if arguments.json {

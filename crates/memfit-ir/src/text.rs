@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CheckedPlan, Graph, Op, Phase, Place, Plan, Slot, Step, TensorId};
+use crate::{CheckedPlan, Graph, Node, Op, Phase, Place, Plan, Slot, Step, TensorId};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,6 +27,24 @@ impl fmt::Display for Graph {
             writeln!(f)?;
         }
         write_list(f, "output ", self.outputs.iter().map(typed), "\n")
+    }
+}
+
+impl Graph {
+    /// A node without any name: its op and the types of its operands. Nodes that take the same time have the same text.
+    pub fn signature(&self, node: &Node) -> String {
+        let types = |ids: &[TensorId]| {
+            let types = ids.iter().map(|id| &self.tensors[id.0]);
+            types.map(|tensor| format!("{}{}", tensor.dtype, tensor.shape)).collect::<Vec<_>>().join(", ")
+        };
+        // Which draws a dropout makes does not change how long drawing takes.
+        let op = if let Op::Dropout { rate, .. } = node.op {
+            detail(&Op::Dropout { rate, seed: 0 })
+        } else {
+            detail(&node.op)
+        };
+        let Node { inputs, outputs, updates, .. } = node;
+        format!("{} ({}) -> ({}) => ({})", op.trim_end(), types(inputs), types(outputs), types(updates))
     }
 }
 

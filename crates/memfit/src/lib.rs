@@ -11,7 +11,9 @@
 //! ```
 
 mod budget;
+mod cache;
 mod compile;
+mod costs;
 mod data;
 mod error;
 mod job;
@@ -25,6 +27,7 @@ mod values;
 
 pub use budget::{Line, Runtime, default_budget};
 pub use compile::{parse_loss, parse_metric, parse_optimizer};
+pub use costs::{Costs, CostsUsed};
 pub use error::Error;
 pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
 pub use packing::{PackAnswer, PackRequest, pack_file};

@@ -6,12 +6,13 @@ use memfit_data::Source;
 use memfit_device::{Setup, process};
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
 use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
+use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Hint};
 use serde_json::Value;
 
-use crate::budget::{Runtime, default_budget, in_steps};
+use crate::budget::{Runtime, default_budget, planning_peak};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
+use crate::costs::{self, Costs, CostsUsed};
 use crate::{Error, Job, data};
 
 /// How many threads to use; what the machine allows where it is not said.
@@ -33,9 +34,14 @@ pub struct Prepared {
     pub optimizer: Optimizer,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
+    /// The costs by which the fastest was chosen.
+    pub costs: CostsUsed,
     /// Time the planner took.
     pub seconds_planning: f64,
 }
+
+/// A plan, or why there is none.
+type Outcome = Result<CheckedPlan, Box<DoesNotFit>>;
 
 /// Builds the problem of a job and plans it.
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
@@ -57,23 +63,22 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
     };
     let start = Instant::now();
-    // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
-    let outcome = loop {
-        let outcome = match memfit_plan::plan(&problem) {
-            Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
-            Err(answer) => Err(answer),
-        };
-        // A refusal names the smallest budget, in which the smallest plan has its place too.
-        let stand_in = if outcome.is_err() { Some(smallest_plan(&problem)?) } else { None };
-        let again = Runtime::measure(setup.threads(), source.bytes());
-        drop(stand_in);
-        if again.total() <= runtime.total() {
-            break outcome;
+    let mut costs = CostsUsed::estimated();
+    let besides = || Runtime::measure(setup.threads(), source.bytes());
+    let mut outcome = settle(&mut problem, &costs, &mut runtime, &besides)?;
+    if job.memory.costs == Costs::Measured && outcome.as_ref().is_ok_and(|plan| hangs_on_time(plan.plan())) {
+        drop(outcome);
+        costs = costs::measure(&setup, &mut problem);
+        let estimated = runtime.clone();
+        outcome = settle(&mut problem, &costs, &mut runtime, &besides)?;
+        if outcome.is_err() {
+            // What measuring has left behind does not fit any more. What fitted before it still does.
+            problem.budget.runtime = estimated.total();
+            runtime = estimated;
+            outcome = checked(&problem, plan_by(&problem, &costs))?;
         }
-        problem.budget.runtime = again.total();
-        runtime = again;
-    };
-    let seconds_planning = start.elapsed().as_secs_f64();
+    }
+    let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
     let outcome = outcome.and_then(|plan| match planning_over(&problem) {
         Some(answer) => Err(answer),
         None => Ok(plan),
@@ -83,7 +88,63 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         answer
     });
     let optimizer = training.optimizer;
-    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
+    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, costs, seconds_planning })
+}
+
+impl Prepared {
+    /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
+    pub fn measure_costs(&mut self) {
+        if !self.costs.are_measured() {
+            self.costs = costs::measure(&self.setup, &mut self.problem);
+        }
+    }
+}
+
+/// Plans until the line that the program leaves is the one that was planned below: the plan itself takes memory, which is
+/// known once there is one.
+fn settle(
+    problem: &mut Problem,
+    costs: &CostsUsed,
+    runtime: &mut Runtime,
+    besides: &dyn Fn() -> Runtime,
+) -> Result<Outcome, Error> {
+    loop {
+        let outcome = checked(problem, plan_by(problem, costs))?;
+        // A refusal names the smallest budget, in which the smallest plan has its place too.
+        let stand_in = if outcome.is_err() { Some(smallest_plan(problem)?) } else { None };
+        let again = besides();
+        drop(stand_in);
+        if again.total() <= runtime.total() {
+            return Ok(outcome);
+        }
+        problem.budget.runtime = again.total();
+        *runtime = again;
+    }
+}
+
+/// The faster by the problem's costs of two: the plan made by them, and the one made by estimates, which says whether there is
+/// a plan at all.
+fn plan_by(problem: &Problem, costs: &CostsUsed) -> Result<Plan, Box<DoesNotFit>> {
+    let estimated = memfit_plan::plan(&costs.problem_estimated(problem))?;
+    if !costs.are_measured() {
+        return Ok(estimated);
+    }
+    let seconds = |plan: &Plan| memfit_plan::seconds(problem, plan);
+    let measured = memfit_plan::plan(problem).ok().filter(|plan| seconds(plan) <= seconds(&estimated));
+    Ok(measured.unwrap_or(estimated))
+}
+
+fn checked(problem: &Problem, plan: Result<Plan, Box<DoesNotFit>>) -> Result<Outcome, Error> {
+    Ok(match plan {
+        Ok(plan) => Ok(memfit_ir::check(problem, plan)?),
+        Err(answer) => Err(answer),
+    })
+}
+
+/// Whether a plan was preferred to others for its time: the whole batch with nothing done twice is always the fastest.
+fn hangs_on_time(plan: &Plan) -> bool {
+    let does_more = memfit_plan::nodes_recomputed(plan) > 0 || plan.bytes_host != Bytes::ZERO;
+    plan.micro_batches() > 1 || does_more
 }
 
 fn load_model(job: &Job) -> Result<Graph, Error> {
@@ -151,11 +212,6 @@ fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
             ..DoesNotFit::explain(problem)
         })
     })
-}
-
-/// Most that the process has held so far, in the steps in which the program's memory is counted.
-pub(crate) fn planning_peak() -> Bytes {
-    in_steps(process::resident_peak())
 }
 
 /// Whether an optimizer without state would fit: tried by planning it.

@@ -4,8 +4,8 @@ use memfit_ir::{Bytes, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
-use crate::prepare::planning_peak;
-use crate::{Prepared, Runtime};
+use crate::budget::planning_peak;
+use crate::{Costs, Prepared, Runtime};
 
 /// What a person wants to know of a plan.
 #[derive(Clone, Debug)]
@@ -42,6 +42,12 @@ pub struct Summary {
     pub bytes_smallest_budget: Bytes,
     /// Time the planner took.
     pub seconds_planning: f64,
+    /// The costs by which the plan was chosen.
+    pub costs: Costs,
+    /// Time that measuring them took.
+    pub seconds_measuring: f64,
+    /// Expected time of a step.
+    pub seconds_step: f64,
     /// Expected time of a step over the time of an unsplit one.
     pub time_relative: f64,
     /// Steps of the plan: prologue, one piece, epilogue.
@@ -67,7 +73,9 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
+        let estimated = prepared.costs.problem_estimated(problem);
+        let smallest = memfit_plan::smallest_budget(&estimated).max(planning_peak());
+        drop(estimated);
         let (fits, plan) = match &prepared.outcome {
             Ok(checked) => (true, checked.plan().clone()),
             Err(_) => (false, memfit_plan::smallest(problem)),
@@ -93,6 +101,9 @@ impl Summary {
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
             bytes_smallest_budget: smallest,
             seconds_planning: prepared.seconds_planning,
+            costs: prepared.costs.costs,
+            seconds_measuring: prepared.costs.seconds_measuring,
+            seconds_step: memfit_plan::seconds(problem, &plan),
             time_relative: time_relative(problem, &plan),
             steps: timeline.moments.len(),
             peak_step: timeline.peak,
@@ -123,6 +134,9 @@ impl Summary {
             "bytes_offloaded": self.bytes_offloaded.0,
             "bytes_smallest_budget": self.bytes_smallest_budget.0,
             "seconds_planning": self.seconds_planning,
+            "costs": self.costs.name(),
+            "seconds_measuring": self.seconds_measuring,
+            "seconds_step": self.seconds_step,
             "time_relative": self.time_relative,
             "peak_step": self.peak_step,
             "peak_label": self.peak_label,

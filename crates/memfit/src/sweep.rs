@@ -1,6 +1,6 @@
 //! Time against bytes: every plan worth having, from the fastest to the smallest.
 
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Plan};
 use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds};
 use serde_json::{Value, json};
 
@@ -46,7 +46,12 @@ impl SweepPoint {
 /// The curve of a job, smallest budget last.
 pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
     let problem = &prepared.problem;
-    let plans = curve(problem);
+    let mut plans = curve(problem);
+    if prepared.costs.are_measured() {
+        // The smallest plan is the one by the estimate, whatever was measured.
+        let smallest = memfit_plan::smallest(&prepared.costs.problem_estimated(problem));
+        end_with(&mut plans, smallest, |plan| seconds(problem, plan));
+    }
     let fastest = plans.first().map_or(1.0, |plan| seconds(problem, plan));
     plans
         .iter()
@@ -64,4 +69,11 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
             }
         })
         .collect()
+}
+
+/// Puts the smallest plan behind those that are faster and larger.
+fn end_with(plans: &mut Vec<Plan>, smallest: Plan, seconds: impl Fn(&Plan) -> f64) {
+    let time = seconds(&smallest);
+    plans.retain(|plan| smallest.bytes_peak < plan.bytes_peak && seconds(plan) < time);
+    plans.push(smallest);
 }
