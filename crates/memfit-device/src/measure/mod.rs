@@ -1,6 +1,8 @@
 //! What nodes cost, measured: every distinct op and shape is timed once, in memory that is given back.
 
 mod scratch;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
