@@ -65,17 +65,21 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     let start = Instant::now();
     let mut costs = CostsUsed::estimated();
     let besides = || Runtime::measure(setup.threads(), source.bytes());
-    let mut outcome = settle(&mut problem, &costs, &mut runtime, &besides)?;
-    if job.memory.costs == Costs::Measured && outcome.as_ref().is_ok_and(|plan| hangs_on_time(plan.plan())) {
+    let mut outcome = settle(&mut problem, &costs, None, &mut runtime, &besides)?;
+    if let Ok(plan) = &outcome
+        && job.memory.costs == Costs::Measured
+        && hangs_on_time(plan.plan())
+    {
+        let estimated = plan.plan().clone();
         drop(outcome);
         costs = costs::measure(&setup, &mut problem);
-        let estimated = runtime.clone();
-        outcome = settle(&mut problem, &costs, &mut runtime, &besides)?;
+        let before = runtime.clone();
+        outcome = settle(&mut problem, &costs, Some(estimated), &mut runtime, &besides)?;
         if outcome.is_err() {
             // What measuring has left behind does not fit any more. What fitted before it still does.
-            problem.budget.runtime = estimated.total();
-            runtime = estimated;
-            outcome = checked(&problem, plan_by(&problem, &costs))?;
+            problem.budget.runtime = before.total();
+            runtime = before;
+            outcome = checked(&problem, plan_by(&problem, &costs, None))?;
         }
     }
     let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
@@ -105,11 +109,12 @@ impl Prepared {
 fn settle(
     problem: &mut Problem,
     costs: &CostsUsed,
+    mut estimated: Option<Plan>,
     runtime: &mut Runtime,
     besides: &dyn Fn() -> Runtime,
 ) -> Result<Outcome, Error> {
     loop {
-        let outcome = checked(problem, plan_by(problem, costs))?;
+        let outcome = checked(problem, plan_by(problem, costs, estimated.take()))?;
         // A refusal names the smallest budget, in which the smallest plan has its place too.
         let stand_in = if outcome.is_err() { Some(smallest_plan(problem)?) } else { None };
         let again = besides();
@@ -123,9 +128,12 @@ fn settle(
 }
 
 /// The faster by the problem's costs of two: the plan made by them, and the one made by estimates, which says whether there is
-/// a plan at all.
-fn plan_by(problem: &Problem, costs: &CostsUsed) -> Result<Plan, Box<DoesNotFit>> {
-    let estimated = memfit_plan::plan(&costs.problem_estimated(problem))?;
+/// a plan at all and may be known already.
+fn plan_by(problem: &Problem, costs: &CostsUsed, estimated: Option<Plan>) -> Result<Plan, Box<DoesNotFit>> {
+    let estimated = match estimated {
+        Some(plan) => plan,
+        None => memfit_plan::plan(&costs.problem_estimated(problem))?,
+    };
     if !costs.are_measured() {
         return Ok(estimated);
     }
