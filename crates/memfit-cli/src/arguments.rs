@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Disk, Error, Job};
+use memfit::{Bytes, Costs, Disk, Error, Job};
 
 /// fit() that fits: train neural networks inside a byte budget.
 ///
@@ -79,6 +79,10 @@ pub struct JobArguments {
     /// budget is about, so this is refused; --disk is the way there.
     #[arg(long, value_name = "SIZE")]
     pub host: Option<Bytes>,
+    /// What the fastest plan is chosen by: measured on this machine at the first start, where a choice hangs on time, or
+    /// analytic, the same on every machine [default: measured].
+    #[arg(long, value_name = "measured|analytic")]
+    pub costs: Option<Costs>,
     /// Worker threads [default: the machine's].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -164,6 +168,9 @@ impl JobArguments {
         }
         if self.budget.is_some() {
             job.memory.budget = self.budget;
+        }
+        if let Some(costs) = self.costs {
+            job.memory.costs = costs;
         }
         if let Some(disk) = &self.disk {
             // What is typed is relative to where it is typed, and not to the job file.

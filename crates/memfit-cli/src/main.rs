@@ -13,7 +13,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use memfit::{Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare_without_hints};
+use memfit::{
+    Costs, Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare_without_hints,
+};
 use serde_json::json;
 
 use crate::arguments::{Arguments, Command, JobArguments, PackArguments, TrainArguments};
@@ -68,7 +70,9 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
 }
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
-    let job = arguments.read()?;
+    let mut job = arguments.read()?;
+    // No batch hangs on time.
+    job.memory.costs = Costs::Analytic;
     let prepared = prepare_without_hints(&job, arguments.threads)?;
     let curve = batch_curve(&prepared);
     if arguments.json {

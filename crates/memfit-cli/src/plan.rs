@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use memfit::{
-    Error, SavedPlan, Summary, SweepPoint, prepare, prepare_without_hints, process, refusal_json, saved_text,
-    sweep, sweep_html,
+    Costs, Error, SavedPlan, Summary, SweepPoint, prepare, prepare_without_hints, process, refusal_json,
+    saved_text, sweep, sweep_html,
 };
 use serde_json::{Value, json};
 
@@ -54,14 +54,26 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
 fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let page = plan.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
-    let prepared = prepare_without_hints(&arguments.read()?, arguments.threads)?;
+    let job = arguments.read()?;
+    let mut prepared = prepare_without_hints(&job, arguments.threads)?;
+    if job.memory.costs == Costs::Measured {
+        prepared.measure_costs();
+    }
+    let costs = &prepared.costs;
     let (points, budget) = (sweep(&prepared), prepared.problem.budget.total);
     if arguments.json {
         let points: Vec<_> = points.iter().map(SweepPoint::to_json).collect();
-        out(&json!({ "budget": budget.0, "points": points }).to_string());
+        let figures = json!({
+            "budget": budget.0,
+            "points": points,
+            "costs": costs.costs.name(),
+            "seconds_measuring": costs.seconds_measuring,
+        });
+        out(&figures.to_string());
     } else {
         out(&curve::plot(&points, budget));
         out(&curve::table(&points, budget));
+        out(&tables::costs(costs.costs, costs.seconds_measuring));
     }
     if let Some(file) = page {
         let path = file.write(&sweep_html(&arguments.file.display().to_string(), budget, &points))?;

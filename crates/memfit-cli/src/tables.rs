@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use memfit::{BatchCurve, Bytes, Group, PackAnswer, Packing, Report, Summary};
+use memfit::{BatchCurve, Bytes, Costs, Group, PackAnswer, Packing, Report, Summary};
 
 /// How many layers a table names.
 const LAYERS: usize = 8;
@@ -37,8 +37,20 @@ pub fn plan(summary: &Summary) -> String {
     lines.push(String::new());
     lines.push(split(summary));
     lines.push(row("smallest", summary.bytes_smallest_budget, "the lowest line at which this job trains"));
+    lines.push(costs(summary.costs, summary.seconds_measuring));
     lines.push(format!("planned in {:.0} ms\n", summary.seconds_planning * 1e3));
     lines.join("\n")
+}
+
+/// What times were compared by.
+pub fn costs(costs: Costs, seconds: f64) -> String {
+    match costs {
+        Costs::Analytic => "costs    analytic: arithmetic and bytes at rough rates".to_owned(),
+        Costs::Measured if seconds == 0.0 => {
+            "costs    measured on this machine, as remembered from an earlier start".to_owned()
+        }
+        Costs::Measured => format!("costs    measured on this machine in {seconds:.1} s"),
+    }
 }
 
 /// How a job went.

@@ -39,6 +39,7 @@ fn run(folder: &Path, job: &str, arguments: &[&str]) -> Answer {
     let path = folder.join("job.toml");
     fs::write(&path, job).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_memfit"))
+        .env("XDG_CACHE_HOME", concat!(env!("CARGO_TARGET_TMPDIR"), "/answers-cache"))
         .arg(arguments[0])
         .arg(&path)
         .args(&arguments[1..])
@@ -127,6 +128,13 @@ fn batch_0_and_0_steps_are_refused() {
 fn a_size_that_is_none_is_refused() {
     expect(JOB, &["plan", "--budget", "2 parsecs"], 2, &["2 parsecs"]);
     expect(&format!("{JOB}\n[memory]\nbudget = \"much\""), &["plan"], 2, &["much"]);
+}
+
+#[test]
+fn costs_that_are_neither_are_refused() {
+    expect(JOB, &["plan", "--costs", "guessed"], 2, &["guessed", "measured", "analytic"]);
+    expect(&format!("{JOB}\n[memory]\ncosts = \"guessed\""), &["plan"], 2, &["guessed", "analytic"]);
+    expect(&format!("{JOB}\n[memory]\ncosts = \"analytic\""), &["plan"], 0, &[]);
 }
 
 #[test]

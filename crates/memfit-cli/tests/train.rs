@@ -5,7 +5,7 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -14,15 +14,24 @@ fn example(name: &str) -> String {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).display().to_string()
 }
 
+/// Runs the command with a cache of the tests' own, so that none of them leaves anything in the user's.
 fn memfit(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_memfit")).args(arguments).output().unwrap()
+    memfit_cached(arguments, concat!(env!("CARGO_TARGET_TMPDIR"), "/train-cache").as_ref())
+}
+
+fn memfit_cached(arguments: &[&str], cache: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_memfit"));
+    command.args(arguments).env("XDG_CACHE_HOME", cache).output().unwrap()
 }
 
 fn events(arguments: &[&str]) -> Vec<Value> {
-    let output = memfit(arguments);
+    events_of(&memfit(arguments), arguments)
+}
+
+fn events_of(output: &Output, arguments: &[&str]) -> Vec<Value> {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{arguments:?}: {errors}");
-    String::from_utf8(output.stdout)
+    String::from_utf8(output.stdout.clone())
         .unwrap()
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
@@ -85,7 +94,7 @@ fn a_batch_split_by_its_budget_equals_the_whole() {
         assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} and {b}");
     }
     let pieces = |budget: &[&str]| {
-        let plan = &events(&[&["plan", &job, "--json"], budget].concat())[0];
+        let plan = &events(&[&["plan", &job, "--json", "--costs", "analytic"], budget].concat())[0];
         plan["micro_batches"].as_u64().unwrap()
     };
     assert!(pieces(&[]) > 1, "the example's own budget splits the batch");
@@ -161,7 +170,7 @@ fn a_report_is_written_whole() {
 #[test]
 fn a_sweep_goes_from_the_fastest_plan_to_the_smallest_and_each_point_is_honest() {
     let job = example("six-convolutions.toml");
-    let sweep = &events(&["plan", &job, "--sweep", "--json"])[0];
+    let sweep = &events(&["plan", &job, "--sweep", "--json", "--costs", "analytic"])[0];
     let points = sweep["points"].as_array().unwrap();
     assert!(points.len() >= 8, "{} points", points.len());
     assert_eq!(points[0]["time_relative"], 1.0);
@@ -177,7 +186,7 @@ fn a_sweep_goes_from_the_fastest_plan_to_the_smallest_and_each_point_is_honest()
     assert!(points.iter().any(|point| point["nodes_recomputed"].as_u64().unwrap() > 0));
     for point in points.iter().step_by(points.len() / 4) {
         let budget = point["budget"].as_u64().unwrap().to_string();
-        let plan = &events(&["plan", &job, "--budget", &budget, "--json"])[0];
+        let plan = &events(&["plan", &job, "--budget", &budget, "--json", "--costs", "analytic"])[0];
         assert_eq!(plan["bytes_peak"], point["bytes_peak"], "a budget buys its point of the curve");
     }
     let end = points[points.len() - 1]["budget"].as_u64();
@@ -246,4 +255,98 @@ fn plan_and_batch_answer_programs() {
     let split =
         &events(&["plan", &job, "--budget", "8GiB", "--batch", &(largest + 1).to_string(), "--json"])[0];
     assert_ne!(split["micro_batches"], 1);
+}
+
+/// Layers whose activations are large beside their weights, in a batch that is split or computed again below 64 MiB.
+fn tight(folder: &Path) -> String {
+    let layer = "[[model.layers]]\nclass = \"Conv2D\"\nfilters = 8\nkernel_size = 3\nactivation = \"relu\"\n";
+    let text = format!(
+        "[[model.layers]]\nclass = \"Input\"\nshape = [64, 64, 3]\n{}[[model.layers]]\nclass = \"Flatten\"\n\
+         [[model.layers]]\nclass = \"Dense\"\nunits = 3\n\
+         [train]\nloss = \"mse\"\noptimizer = \"adam\"\nbatch = 64\nsteps = 1\n[memory]\nbudget = \"40MiB\"\n",
+        layer.repeat(4)
+    );
+    let path = folder.join("tight.toml");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// The only file of the cache.
+fn cache_file(cache: &Path) -> PathBuf {
+    let files: Vec<_> =
+        std::fs::read_dir(cache.join("memfit")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+#[test]
+fn a_second_run_measures_nothing_and_plans_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, cache) = (tight(folder.path()), folder.path().join("cache"));
+    let arguments = ["train", &job, "--json"];
+    let train = || events_of(&memfit_cached(&arguments, &cache), &arguments).pop().unwrap();
+    // However busy the machine is, every start measures some of what is missing.
+    let mut cold = train();
+    assert!(cold["seconds_measuring"].as_f64().unwrap() > 0.0, "{cold}");
+    let mut warm = train();
+    for _ in 0..20 {
+        if warm["seconds_measuring"] == 0.0 {
+            break;
+        }
+        (cold, warm) = (warm, train());
+    }
+    let file = std::fs::read(cache_file(&cache)).unwrap();
+    for end in [&cold, &warm] {
+        assert_eq!(end["costs"], "measured");
+        assert!(end["vm_hwm"].as_u64() <= end["budget"].as_u64(), "{end}");
+        assert_eq!(end["bytes_peak_predicted"], end["bytes_peak_measured"]);
+    }
+    assert_eq!(warm["seconds_measuring"], 0.0);
+    for key in ["seconds_step", "bytes_peak_predicted", "loss"] {
+        assert_eq!(cold[key], warm[key], "{key}");
+    }
+    assert_eq!(file, std::fs::read(cache_file(&cache)).unwrap(), "what is whole is left alone");
+    let analytic = events_of(&memfit_cached(&["plan", &job, "--costs", "analytic", "--json"], &cache), &[]);
+    assert_eq!((&analytic[0]["costs"], &analytic[0]["seconds_measuring"]), (&"analytic".into(), &0.0.into()));
+}
+
+#[test]
+fn a_cache_that_is_broken_or_cannot_be_written_is_no_reason_to_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, cache) = (tight(folder.path()), folder.path().join("cache"));
+    let arguments = ["plan", &job, "--json"];
+    let plan = |cache: &Path| events_of(&memfit_cached(&arguments, cache), &arguments).pop().unwrap();
+    plan(&cache);
+    let file = cache_file(&cache);
+    let keys = || std::fs::read_to_string(&file).map_or(0, |text| text.matches("\"key\"").count());
+    assert!(keys() > 0);
+    for broken in [&b"\xFF\x00 no JSON"[..], b"{\"key\": \"conv2d", b""] {
+        std::fs::write(&file, broken).unwrap();
+        let answer = plan(&cache);
+        assert!(answer["seconds_measuring"].as_f64().unwrap() > 0.0, "{answer}");
+        assert!(keys() > 1, "it is written anew");
+    }
+    let nowhere = folder.path().join("file");
+    std::fs::write(&nowhere, "").unwrap();
+    assert_eq!(plan(&nowhere)["costs"], "measured");
+}
+
+#[test]
+fn nothing_is_measured_where_no_choice_hangs_on_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (job, cache) = (tight(folder.path()), folder.path().join("cache"));
+    let plan = |more: &[&str]| {
+        let arguments = [&["plan", &job, "--json"], more].concat();
+        serde_json::from_slice::<Value>(&memfit_cached(&arguments, &cache).stdout).unwrap()
+    };
+    for more in [&["--budget", "1GiB"][..], &["--budget", "1MiB"]] {
+        let plan = plan(more);
+        assert_eq!((&plan["costs"], &plan["seconds_measuring"]), (&"analytic".into(), &0.0.into()));
+    }
+    assert!(!cache.exists());
+    let sweep = plan(&["--budget", "1GiB", "--sweep"]);
+    assert_eq!(sweep["costs"], "measured");
+    let points = sweep["points"].as_array().unwrap();
+    let smallest = plan(&["--budget", "1GiB"])["bytes_smallest_budget"].clone();
+    assert_eq!(points.last().unwrap()["budget"], smallest, "what fits at all does not hang on a clock");
 }

@@ -31,6 +31,7 @@ mod cpu;
 mod device;
 mod error;
 pub mod heap;
+mod measure;
 pub mod process;
 mod setup;
 mod store;
@@ -39,4 +40,5 @@ mod tests;
 
 pub use device::{Context, Device};
 pub use error::DeviceError;
+pub use measure::{Allowance, Line, Measured, Table};
 pub use setup::{Setup, open};

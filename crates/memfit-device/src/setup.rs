@@ -9,6 +9,7 @@ use memfit_ir::{Bytes, Cost, Graph};
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
 use crate::cpu::threads::Threads;
+use crate::measure::{self, Allowance, Measured, Table};
 use crate::store::Store;
 use crate::{Device, DeviceError, process};
 
@@ -37,9 +38,15 @@ impl Setup {
         Bytes(arena::page() as u64)
     }
 
-    /// What each node of a graph costs here.
+    /// What each node of a graph costs here, estimated from its arithmetic and its bytes.
     pub fn costs(&self, graph: &Graph) -> Vec<Cost> {
         graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
+    }
+
+    /// What each node of a graph costs here, timed at up to `batch` rows in memory that is given back; see [`Table`] for what is
+    /// timed at all.
+    pub fn measure(&self, graph: &Graph, batch: usize, allowance: Allowance, known: &mut Table) -> Measured {
+        measure::measure(&self.threads, graph, self.costs(graph), batch, allowance, known)
     }
 
     /// Takes so many bytes of the disk that a folder is on, for values to be copied out to.

@@ -36,6 +36,6 @@ pub use op::{
     Clip, Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Update, UpdateRule,
 };
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
-pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Problem};
+pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Nanos, Problem};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;

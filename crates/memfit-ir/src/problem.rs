@@ -30,10 +30,21 @@ pub struct Cost {
     pub workspace_fixed: Bytes,
     /// Scratch memory for each row.
     pub workspace_per_row: Bytes,
-    /// Time whatever the rows.
+    /// Time whatever the rows, by an estimate.
     pub nanos_fixed: f64,
-    /// Time for each row.
+    /// Time for each row, by an estimate.
     pub nanos_per_row: f64,
+    /// What it took on this machine, where that was measured: it decides what is fastest, but never what fits.
+    pub measured: Option<Nanos>,
+}
+
+/// Time as a function of the rows of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Nanos {
+    /// Whatever the rows.
+    pub fixed: f64,
+    /// For each row.
+    pub per_row: f64,
 }
 
 impl Cost {
@@ -42,8 +53,16 @@ impl Cost {
         self.workspace_fixed + self.workspace_per_row * rows as u64
     }
 
-    /// Time for a piece of `rows`.
+    /// Time for a piece of `rows`: measured, or else the estimate.
     pub fn nanos(&self, rows: usize) -> f64 {
+        match self.measured {
+            Some(nanos) => nanos.fixed + nanos.per_row * rows as f64,
+            None => self.nanos_estimated(rows),
+        }
+    }
+
+    /// Time for a piece of `rows` by the estimate, which is the same on every machine and in every run.
+    pub fn nanos_estimated(&self, rows: usize) -> f64 {
         self.nanos_fixed + self.nanos_per_row * rows as f64
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CheckedPlan, Graph, Op, Phase, Place, Plan, Slot, Step, TensorId};
+use crate::{CheckedPlan, Graph, Node, Op, Phase, Place, Plan, Slot, Step, TensorId};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,6 +27,24 @@ impl fmt::Display for Graph {
             writeln!(f)?;
         }
         write_list(f, "output ", self.outputs.iter().map(typed), "\n")
+    }
+}
+
+impl Graph {
+    /// A node without any name: its op and the types of its operands. Nodes that take the same time have the same text.
+    pub fn signature(&self, node: &Node) -> String {
+        let types = |ids: &[TensorId]| {
+            let types = ids.iter().map(|id| &self.tensors[id.0]);
+            types.map(|tensor| format!("{}{}", tensor.dtype, tensor.shape)).collect::<Vec<_>>().join(", ")
+        };
+        // Which draws a dropout makes does not change how long drawing takes.
+        let op = if let Op::Dropout { rate, .. } = node.op {
+            detail(&Op::Dropout { rate, seed: 0 })
+        } else {
+            detail(&node.op)
+        };
+        let Node { inputs, outputs, updates, .. } = node;
+        format!("{} ({}) -> ({}) => ({})", op.trim_end(), types(inputs), types(outputs), types(updates))
     }
 }
 
@@ -129,4 +147,48 @@ fn named(graph: &Graph, tensor: TensorId, slot: &Slot) -> String {
 
 fn place(slot: &Slot) -> String {
     format!("@{}+{}", slot.offset.0, slot.bytes.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Conv2D, DType, Graph, Kind, Op, Pads, Shape};
+
+    #[test]
+    fn a_signature_is_the_same_for_nodes_that_are_alike_and_for_no_others() {
+        let mut graph = Graph::default();
+        let (first, second) = (graph.layer("first"), graph.layer("second"));
+        let mut tensor = |name: &str, shape| graph.tensor(name, shape, DType::F32, Kind::Activation, first);
+        let (x, also_x) = (tensor("x", Shape::rows([9, 9, 8])), tensor("other", Shape::rows([9, 9, 8])));
+        let (fixed, wide) =
+            (tensor("fixed", Shape::fixed([9, 9, 8])), tensor("wide", Shape::rows([9, 9, 16])));
+        let kernel = tensor("kernel", Shape::fixed([3, 3, 8, 16]));
+        let conv = |strides| {
+            Op::Conv2D(Conv2D {
+                kernel: [3, 3],
+                strides: [strides, strides],
+                dilation: [1, 1],
+                groups: 1,
+                pads: Pads::default(),
+            })
+        };
+        let mut add = |op: Op, inputs: &[crate::TensorId], layer| {
+            graph.push(op, inputs, layer).unwrap();
+            graph.signature(graph.nodes.last().unwrap())
+        };
+        let dropout = |rate, seed| Op::Dropout { rate, seed };
+        let once = add(dropout(0.5, 1), &[x], first);
+        assert_eq!(once, "dropout { rate: 0.5, seed: 0 } (f32[batch,9,9,8]) -> (f32[batch,9,9,8]) => ()");
+        assert_eq!(once, add(dropout(0.5, 2), &[also_x], second), "names, layers and draws take no time");
+        let others = [
+            add(dropout(0.25, 1), &[x], first),
+            add(dropout(0.5, 1), &[fixed], first),
+            add(dropout(0.5, 1), &[wide], first),
+            add(conv(1), &[x, kernel], first),
+            add(conv(2), &[x, kernel], first),
+        ];
+        for (index, other) in others.iter().enumerate() {
+            assert_ne!(once, *other);
+            assert!(!others[..index].contains(other), "{other}");
+        }
+    }
 }

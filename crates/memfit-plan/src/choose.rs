@@ -11,6 +11,7 @@ use crate::moves::reorder::reorder;
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Schedule, in_pieces, whole};
+use crate::seconds;
 use crate::storage::Storage;
 
 /// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
@@ -31,6 +32,8 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
+    /// How many of them come from estimates: what fits at all is decided by these, so that no clock decides it.
+    by_estimates: usize,
     /// Time of a whole step without recomputing.
     nanos: f64,
 }
@@ -43,11 +46,15 @@ struct Choice {
     nanos: f64,
     /// No packing is lower.
     bound: Bytes,
+    by_estimates: bool,
 }
 
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
-    unsplit(problem).or_else(|| Choices::new(problem).fastest())
+    unsplit(problem).or_else(|| {
+        let choices = Choices::new(problem);
+        choices.fastest(&choices.smallest())
+    })
 }
 
 /// The whole batch with nothing computed twice, the fastest there is, where it fits.
@@ -84,6 +91,7 @@ impl<'a> Choices<'a> {
         }
         let last = sizes.len() - 1;
         let large = is_large(problem);
+        let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
         let sizes = sizes
             .iter()
             .enumerate()
@@ -101,18 +109,32 @@ impl<'a> Choices<'a> {
                 let live = Storage::new(&figures, &schedule).live();
                 let nanos = figures.nanos_of_piece(&schedule);
                 let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
+                let effort = Effort::of(schedule.events.len());
+                let estimated = Figures::estimated(problem, *rows);
                 for taste in tastes {
-                    points.extend(path(&figures, &schedule, *taste, Effort::of(schedule.events.len())));
+                    points.extend(path(&estimated, &schedule, *taste, effort));
                 }
-                Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points }
+                let by_estimates = points.len();
+                if measured {
+                    for point in &mut points {
+                        point.nanos = figures.nanos_of_piece(&point.schedule);
+                    }
+                    for taste in tastes {
+                        points.extend(path(&figures, &schedule, *taste, effort));
+                    }
+                }
+                Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points, by_estimates }
             })
             .collect();
         Choices { problem, sizes }
     }
 
-    /// The fastest plan that fits the budget.
-    pub fn fastest(&self) -> Option<Plan> {
+    /// The fastest plan that fits the budget; none below the smallest plan, even if what was measured led lower.
+    pub fn fastest(&self, smallest: &Plan) -> Option<Plan> {
         let arena = self.problem.budget.arena();
+        if !fits(self.problem, smallest) {
+            return None;
+        }
         let mut all = self.all();
         all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
         let low = all.iter().filter(|choice| choice.bound <= arena);
@@ -122,6 +144,7 @@ impl<'a> Choices<'a> {
     /// The plan with the lowest peak, whatever the budget.
     pub fn smallest(&self) -> Plan {
         let mut all = self.all();
+        all.retain(|choice| choice.by_estimates);
         all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
         let mut lowest: Option<Plan> = None;
         for choice in all {
@@ -155,6 +178,8 @@ impl<'a> Choices<'a> {
             }
         }
         let smallest = self.smallest();
+        let time = seconds(self.problem, &smallest);
+        curve.retain(|plan| smallest.bytes_peak <= plan.bytes_peak && seconds(self.problem, plan) <= time);
         if curve.last().is_none_or(|last| smallest.bytes_peak < last.bytes_peak) {
             curve.push(smallest);
         }
@@ -169,6 +194,7 @@ impl<'a> Choices<'a> {
                 size: index,
                 point,
                 nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
+                by_estimates: point < size.by_estimates,
                 bound: size.figures.persistent_bytes + Bytes(at.live.saturating_sub(memfit_ir::ALIGNMENT)),
             }));
         }

@@ -20,7 +20,7 @@ pub struct Figures<'a> {
     pub persistent_bytes: Bytes,
     /// The node that writes each tensor, where it may run again.
     pub producers: Vec<Option<NodeId>>,
-    /// Time of each node.
+    /// Time of each node: measured where it was, or estimated.
     pub nanos: Vec<f64>,
     /// Scratch memory of each node.
     pub workspace: Vec<Bytes>,
@@ -54,6 +54,12 @@ impl<'a> Figures<'a> {
             workspace: problem.costs.iter().map(|cost| cost.workspace(rows)).collect(),
             in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
         }
+    }
+
+    /// The same with estimated times, whatever was measured.
+    pub fn estimated(problem: &'a Problem, rows: usize) -> Figures<'a> {
+        let nanos = problem.costs.iter().map(|cost| cost.nanos_estimated(rows)).collect();
+        Figures { nanos, ..Figures::new(problem, rows) }
     }
 
     /// The graph.

@@ -42,10 +42,15 @@ pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Opt
     let choices = choose::Choices::new(problem);
     let smallest = choices.smallest();
     let lowest = Some(smallest.bytes_peak);
-    match choices.fastest() {
+    match choices.fastest(&smallest) {
         Some(plan) => (Ok(plan), lowest),
         None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), lowest),
     }
+}
+
+/// Whether the whole batch fits with nothing computed twice, so that no choice hangs on time.
+pub fn fits_whole(problem: &Problem) -> bool {
+    choose::unsplit(problem).is_some()
 }
 
 /// The smallest line under which the problem has a plan.

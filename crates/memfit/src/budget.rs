@@ -1,5 +1,7 @@
 //! The line and what stands below it: what the program itself takes is measured and is a line of the budget.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use memfit_device::process;
 use memfit_ir::Bytes;
 
@@ -43,7 +45,7 @@ impl Runtime {
         Runtime {
             lines: vec![
                 line("program, graph and plan", in_steps(process::resident())),
-                line("thread stacks", Bytes(STACK_PER_THREAD) * (threads as u64 + 1)),
+                line("thread stacks", stacks(threads)),
                 line("input pipeline", input),
                 line("training loop", Bytes(LOOP)),
             ],
@@ -54,6 +56,35 @@ impl Runtime {
     pub fn total(&self) -> Bytes {
         self.lines.iter().map(|line| line.bytes).sum::<Bytes>().align_up(4096)
     }
+}
+
+/// Stacks of the workers and of the program.
+pub(crate) fn stacks(threads: usize) -> Bytes {
+    Bytes(STACK_PER_THREAD) * (threads as u64 + 1)
+}
+
+/// The most that planning has held so far, in the steps in which the program's memory is counted.
+pub(crate) fn planning_peak() -> Bytes {
+    in_steps(planning_peak_now())
+}
+
+/// The peak of the process when measuring last ended, and what planning had held before.
+static PEAK_MEASURING: AtomicU64 = AtomicU64::new(0);
+static PEAK_BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// The most that planning has held so far. Measuring takes what room there is under the line, and is no part of it.
+pub(crate) fn planning_peak_now() -> Bytes {
+    let peak = process::resident_peak();
+    if peak.0 <= PEAK_MEASURING.load(Ordering::Relaxed) {
+        return Bytes(PEAK_BEFORE.load(Ordering::Relaxed));
+    }
+    peak
+}
+
+/// Told when measuring has ended, with the peak of planning before it began.
+pub(crate) fn measuring_ended(before: Bytes) {
+    PEAK_BEFORE.store(before.0, Ordering::Relaxed);
+    PEAK_MEASURING.store(process::resident_peak().0, Ordering::Relaxed);
 }
 
 /// The budget when none is given: what the machine really allows, less a sixteenth.

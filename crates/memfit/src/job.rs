@@ -6,7 +6,7 @@ use memfit_ir::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::Error;
+use crate::{Costs, Error};
 
 /// A training job, as its TOML file says it.
 #[derive(Clone, Debug, Deserialize)]
@@ -127,6 +127,9 @@ pub struct MemorySection {
     /// Split the batch though BatchNormalization then sees pieces of it.
     #[serde(default)]
     pub allow_batchnorm_split: bool,
+    /// What the fastest plan is chosen by.
+    #[serde(default)]
+    pub costs: Costs,
 }
 
 /// Room on a disk.

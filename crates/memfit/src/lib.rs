@@ -11,8 +11,10 @@
 //! ```
 
 mod budget;
+mod cache;
 mod change;
 mod compile;
+mod costs;
 mod data;
 mod error;
 mod job;
@@ -29,6 +31,7 @@ mod values;
 
 pub use budget::{Line, Runtime, default_budget};
 pub use compile::{parse_loss, parse_metric, parse_optimizer};
+pub use costs::{Costs, CostsUsed};
 pub use error::Error;
 pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
 pub use packing::{PackAnswer, PackRequest, pack_file};

@@ -10,8 +10,9 @@ use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 use serde_json::Value;
 
-use crate::budget::{Runtime, default_budget, in_steps};
+use crate::budget::{Runtime, default_budget, planning_peak};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
+use crate::costs::{self, Costs, CostsUsed};
 use crate::{Error, Job, data, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
@@ -35,6 +36,8 @@ pub struct Prepared {
     pub optimizer: Optimizer,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
+    /// The costs by which the fastest was chosen.
+    pub costs: CostsUsed,
     /// Time the planner took.
     pub seconds_planning: f64,
     /// Most that the process held while it planned, without what looking for hints took.
@@ -74,6 +77,11 @@ fn prepare_and(
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
     };
     let start = Instant::now();
+    let costs = if job.memory.costs == Costs::Measured && !memfit_plan::fits_whole(&problem) {
+        costs::measure(&setup, &mut problem)
+    } else {
+        CostsUsed::estimated()
+    };
     // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
     let (outcome, lowest) = loop {
         let (plan, lowest) = memfit_plan::plan_and_lowest(&problem);
@@ -96,7 +104,7 @@ fn prepare_and(
         problem.budget.runtime = again.total();
         runtime = again;
     };
-    let seconds_planning = start.elapsed().as_secs_f64();
+    let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
     let outcome = outcome.and_then(|plan| match planning_over(&problem) {
         Some(answer) => Err(answer),
         None => Ok(plan),
@@ -117,9 +125,19 @@ fn prepare_and(
         lowest,
         optimizer,
         metrics,
+        costs,
         seconds_planning,
         bytes_planning,
     })
+}
+
+impl Prepared {
+    /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
+    pub fn measure_costs(&mut self) {
+        if self.costs.costs == Costs::Analytic {
+            self.costs = costs::measure(&self.setup, &mut self.problem);
+        }
+    }
 }
 
 pub(crate) fn load_model(job: &Job) -> Result<Graph, Error> {
@@ -194,9 +212,4 @@ fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
             ..DoesNotFit::explain(problem)
         })
     })
-}
-
-/// Most that the process has held so far, in the steps in which the program's memory is counted.
-pub(crate) fn planning_peak() -> Bytes {
-    in_steps(process::resident_peak())
 }

@@ -4,8 +4,8 @@ use memfit_ir::{Bytes, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
-use crate::prepare::planning_peak;
-use crate::{Prepared, Runtime};
+use crate::budget::planning_peak;
+use crate::{Costs, Prepared, Runtime};
 
 /// What a person wants to know of a plan.
 #[derive(Clone, Debug)]
@@ -44,6 +44,12 @@ pub struct Summary {
     pub bytes_smallest_budget: Bytes,
     /// Time the planner took.
     pub seconds_planning: f64,
+    /// The costs by which the plan was chosen.
+    pub costs: Costs,
+    /// Time that measuring them took.
+    pub seconds_measuring: f64,
+    /// Expected time of a step.
+    pub seconds_step: f64,
     /// Expected time of a step over the time of an unsplit one.
     pub time_relative: f64,
     /// Steps of the plan: prologue, one piece, epilogue.
@@ -100,6 +106,9 @@ impl Summary {
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
             bytes_smallest_budget: smallest,
             seconds_planning: prepared.seconds_planning,
+            costs: prepared.costs.costs,
+            seconds_measuring: prepared.costs.seconds_measuring,
+            seconds_step: memfit_plan::seconds(problem, &plan),
             time_relative: time_relative(problem, &plan),
             steps: timeline.moments.len(),
             peak_step: timeline.peak,
@@ -133,6 +142,9 @@ impl Summary {
             "bytes_offloaded": self.bytes_offloaded.0,
             "bytes_smallest_budget": self.bytes_smallest_budget.0,
             "seconds_planning": self.seconds_planning,
+            "costs": self.costs.name(),
+            "seconds_measuring": self.seconds_measuring,
+            "seconds_step": self.seconds_step,
             "time_relative": self.time_relative,
             "peak_step": self.peak_step,
             "peak_label": self.peak_label,

@@ -30,6 +30,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         workspace_per_row: Bytes(workspace_per_row),
         nanos_fixed: LAUNCH_NANOS + nanos(0),
         nanos_per_row: nanos(1) - nanos(0),
+        measured: None,
     }
 }
 

@@ -18,6 +18,13 @@ pub fn resident_peak() -> Bytes {
     status("VmHWM:").unwrap_or_else(resident_largest)
 }
 
+/// What the processor calls itself; the name of its architecture where the system does not say more.
+pub fn processor() -> String {
+    let known = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = known.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    model.map_or(std::env::consts::ARCH, |(_, name)| name.trim()).to_owned()
+}
+
 /// Gives freed heap back to the system, where its allocator can.
 pub fn trim() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -56,6 +56,9 @@ impl Report {
             "bytes_peak_measured": self.bytes_peak_measured.0,
             "vm_hwm": self.vm_hwm.0,
             "budget": self.summary.budget.0,
+            "costs": self.summary.costs.name(),
+            "seconds_measuring": self.summary.seconds_measuring,
+            "seconds_step": self.summary.seconds_step,
             "seconds": self.trace.seconds,
             "rows": self.trace.rows,
         })

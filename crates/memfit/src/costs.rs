@@ -1,0 +1,111 @@
+//! Which costs a job is planned by: an estimate, or what its nodes took on this machine.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use memfit_device::{Allowance, Setup, process};
+use memfit_ir::{Bytes, Graph, Problem};
+use serde::Deserialize;
+
+use crate::{budget, cache};
+
+/// Where the costs of nodes come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum Costs {
+    /// Each distinct op and shape is timed, once for all jobs of a user on a machine.
+    #[default]
+    Measured,
+    /// Arithmetic and bytes at rough rates: the same plan on every machine.
+    Analytic,
+}
+
+/// The costs that a job was planned by.
+#[derive(Clone, Debug)]
+pub struct CostsUsed {
+    /// Where they come from: estimates, too, where no choice hung on time.
+    pub costs: Costs,
+    /// How long measuring took.
+    pub seconds_measuring: f64,
+}
+
+/// Measuring ends after about so long, and goes on where it ended when the next job starts.
+const SECONDS: f64 = 3.0;
+
+/// The most memory that measuring takes.
+const BYTES: Bytes = Bytes::mib(256);
+
+/// Memory of this process that may come and go while it measures: stacks, tables, the file.
+const BYTES_BESIDES: Bytes = Bytes::mib(2);
+
+impl Costs {
+    /// As it is written in a job.
+    pub fn name(self) -> &'static str {
+        match self {
+            Costs::Measured => "measured",
+            Costs::Analytic => "analytic",
+        }
+    }
+}
+
+impl fmt::Display for Costs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Costs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Costs, String> {
+        let known = [Costs::Measured, Costs::Analytic];
+        let found = known.into_iter().find(|costs| costs.name() == text);
+        found.ok_or_else(|| format!("unknown costs `{text}`; write measured or analytic"))
+    }
+}
+
+impl TryFrom<String> for Costs {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Costs, String> {
+        text.parse()
+    }
+}
+
+impl CostsUsed {
+    /// Nothing was measured.
+    pub(crate) fn estimated() -> CostsUsed {
+        CostsUsed { costs: Costs::Analytic, seconds_measuring: 0.0 }
+    }
+}
+
+/// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it, within the budget and
+/// a few seconds.
+pub(crate) fn measure(setup: &Setup, problem: &mut Problem) -> CostsUsed {
+    process::trim();
+    let stacks = budget::stacks(setup.threads());
+    let room = problem.budget.total.min(process::limits().available);
+    let room = room.saturating_sub(process::resident() + stacks + BYTES_BESIDES);
+    let allowance = Allowance { bytes: room.min(BYTES), seconds: SECONDS };
+    let path = cache::path(setup.threads());
+    let mut known =
+        path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
+    let before = budget::planning_peak_now();
+    let measured = setup.measure(&problem.graph, problem.batch, allowance, &mut known);
+    if let Some(path) = path.filter(|_| 0 < measured.timed) {
+        cache::add(&path, &known);
+    }
+    drop(known);
+    process::trim();
+    budget::measuring_ended(before);
+    problem.costs = measured.costs;
+    CostsUsed {
+        costs: Costs::Measured,
+        seconds_measuring: if measured.timed == 0 { 0.0 } else { measured.seconds },
+    }
+}
+
+fn signatures(graph: &Graph) -> BTreeSet<String> {
+    graph.nodes.iter().map(|node| graph.signature(node)).collect()
+}
