@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Disk, Error, Job};
+use memfit::{Bytes, Disk, Error, Job, Precision};
 
 /// fit() that fits: train neural networks inside a byte budget.
 ///
@@ -64,6 +64,9 @@ pub struct JobArguments {
     /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
     #[arg(long, value_name = "FOLDER:SIZE")]
     pub disk: Option<Disk>,
+    /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
+    #[arg(long, value_name = "POLICY")]
+    pub precision: Option<Precision>,
     /// Worker threads [default: the machine's].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -134,6 +137,9 @@ impl JobArguments {
         let mut job = Job::read(path)?;
         if let Some(batch) = self.batch {
             job.train.batch = batch;
+        }
+        if self.precision.is_some() {
+            job.train.precision = self.precision;
         }
         if self.budget.is_some() {
             job.memory.budget = self.budget;

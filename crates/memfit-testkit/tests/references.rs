@@ -226,7 +226,8 @@ fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimize
 }
 
 fn load(case: &Value, mode: Mode) -> Result<Graph, String> {
-    graph_from_keras(&case["config"], &Options { mode, seed: 0 }).map_err(|error| error.to_string())
+    graph_from_keras(&case["config"], &Options { mode, seed: 0, precision: None })
+        .map_err(|error| error.to_string())
 }
 
 fn weight_values(case: &Value, graph: &Graph, wanted: impl Fn(&str) -> bool) -> Values {

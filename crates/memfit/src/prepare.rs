@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use memfit_data::Source;
 use memfit_device::{Setup, process};
-use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
+use memfit_formats::{Mode, Options, Precision, graph_from_keras, graph_from_layers};
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Hint};
@@ -41,7 +41,7 @@ pub struct Prepared {
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
-    let forward = load_model(job)?;
+    let forward = load_model(job, job.train.precision)?;
     let (training, metrics) = training(job, &forward)?;
     let graph = training_graph(&forward, &training)?;
     let source = data::open(job, &graph)?;
@@ -86,8 +86,8 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
 }
 
-fn load_model(job: &Job) -> Result<Graph, Error> {
-    let options = Options { mode: Mode::Training, seed: job.train.seed };
+fn load_model(job: &Job, precision: Option<Precision>) -> Result<Graph, Error> {
+    let options = Options { mode: Mode::Training, seed: job.train.seed, precision };
     if let Some(layers) = &job.model.layers {
         return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
     }

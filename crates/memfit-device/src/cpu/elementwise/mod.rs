@@ -13,18 +13,25 @@ use functions::{binary, unary};
 /// Inputs that are looked up once a launch; most chains have no more.
 const FIRST: usize = 4;
 
-/// Floats of workspace that a chain wants: every worker keeps a block of each value between two links.
-pub(crate) fn workspace(chain: &Chain, threads: usize) -> usize {
-    threads * (chain.links.len() - 1) * BLOCK
+/// Floats of workspace that a chain wants: every worker keeps a block of each value between two links, and of each
+/// input where these are halves.
+pub(crate) fn workspace(chain: &Chain, halves: bool, threads: usize) -> usize {
+    threads * kept(chain, halves) * BLOCK
+}
+
+/// Blocks that a worker keeps: inputs in single precision, where they are halves, then values between links.
+fn kept(chain: &Chain, halves: bool) -> usize {
+    chain.links.len() - 1 + if halves { chain.inputs } else { 0 }
 }
 
 /// Runs a chain.
 pub(crate) fn launch(operands: &Operands, chain: &Chain) {
     let result = operands.output_floats(0);
-    let workspace = operands.workspace().take_floats(workspace(chain, operands.threads.count()));
+    let halves = result.is_half();
+    let workspace = operands.workspace().take_floats(workspace(chain, halves, operands.threads.count()));
     let cut = Cut::items(result.len(), 1);
     let first = std::array::from_fn(|input| operands.input_floats(input.min(chain.inputs - 1)));
-    let run = Run { operands, first, chain, cut, result, values: Floats::over(workspace) };
+    let run = Run { operands, first, chain, halves, cut, result, values: Floats::over(workspace) };
     tasks::run(operands.threads, cut.count(), &run);
 }
 
@@ -32,6 +39,7 @@ struct Run<'a> {
     operands: &'a Operands<'a>,
     first: [Floats<'a>; FIRST],
     chain: &'a Chain,
+    halves: bool,
     cut: Cut,
     result: Floats<'a>,
     values: Floats<'a>,
@@ -51,6 +59,9 @@ impl Run<'_> {
     #[inline(always)]
     fn block(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
         let result = &mut buffer[..block.len()];
+        if self.halves {
+            self.widen(&block, worker);
+        }
         let last = self.chain.links.len() - 1;
         for (index, link) in self.chain.links.iter().enumerate() {
             let target = if index == last {
@@ -72,19 +83,33 @@ impl Run<'_> {
             }
         }
         // SAFETY: the block belongs to this task, and the slices that read operands are gone.
-        unsafe { self.result.write(block) }.copy_from_slice(result);
+        unsafe { self.result.store(block, result) };
+    }
+
+    /// Keeps a block of every input in single precision.
+    #[inline(always)]
+    fn widen(&self, block: &Range<usize>, worker: usize) {
+        for input in 0..self.chain.inputs {
+            // SAFETY: a worker runs one task at a time, and nobody reads its blocks yet.
+            let to = unsafe { self.values.write(self.kept(input, worker, block.len())) };
+            // SAFETY: the only write to the block is this task's own, behind the last read.
+            unsafe { self.input(input).load(block.clone(), to) };
+        }
+    }
+
+    #[inline(always)]
+    fn input(&self, index: usize) -> Floats<'_> {
+        self.first.get(index).copied().unwrap_or_else(|| self.operands.input_floats(index))
     }
 
     /// A block of an input or of an earlier link's value.
     #[inline(always)]
     fn operand(&self, value: usize, block: &Range<usize>, worker: usize) -> &[f32] {
         match value.checked_sub(self.chain.inputs) {
-            None => {
-                let input =
-                    self.first.get(value).copied().unwrap_or_else(|| self.operands.input_floats(value));
-                // SAFETY: the only write to the block is this task's own, behind the last read.
-                unsafe { input.read(block.clone()) }
-            }
+            // SAFETY: the block was widened before the links, by this worker.
+            None if self.halves => unsafe { self.values.read(self.kept(value, worker, block.len())) },
+            // SAFETY: the only write to the block is this task's own, behind the last read.
+            None => unsafe { self.input(value).read(block.clone()) },
             // SAFETY: the value is written before the links that read it, by this worker.
             Some(link) => unsafe { self.values.read(self.value(link, worker, block.len())) },
         }
@@ -93,7 +118,13 @@ impl Run<'_> {
     /// Where a worker keeps a link's value.
     #[inline(always)]
     fn value(&self, link: usize, worker: usize, length: usize) -> Range<usize> {
-        let start = (worker * (self.chain.links.len() - 1) + link) * BLOCK;
+        self.kept(link + if self.halves { self.chain.inputs } else { 0 }, worker, length)
+    }
+
+    /// One of the blocks that a worker keeps.
+    #[inline(always)]
+    fn kept(&self, index: usize, worker: usize, length: usize) -> Range<usize> {
+        let start = (worker * kept(self.chain, self.halves) + index) * BLOCK;
         start..start + length
     }
 }
