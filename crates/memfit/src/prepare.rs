@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::budget::{Runtime, default_budget, in_steps};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
+use crate::precision::{PrecisionSummary, try_bfloat16};
 use crate::{Error, Job, data};
 
 /// How many threads to use; what the machine allows where it is not said.
@@ -33,6 +34,8 @@ pub struct Prepared {
     pub optimizer: Optimizer,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
+    /// What half types saved, where there are any.
+    pub precision: Option<PrecisionSummary>,
     /// Time the planner took.
     pub seconds_planning: f64,
 }
@@ -80,10 +83,22 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     });
     let outcome = outcome.map_err(|mut answer| {
         answer.hints.extend(try_without_state(&forward, &training, &problem, &setup));
+        let graph = || graph_at(job, Precision::MixedBfloat16, &training);
+        answer.hints.extend(try_bfloat16(&problem, graph, &setup));
         answer
     });
+    let precision = PrecisionSummary::of(&problem, || {
+        let graph = graph_at(job, Precision::Float32, &training)?;
+        Some(Problem { costs: setup.costs(&graph), graph, ..problem.clone() })
+    });
     let optimizer = training.optimizer;
-    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
+    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, precision, seconds_planning })
+}
+
+/// The training graph of a job under another policy.
+fn graph_at(job: &Job, precision: Precision, training: &Training) -> Option<Graph> {
+    let forward = load_model(job, Some(precision)).ok()?;
+    training_graph(&forward, training).ok()
 }
 
 fn load_model(job: &Job, precision: Option<Precision>) -> Result<Graph, Error> {

@@ -2,6 +2,7 @@
 
 use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Node, Op, Shape};
 
+use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
@@ -46,6 +47,9 @@ impl Operation<'_> {
     fn workspace(&self, rows: usize) -> Bytes {
         match widen::Widening::of(self.graph, self.node) {
             None => self.demand(rows).workspace,
+            Some(_) if let Some(bands) = Bands::of(self.graph, self.node) => {
+                self.demand(rows.min(1)).workspace.align_up(ALIGNMENT) + bands.bytes()
+            }
             Some(widening) => {
                 let rows = widening.rows_at_once(rows);
                 self.demand(rows).workspace.align_up(ALIGNMENT) + widening.bytes(rows)

@@ -3,8 +3,9 @@
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
-use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Slot, Tensor};
+use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Shape, Slot, Tensor};
 
+use super::bands::Bands;
 use super::half::Half;
 use super::launch;
 use super::operands::Operands;
@@ -13,7 +14,9 @@ use crate::Context;
 use crate::arena::Arena;
 
 /// Floats that are widened at once, unless one row has more: enough to keep threads busy, few enough to stay in the cache.
-const AT_ONCE: usize = 1 << 20;
+pub(crate) const AT_ONCE: usize = 1 << 18;
+/// As many where a kernel is read anew for every part.
+const AT_ONCE_MOST: usize = 1 << 20;
 /// The most operands of a node whose kernel knows no halves.
 const OPERANDS: usize = 16;
 /// Elements that one task converts.
@@ -30,12 +33,13 @@ pub(crate) fn launch(
     fresh: bool,
     context: &Context,
 ) {
+    let operands = Operands::new(arena, threads, graph, node, args, workspace, fresh, context, false);
     let Some(widening) = Widening::of(graph, node) else {
-        let operands = Operands::new(arena, threads, graph, node, args, workspace, fresh, context, false);
         return launch::launch(&operands);
     };
-    // The slots as they are, checked before anything is written.
-    Operands::new(arena, threads, graph, node, args, workspace, fresh, context, false);
+    if let Some(bands) = Bands::of(graph, node) {
+        return bands.launch(&operands);
+    }
     let rows_at_once = widening.rows_at_once(context.rows);
     let room = workspace.bytes.0.checked_sub(widening.bytes(rows_at_once).0);
     let own = room.expect("the workspace has room for what is widened") / ALIGNMENT * ALIGNMENT;
@@ -54,8 +58,8 @@ pub(crate) fn launch(
         for index in (0..node.inputs.len()).filter(|index| narrow[*index] != wide[*index]) {
             convert.widen(widening.half(index), narrow[index], wide[index]);
         }
-        let again = fresh && first == 0;
-        let operands = Operands::new(arena, threads, graph, node, &wide[..count], own, again, &part, true);
+        let opens = fresh && first == 0;
+        let operands = Operands::new(arena, threads, graph, node, &wide[..count], own, opens, &part, true);
         launch::launch(&operands);
         let convert = Convert { arena, threads };
         for index in (node.inputs.len()..count).filter(|index| narrow[*index] != wide[*index]) {
@@ -104,7 +108,11 @@ impl<'a> Widening<'a> {
     /// How many of so many rows are widened together.
     pub(crate) fn rows_at_once(&self, rows: usize) -> usize {
         let per_row: usize = self.owners().map(|index| self.tensor(index).shape.elements_per_row()).sum();
-        (AT_ONCE / per_row.max(1)).clamp(1, rows.max(1))
+        // A kernel that is read for every part is worth as many floats of values.
+        let tensors =
+            self.node.inputs.iter().chain(&self.node.updates).map(|id| &self.graph.tensors[id.0].shape);
+        let weights = tensors.filter(|shape| !shape.batched).map(Shape::elements_per_row).max().unwrap_or(0);
+        (weights.clamp(AT_ONCE, AT_ONCE_MOST) / per_row.max(1)).clamp(1, rows.max(1))
     }
 
     /// Workspace for so many rows.

@@ -9,7 +9,7 @@ use memfit_plan::{Timeline, timeline};
 use memfit_run::Trace;
 use serde_json::{Value, json};
 
-use crate::Summary;
+use crate::{PrecisionSummary, Summary};
 
 /// How a job went.
 #[derive(Clone, Debug)]
@@ -56,6 +56,10 @@ impl Report {
             "budget": self.summary.budget.0,
             "seconds": self.trace.seconds,
             "rows": self.trace.rows,
+            "precision": self.summary.precision.as_ref().map(PrecisionSummary::to_json),
+            "loss_scale": self.trace.loss_scale,
+            "steps_skipped": self.trace.steps_skipped,
+            "skipped_by": self.trace.skipped_by,
         })
     }
 }
