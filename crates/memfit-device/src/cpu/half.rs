@@ -185,7 +185,11 @@ mod tests {
         })
     }
 
-    fn plain(half: Half) -> (fn(u16) -> f32, fn(f32) -> u16) {
+    type Widen = fn(u16) -> f32;
+    type Narrow = fn(f32) -> u16;
+
+    /// The portable conversions.
+    fn plain(half: Half) -> (Widen, Narrow) {
         match half {
             Half::F16 => (widen_f16, narrow_f16),
             Half::Bf16 => (widen_bf16, narrow_bf16),
