@@ -91,6 +91,12 @@ fn knows_halves(op: &Op) -> bool {
     )
 }
 
+/// Whether the first output may stand where the first input stands, of the ops whose kernels do not know halves: as
+/// [`Op::in_place`] says, which is a list and so not for a launch.
+fn writes_over_its_input(op: &Op) -> bool {
+    matches!(op, Op::Softmax | Op::SoftmaxGrad | Op::Loss(_) | Op::LayerNorm(..) | Op::LayerNormGrad(..))
+}
+
 /// What of a node is widened, and where it stands in the workspace.
 pub(crate) struct Widening<'a> {
     graph: &'a Graph,
@@ -136,14 +142,13 @@ impl<'a> Widening<'a> {
         (0..count).filter(|index| self.half_of(*index).is_some() && self.shared_input(*index).is_none())
     }
 
-    /// The input in whose place an output is written.
+    /// The input in whose place an output is written: the first, for the first.
     fn shared_input(&self, index: usize) -> Option<usize> {
-        let output = index.checked_sub(self.node.inputs.len())?;
-        let pairs = self.node.op.in_place();
-        let mut inputs = pairs.iter().filter(|(out, _)| *out == output).map(|(_, input)| *input);
-        inputs.find(|input| {
-            self.half_of(*input).is_some() && self.tensor(*input).shape == self.tensor(index).shape
-        })
+        let shares = index == self.node.inputs.len()
+            && writes_over_its_input(&self.node.op)
+            && self.half_of(0).is_some()
+            && self.tensor(0).shape == self.tensor(index).shape;
+        shares.then_some(0)
     }
 
     fn bytes_of(&self, index: usize, rows: usize) -> Bytes {
@@ -211,5 +216,27 @@ impl Convert<'_> {
         self.threads.for_each_chunk(to, TASK, |chunk, to| {
             half.narrow(&from[chunk * TASK..][..to.len()], to);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memfit_ir::{Loss, LossKind, Norm};
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_over_its_input_may_be() {
+        let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+        let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
+        for op in [
+            Op::Softmax,
+            Op::SoftmaxGrad,
+            Op::Loss(loss),
+            Op::LayerNorm(norm.clone(), 1),
+            Op::LayerNormGrad(norm, 1),
+        ] {
+            assert!(writes_over_its_input(&op) && op.in_place().contains(&(0, 0)), "{}", op.name());
+        }
     }
 }
