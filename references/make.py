@@ -4,9 +4,9 @@ Run it from the root of the repository:
 
     python3 -m venv .venv && .venv/bin/pip install tensorflow==2.21.* && .venv/bin/python references/make.py
 
-It writes layers.json (one call and one gradient of each layer) and
-training.json (ten training steps of small models) beside itself. README.md
-describes both files. A second run writes the same bytes.
+It writes layers.json (one call and one gradient of each layer), training.json
+(ten training steps of small models) and precision.json (the same under mixed
+policies) beside itself. README.md describes the files. A second run writes the same bytes.
 """
 
 import json
@@ -25,6 +25,7 @@ import keras
 import tensorflow as tf
 
 import layer_cases
+import precision_cases
 import training_cases
 
 
@@ -47,6 +48,7 @@ def main():
     folder = pathlib.Path(__file__).resolve().parent
     write(folder / "layers.json", layer_cases.compute())
     write(folder / "training.json", training_cases.compute())
+    write(folder / "precision.json", precision_cases.compute())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Costs, Disk, Error, Job};
+use memfit::{Bytes, Costs, Disk, Error, Job, Precision};
 
 /// fit() that fits: train neural networks inside a byte budget.
 ///
@@ -83,6 +83,9 @@ pub struct JobArguments {
     /// analytic, the same on every machine [default: measured].
     #[arg(long, value_name = "measured|analytic")]
     pub costs: Option<Costs>,
+    /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
+    #[arg(long, value_name = "POLICY")]
+    pub precision: Option<Precision>,
     /// Worker threads [default: the machine's].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -165,6 +168,9 @@ impl JobArguments {
         let mut job = Job::read(path)?;
         if let Some(batch) = self.batch {
             job.train.batch = batch;
+        }
+        if self.precision.is_some() {
+            job.train.precision = self.precision;
         }
         if self.budget.is_some() {
             job.memory.budget = self.budget;

@@ -48,6 +48,9 @@ impl Observer for Bar {
                     .zip(&record.metrics)
                     .map(|(name, value)| format!("  {name} {value:.4}"))
                     .collect();
+                if let Some(layer) = &record.skipped_by {
+                    shown.metrics += &format!("  skipped: the gradient of {layer} overflowed");
+                }
                 // The line of every step stays, where somebody looks: few of many, all of few.
                 let every = (steps / 20).max(1);
                 if record.step % every == 0 || record.step + 1 == steps {

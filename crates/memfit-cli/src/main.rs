@@ -119,6 +119,10 @@ impl Observer for Lines {
                     "seconds": record.seconds,
                     "bytes_used": record.bytes_used.0,
                 });
+                if let Some(scale) = record.loss_scale {
+                    line["loss_scale"] = json!(scale);
+                    line["skipped_by"] = json!(record.skipped_by);
+                }
                 for (name, value) in metrics.iter().zip(&record.metrics) {
                     line[name] = json!(value);
                 }

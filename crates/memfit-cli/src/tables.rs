@@ -36,6 +36,10 @@ pub fn plan(summary: &Summary) -> String {
     }
     lines.push(String::new());
     lines.push(split(summary));
+    if let Some(precision) = &summary.precision {
+        lines.push(format!("{}: {}", precision.names(), precision.changed()));
+        lines.push(format!("{:>15} {}", "", precision.saved()));
+    }
     lines.push(row("smallest", summary.bytes_smallest_budget, "the lowest line at which this job trains"));
     lines.push(costs(summary.costs, summary.seconds_measuring));
     lines.push(format!("planned in {:.0} ms\n", summary.seconds_planning * 1e3));
@@ -58,7 +62,7 @@ pub fn report(report: &Report) -> String {
     let trace = &report.trace;
     let equal = if report.bytes_peak_predicted == report.bytes_peak_measured { "=" } else { "≠" };
     let rate = trace.rows as f64 / trace.seconds;
-    [
+    let mut lines = vec![
         format!(
             "\ntrained  {} steps in {:.1} s, {rate:.1} rows/s, loss {:.6}",
             trace.steps, trace.seconds, trace.loss
@@ -68,8 +72,13 @@ pub fn report(report: &Report) -> String {
             report.bytes_peak_predicted.0, report.bytes_peak_measured.0
         ),
         format!("process  {} at its peak (VmHWM), budget {}", report.vm_hwm, report.summary.budget),
-    ]
-    .join("\n")
+    ];
+    if let Some(scale) = trace.loss_scale {
+        let by =
+            trace.skipped_by.as_ref().map(|layer| format!(", at the last by {layer}")).unwrap_or_default();
+        lines.push(format!("scale    {scale} at the last step; {} steps skipped{by}", trace.steps_skipped));
+    }
+    lines.join("\n")
 }
 
 /// Bytes against batch.

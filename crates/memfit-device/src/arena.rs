@@ -115,18 +115,29 @@ impl Arena {
 
     /// The first byte of a slot, which must lie inside the arena at a multiple of [`ALIGNMENT`].
     pub(crate) fn pointer(&self, slot: Slot) -> NonNull<u8> {
-        if slot.bytes == Bytes::ZERO {
+        assert!(
+            slot.bytes == Bytes::ZERO || slot.offset.0.is_multiple_of(ALIGNMENT),
+            "slot {}+{} is not aligned",
+            slot.offset.0,
+            slot.bytes.0
+        );
+        self.pointer_to_part(slot)
+    }
+
+    /// The first byte of a part of a slot, such as some of its rows.
+    pub(crate) fn pointer_to_part(&self, part: Slot) -> NonNull<u8> {
+        if part.bytes == Bytes::ZERO {
             return self.start;
         }
         assert!(
-            slot.offset.0.is_multiple_of(ALIGNMENT) && slot.end() <= self.bytes(),
-            "slot {}+{} does not lie aligned in an arena of {} bytes",
-            slot.offset.0,
-            slot.bytes.0,
+            part.end() <= self.bytes(),
+            "slot {}+{} does not lie in an arena of {} bytes",
+            part.offset.0,
+            part.bytes.0,
             self.bytes
         );
         // SAFETY: the offset lies inside the arena.
-        unsafe { self.start.add(slot.offset.to_usize()) }
+        unsafe { self.start.add(part.offset.to_usize()) }
     }
 }
 

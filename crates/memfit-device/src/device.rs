@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memfit_ir::{Bytes, Graph, NodeId, Slot};
 
 use crate::arena::Arena;
-use crate::cpu::launch;
-use crate::cpu::operands::Operands;
 use crate::cpu::threads::Threads;
+use crate::cpu::widen;
 use crate::store::Store;
 
 /// What a kernel must know of the step it runs in.
@@ -17,6 +16,8 @@ use crate::store::Store;
 pub struct Context {
     /// Training steps before this one.
     pub step: u64,
+    /// Updates before this one: the steps before, less those that were skipped.
+    pub iteration: u64,
     /// The first row of this piece in the batch.
     pub row_start: usize,
     /// Rows of this piece.
@@ -25,6 +26,8 @@ pub struct Context {
     pub rows_total: usize,
     /// The learning rate of this step.
     pub learning_rate: f32,
+    /// What gradients are multiplied by from the loss to the update; 1 for plain ones.
+    pub loss_scale: f32,
     /// The seed of the run.
     pub seed: u64,
 }
@@ -81,9 +84,7 @@ impl Device {
             self.mark(*slot);
         }
         let node = &graph.nodes[node.0];
-        let operands =
-            Operands::new(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, context);
-        launch::launch(&operands);
+        widen::launch(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, context);
     }
 
     /// The bytes of a slot.

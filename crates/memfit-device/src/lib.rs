@@ -18,7 +18,7 @@
 //! let mut device = setup.seal(Bytes(128))?;
 //! let (input, output) = (Slot { offset: Bytes(0), bytes: Bytes(16) }, Slot { offset: Bytes(64), bytes: Bytes(16) });
 //! let workspace = Slot { offset: Bytes(0), bytes: Bytes(0) };
-//! let context = Context { step: 0, row_start: 0, rows: 2, rows_total: 2, learning_rate: 0.1, seed: 7 };
+//! let context = Context { step: 0, iteration: 0, row_start: 0, rows: 2, rows_total: 2, learning_rate: 0.1, loss_scale: 1.0, seed: 7 };
 //! device.floats_mut(input).copy_from_slice(&[-1.0, 2.0, 3.0, -4.0]);
 //! device.launch(&graph, NodeId(0), &[input, output], workspace, false, &context);
 //! assert_eq!(device.floats(output), [0.0, 2.0, 3.0, 0.0]);

@@ -29,7 +29,16 @@ fn bytes_are_counted_until_they_are_freed_and_launches_leave_none() {
     let mut device = open(Some(2)).unwrap().seal(Bytes::mib(8)).unwrap();
     let args = [0, 4 << 20].map(|offset| Slot { offset: Bytes(offset), bytes: Bytes(160_000) });
     let workspace = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
-    let context = Context { step: 0, row_start: 0, rows: 2, rows_total: 2, learning_rate: 0.1, seed: 0 };
+    let context = Context {
+        step: 0,
+        iteration: 0,
+        row_start: 0,
+        rows: 2,
+        rows_total: 2,
+        learning_rate: 0.1,
+        loss_scale: 1.0,
+        seed: 0,
+    };
     device.install(|device| {
         let mut round =
             || (0..3).for_each(|node| device.launch(&graph, NodeId(node), &args, workspace, false, &context));

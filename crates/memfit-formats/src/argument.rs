@@ -49,8 +49,8 @@ pub enum Expects {
     Initializer,
     /// A seed; null for one that is derived from the run's.
     Seed,
-    /// The policy float32; null for the same.
-    Float32,
+    /// A dtype policy; null for the model's.
+    Policy,
     /// Null, or this.
     Maybe(&'static Expects),
     /// Null or false: Keras has more, memfit does not.
@@ -134,7 +134,7 @@ impl Expects {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }
             Expects::Seed => "a whole number from 0, or null".to_owned(),
-            Expects::Float32 => "float32".to_owned(),
+            Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),
             Expects::Nothing => "null".to_owned(),
         }

@@ -1,19 +1,26 @@
 //! From a model to its forward graph: every call of every layer, in an order that is valid to run.
 
-use memfit_ir::{DType, Graph, LayerId, TensorId};
+use std::collections::HashMap;
+
+use memfit_ir::{DType, Graph, LayerId, Op, TensorId};
 
 use crate::commute::relu_behind_pool;
 use crate::error::FormatError;
 use crate::keras::ANEW;
 use crate::layers;
 use crate::model::{Body, Built, Endpoint, Layer, Model};
+use crate::precision::Precision;
 use crate::site::Site;
 use crate::table::{Class, LayerClass};
 use crate::{Mode, Options};
 
-/// The forward graph of a model.
-pub(crate) fn build(mut model: Model, options: &Options) -> Result<Graph, FormatError> {
-    let mut builder = Builder { graph: Graph::default(), options: *options };
+/// The forward graph of a model; `common` is the policy that the options' own replaces.
+pub(crate) fn build(
+    mut model: Model,
+    options: &Options,
+    common: Option<Precision>,
+) -> Result<Graph, FormatError> {
+    let mut builder = Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new() };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
         inputs.push(builder.feed(&model.layers[*index])?);
@@ -29,6 +36,9 @@ pub(crate) fn build(mut model: Model, options: &Options) -> Result<Graph, Format
 struct Builder {
     graph: Graph,
     options: Options,
+    common: Option<Precision>,
+    /// Tensors that were cast already.
+    casts: HashMap<(TensorId, DType), TensorId>,
 }
 
 impl Builder {
@@ -105,6 +115,12 @@ impl Builder {
             Some(built) => built,
             None => Built { layer: self.declare(&layer.path), weights: Vec::new(), calls: 0 },
         };
+        let compute = self.precision(settings.precision()).compute();
+        // What is fed keeps its type until a layer computes with it, and numbers of rows of a table stay whole.
+        let keeps = matches!(row.class, Class::InputLayer | Class::Embedding);
+        let cast =
+            |operand: &TensorId| if keeps { *operand } else { self.cast(*operand, compute, built.layer) };
+        let operands: Vec<TensorId> = operands.iter().map(cast).collect();
         let mut site = Site {
             graph: &mut self.graph,
             settings,
@@ -117,10 +133,34 @@ impl Builder {
             seed: self.options.seed,
             weights: &mut built.weights,
         };
-        let output = layers::call(&mut site, row.class, operands)?;
+        let output = layers::call(&mut site, row.class, &operands)?;
+        let output =
+            if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
         built.calls += 1;
         layer.built = Some(built);
         Ok(vec![output])
+    }
+
+    /// The policy of a layer that has this one of its own.
+    fn precision(&self, own: Option<Precision>) -> Precision {
+        let stands_out = own.is_some() && own != self.common;
+        let wanted = if stands_out { own } else { self.options.precision.or(own) };
+        wanted.unwrap_or(Precision::Float32)
+    }
+
+    /// The same numbers in another type of floats; integers stay as they are.
+    fn cast(&mut self, tensor: TensorId, to: DType, layer: LayerId) -> TensorId {
+        let from = self.graph.tensors[tensor.0].dtype;
+        let is_float = matches!(from, DType::F32 | DType::F16 | DType::BF16);
+        if from == to || !is_float {
+            return tensor;
+        }
+        if let Some(known) = self.casts.get(&(tensor, to)) {
+            return *known;
+        }
+        let made = self.graph.push(Op::Cast(to), &[tensor], layer).expect("floats of any shape can be cast");
+        self.casts.insert((tensor, to), made[0]);
+        made[0]
     }
 
     fn require_operands(

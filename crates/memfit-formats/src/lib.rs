@@ -12,7 +12,7 @@
 //!     json!({"class": "Flatten"}),
 //!     json!({"class": "Dense", "units": 10, "activation": "softmax"}),
 //! ];
-//! let options = Options { mode: Mode::Training, seed: 0 };
+//! let options = Options { mode: Mode::Training, seed: 0, precision: None };
 //! let graph = graph_from_layers(&layers, None, &options).unwrap();
 //! assert_eq!(graph.tensors[graph.outputs[0].0].shape.dims, [10]);
 //! ```
@@ -29,6 +29,7 @@ mod keras;
 mod layers;
 mod listed;
 mod model;
+mod precision;
 mod settings;
 mod site;
 mod table;
@@ -38,6 +39,7 @@ use serde_json::Value;
 
 pub use argument::{Argument, Expects};
 pub use error::{Fault, FormatError};
+pub use precision::{Precision, UnknownPrecision};
 pub use table::{Inputs, LayerClass};
 
 /// What the graph is for.
@@ -56,11 +58,16 @@ pub struct Options {
     pub mode: Mode,
     /// Seed of every weight that has none of its own.
     pub seed: u64,
+    /// The policy of all layers that do not have one of their own. Keras writes one down for every layer; there, it takes
+    /// the place of the one that most layers have.
+    pub precision: Option<Precision>,
 }
 
 /// The forward graph of a Keras 3 configuration, as `model.to_json()` writes it.
 pub fn graph_from_keras(config: &Value, options: &Options) -> Result<Graph, FormatError> {
-    build::build(keras::read(config)?, options)
+    let model = keras::read(config)?;
+    let common = model.common_precision();
+    build::build(model, options, common)
 }
 
 /// The forward graph of layers listed one by one.
@@ -73,7 +80,7 @@ pub fn graph_from_layers(
     outputs: Option<&[String]>,
     options: &Options,
 ) -> Result<Graph, FormatError> {
-    build::build(listed::read(layers, outputs)?, options)
+    build::build(listed::read(layers, outputs)?, options, None)
 }
 
 /// The names that the copies of each listed layer get, as the graph has them.

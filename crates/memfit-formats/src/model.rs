@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
 use crate::hint::hint;
+use crate::precision::Precision;
 use crate::settings::Settings;
 use crate::table::{self, LayerClass};
 
@@ -99,6 +100,14 @@ impl Layer {
         Layer { path, body, trainable, calls: Vec::new(), built: None }
     }
 
+    /// Its own dtype policy, where it has one.
+    pub fn precision(&self) -> Option<Precision> {
+        match &self.body {
+            Body::Single { settings, .. } => settings.precision(),
+            Body::Nested(_) | Body::Implied => None,
+        }
+    }
+
     /// Its class, as messages name it.
     pub fn class(&self) -> &'static str {
         match &self.body {
@@ -161,6 +170,26 @@ impl Model {
         }
         self.require_use()?;
         Ok(order)
+    }
+
+    /// The policy that most layers have; of two that are equally frequent, the one that comes first.
+    pub fn common_precision(&self) -> Option<Precision> {
+        let mut counts: Vec<(Precision, usize)> = Vec::new();
+        self.count_precisions(&mut counts);
+        counts.iter().rev().max_by_key(|(_, count)| *count).map(|(policy, _)| *policy)
+    }
+
+    fn count_precisions(&self, counts: &mut Vec<(Precision, usize)>) {
+        for layer in &self.layers {
+            if let Body::Nested(model) = &layer.body {
+                model.count_precisions(counts);
+            }
+            let Some(policy) = layer.precision() else { continue };
+            match counts.iter_mut().find(|(known, _)| *known == policy) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((policy, 1)),
+            }
+        }
     }
 
     fn require_use(&self) -> Result<(), FormatError> {

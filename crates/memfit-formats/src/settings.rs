@@ -8,12 +8,13 @@ use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, 
 use crate::error::Fault;
 use crate::hint::hint;
 use crate::initializer::Start;
+use crate::precision::Precision;
 
 /// Arguments that every layer has.
 const COMMON: &[Argument] = &[
     Argument::optional("name", Expects::Maybe(&Expects::Text), "null"),
     Argument::optional("trainable", Expects::Flag, "true"),
-    Argument::optional("dtype", Expects::Float32, "null"),
+    Argument::optional("dtype", Expects::Policy, "null"),
     Argument::refused("activity_regularizer"),
 ];
 
@@ -32,6 +33,7 @@ enum Setting {
     Activation(Activation),
     Initializer(Start),
     Seed(Option<u64>),
+    Policy(Precision),
 }
 
 /// All arguments of one layer, given or by default.
@@ -134,6 +136,11 @@ impl Settings {
         value
     }
 
+    /// The layer's own dtype policy; an input has a type instead.
+    pub fn precision(&self) -> Option<Precision> {
+        if let Setting::Policy(policy) = self.get("dtype") { Some(*policy) } else { None }
+    }
+
     pub fn seed(&self, name: &str) -> Option<u64> {
         let Setting::Seed(value) = self.get(name) else { panic!("`{name}` is no seed in the table") };
         *value
@@ -169,15 +176,13 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
         Expects::Activation => Setting::Activation(Activation::read(value)?),
         Expects::Initializer => Setting::Initializer(Start::read(value)?),
         Expects::Seed => Setting::Seed(seed(value).ok_or_else(wrong)?),
-        Expects::Float32 => {
+        Expects::Policy if value.is_null() => Setting::Nothing,
+        Expects::Policy => {
             let name = value.get("config").and_then(|config| config.get("name")).unwrap_or(value);
-            match name.as_str() {
-                Some("float32") => Setting::Nothing,
-                None if value.is_null() => Setting::Nothing,
-                text => {
-                    let text = text.map_or_else(|| brief(value), str::to_owned);
-                    return Err(ArgumentError::unsupported(text, "float32"));
-                }
+            let text = name.as_str().map_or_else(|| brief(value), str::to_owned);
+            match text.parse() {
+                Ok(policy) => Setting::Policy(policy),
+                Err(_) => return Err(ArgumentError::unsupported(text, expects.describe())),
             }
         }
         Expects::Maybe(_) if value.is_null() => Setting::Nothing,

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers, parse_json};
 use serde_json::{Value, json};
 
-const OPTIONS: Options = Options { mode: Mode::Training, seed: 0 };
+const OPTIONS: Options = Options { mode: Mode::Training, seed: 0, precision: None };
 
 /// The answers to models of an input and one layer, a line each.
 fn check(cases: &[(Value, Value)], expected: Expect) {
@@ -78,7 +78,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
         layer[argument] = value;
         (image.clone(), layer)
     };
-    let policy = json!({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}});
+    let policy = json!({"class_name": "DTypePolicy", "config": {"name": "float64"}});
     let masked = json!({"class": "Embedding", "input_dim": 2, "output_dim": 2, "mask_zero": true});
     check(
         &[
@@ -98,7 +98,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `data_format` is channels_first, which is not supported; use channels_last
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
             layer `conv2d` (Conv2D), argument `kernel_regularizer` is {"class_name":"L2","config":{"l2":0.01}}, which is not supported; use null
-            layer `conv2d` (Conv2D), argument `dtype` is mixed_float16, which is not supported; use float32
+            layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
             layer `conv2d` (Conv2D), argument `activation` is mish, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is orthogonal, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal
             layer `softmax` (Softmax), argument `axis` is 1, which is not supported; use -1, the last axis

@@ -4,8 +4,8 @@ use memfit_formats::{Mode, Options, graph_from_layers, layers};
 use memfit_ir::{Binary, Chain, Conv2D, DType, Graph, Kind, Link, Op, Pads, Pool2D, Unary};
 use serde_json::{Value, json};
 
-const TRAINING: Options = Options { mode: Mode::Training, seed: 1 };
-const INFERENCE: Options = Options { mode: Mode::Inference, seed: 1 };
+const TRAINING: Options = Options { mode: Mode::Training, seed: 1, precision: None };
+const INFERENCE: Options = Options { mode: Mode::Inference, seed: 1, precision: None };
 
 fn one(shape: Value, layer: Value, options: &Options) -> Graph {
     let layers = [json!({"class": "Input", "name": "x", "shape": shape}), layer];

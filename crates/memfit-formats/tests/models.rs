@@ -7,7 +7,7 @@ use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
 use memfit_ir::{Graph, Initializer, Kind, Node, Op, TensorId, random};
 use serde_json::{Value, json};
 
-const TRAINING: Options = Options { mode: Mode::Training, seed: 1 };
+const TRAINING: Options = Options { mode: Mode::Training, seed: 1, precision: None };
 
 fn listed(layers: &[Value]) -> Graph {
     graph_from_layers(layers, None, &TRAINING).unwrap_or_else(|error| panic!("{error}"))
@@ -142,7 +142,8 @@ fn seeds_follow_the_weights_name_and_dropouts_its_layers() {
     let Initializer::Uniform { seed, .. } = graph.initial[0].1 else { panic!("{:?}", graph.initial[0]) };
     assert_eq!(seed, random::derive(1, random::purpose("a/kernel")));
     assert_eq!(graph.nodes[1].op, Op::Dropout { rate: 0.5, seed: random::purpose("drop") });
-    let other = graph_from_layers(&layers, None, &Options { mode: Mode::Training, seed: 2 }).unwrap();
+    let other = graph_from_layers(&layers, None, &Options { mode: Mode::Training, seed: 2, precision: None })
+        .unwrap();
     assert_ne!(graph.initial, other.initial);
 }
 

@@ -21,7 +21,7 @@ fn cases(file: &str) -> Vec<Value> {
 
 fn check(case: &Value, mode: Mode) {
     let name = case["name"].as_str().unwrap();
-    let graph = match graph_from_keras(&case["config"], &Options { mode, seed: 0 }) {
+    let graph = match graph_from_keras(&case["config"], &Options { mode, seed: 0, precision: None }) {
         Ok(graph) => graph,
         Err(error) => {
             let refused = REFUSED.iter().find(|(known, _)| *known == name);

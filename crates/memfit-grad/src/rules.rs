@@ -112,6 +112,7 @@ impl Backward {
             Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
+            Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Concat(axis) => {
                 self.concat(node, *axis, dy);
                 None
@@ -145,6 +146,7 @@ impl Backward {
             | Op::EmbeddingGrad
             | Op::Zero
             | Op::SumSquares
+            | Op::CheckFinite(_)
             | Op::Update(_) => {
                 let layer = self.graph.layers[layer.0].clone();
                 return Err(GradError::NoRule { layer, op: node.op.name() });

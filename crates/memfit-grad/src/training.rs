@@ -191,10 +191,11 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         ClipBy::Value(limit) => Clip::Value(limit),
         ClipBy::Norm(limit) | ClipBy::GlobalNorm(limit) => Clip::Norm(limit),
     };
+    let verdict = guard(graph, gradients);
     let global = match optimizer.clip {
         ClipBy::GlobalNorm(_) => {
             let layer = graph.layer("optimizer");
-            let sum = norm(graph, "global norm", layer);
+            let sum = opened(graph, "global norm", Kind::Gradient, layer);
             for (_, gradient) in gradients {
                 push_end(graph, Op::SumSquares, vec![*gradient], vec![], vec![sum], layer);
             }
@@ -210,22 +211,44 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         let mut inputs = vec![*gradient];
         inputs.extend(global);
         if let ClipBy::Norm(_) = optimizer.clip {
-            let sum = norm(graph, &format!("{name}/norm"), layer);
+            let sum = opened(graph, &format!("{name}/norm"), Kind::Gradient, layer);
             push_end(graph, Op::SumSquares, vec![*gradient], vec![], vec![sum], layer);
             inputs.push(sum);
         }
+        inputs.extend(verdict);
         let mut updates = vec![*weight];
         for state in optimizer.rule.state() {
             let state = format!("{name}/{state}");
             updates.push(graph.tensor(state, shape.clone(), DType::F32, Kind::Optimizer, layer));
         }
-        let update = Update { rule: optimizer.rule.clone(), clip, weight_decay: optimizer.weight_decay };
+        let update = Update {
+            rule: optimizer.rule.clone(),
+            clip,
+            weight_decay: optimizer.weight_decay,
+            guarded: verdict.is_some(),
+        };
         push_end(graph, Op::Update(update), inputs, vec![], updates, layer);
     }
 }
 
-fn norm(graph: &mut Graph, name: &str, layer: LayerId) -> TensorId {
-    let sum = graph.tensor(name, Shape::fixed([1]), DType::F32, Kind::Gradient, layer);
+/// Where values are f16, gradients are scaled lest they vanish, and so may overflow: one verdict on all of them, taken
+/// before the first weight changes, lets the step be skipped. Numbers follow backward, so that the smallest is the first
+/// gradient that was not finite.
+fn guard(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<TensorId> {
+    if gradients.is_empty() || !graph.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
+        return None;
+    }
+    let layer = graph.layer("optimizer");
+    let verdict = opened(graph, "first gradient not finite", Kind::Statistic, layer);
+    for (index, (_, gradient)) in gradients.iter().enumerate() {
+        push_end(graph, Op::CheckFinite(index + 1), vec![*gradient], vec![], vec![verdict], layer);
+    }
+    Some(verdict)
+}
+
+/// One number that begins at 0 when the pieces are done.
+fn opened(graph: &mut Graph, name: &str, kind: Kind, layer: LayerId) -> TensorId {
+    let sum = graph.tensor(name, Shape::fixed([1]), DType::F32, kind, layer);
     push_end(graph, Op::Zero, vec![], vec![sum], vec![], layer);
     sum
 }

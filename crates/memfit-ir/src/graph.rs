@@ -255,8 +255,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Embedding
         | Op::EmbeddingGrad
         | Op::Reshape(_)
+        | Op::Cast(_)
         | Op::Zero
         | Op::SumSquares
+        | Op::CheckFinite(_)
         | Op::Update(_) => &[],
     };
     std::iter::once(format!("{prefix}{layer}:{}", op.name()))

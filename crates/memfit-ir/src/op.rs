@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::Chain;
+use crate::{Chain, DType};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,11 +109,16 @@ pub enum Op {
     EmbeddingGrad,
     /// `x → y`: the same bytes under other dimensions.
     Reshape(Vec<usize>),
+    /// `x → y`: the same numbers as floats of another type, rounded where it is the smaller.
+    Cast(DType),
     /// `→ x`: zeros.
     Zero,
     /// `gradient ⇒ sum` (adds): the sum of squares, for clipping by norm.
     SumSquares,
-    /// `gradient, [norm²] ⇒ weight, state…`: one optimizer's update of one weight.
+    /// `gradient ⇒ verdict`: where the gradient is not finite, the verdict becomes this number, from 1, unless it holds a
+    /// smaller one already; it stays 0 where all gradients are finite.
+    CheckFinite(usize),
+    /// `gradient, [norm²], [verdict] ⇒ weight, state…`: one optimizer's update of one weight.
     Update(Update),
 }
 
@@ -256,6 +261,8 @@ pub struct Update {
     pub clip: Clip,
     /// Decoupled weight decay: the weight shrinks by `learning rate · weight_decay`.
     pub weight_decay: f32,
+    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
+    pub guarded: bool,
 }
 
 /// Optimizers, by Keras's formulas. The state tensors follow the weight among the updates, in the order given.
@@ -391,8 +398,10 @@ impl Op {
             | Op::Slice { .. }
             | Op::Embedding
             | Op::EmbeddingGrad
+            | Op::Cast(_)
             | Op::Zero
             | Op::SumSquares
+            | Op::CheckFinite(_)
             | Op::Update(_) => Vec::new(),
         }
     }
@@ -443,8 +452,10 @@ impl Op {
             Op::Embedding => "embedding",
             Op::EmbeddingGrad => "embedding_grad",
             Op::Reshape(_) => "reshape",
+            Op::Cast(_) => "cast",
             Op::Zero => "zero",
             Op::SumSquares => "sum_squares",
+            Op::CheckFinite(_) => "check_finite",
             Op::Update(_) => "update",
         }
     }

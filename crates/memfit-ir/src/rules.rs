@@ -46,42 +46,59 @@ fn f32(shape: Shape) -> Type {
     Type { shape, dtype: DType::F32 }
 }
 
+fn is_float(dtype: DType) -> bool {
+    match dtype {
+        DType::F32 | DType::F16 | DType::BF16 => true,
+        DType::I32 | DType::I64 | DType::U8 | DType::Bool => false,
+    }
+}
+
 impl Rule<'_> {
     fn infer(&self) -> Result<Vec<Type>, ShapeError> {
         Ok(match self.op {
             Op::Dense => vec![self.dense()?],
             Op::DenseGradInput => {
                 self.count(2..=2)?;
-                let (dy, kernel) = (self.floats(0)?, self.floats(1)?);
+                let (dy, kernel) = (self.floats(0)?, self.singles(1)?);
                 self.require(
                     kernel.dims.len() == 2 && dy.last() == kernel.last(),
                     "dy[…,out] and kernel[in,out]",
                 )?;
-                vec![f32(with_last(dy, kernel.dims[0]))]
+                vec![self.typed(with_last(dy, kernel.dims[0]))]
             }
             Op::DenseGradKernel => {
                 self.count(2..=2)?;
-                let (x, dy) = (self.floats(0)?, self.floats(1)?);
+                let (x, dy) = (self.floats(0)?, self.alike(1)?);
                 let same = x.dims.len() == dy.dims.len()
                     && x.dims.split_last().map(|s| s.1) == dy.dims.split_last().map(|s| s.1);
                 self.require(same, "x and dy alike but in the last axis")?;
                 vec![]
             }
-            Op::BiasGrad | Op::SumSquares => {
+            Op::BiasGrad => {
                 self.count(1..=1)?;
                 self.floats(0)?;
                 vec![]
             }
+            Op::SumSquares | Op::CheckFinite(_) => {
+                self.count(1..=1)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::Cast(dtype) => {
+                self.count(1..=1)?;
+                self.require(is_float(*dtype), "a type of floats to cast to")?;
+                vec![Type { shape: self.floats(0)?.clone(), dtype: *dtype }]
+            }
             Op::Conv2D(conv) => vec![self.conv(conv)?],
             Op::Conv2DGradInput(conv, size) => {
                 self.count(2..=2)?;
-                let (dy, kernel) = (self.image(0)?, self.floats(1)?);
+                let (dy, kernel) = (self.image(0)?, self.singles(1)?);
                 self.require(
                     kernel.dims.len() == 4 && kernel.last() == dy[2],
                     "kernel[h,w,in,out] and dy[…,out]",
                 )?;
                 let channels = kernel.dims[2] * conv.groups;
-                vec![f32(self.like(0, [size[0], size[1], channels]))]
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
             }
             Op::Conv2DGradKernel(_) => {
                 self.count(2..=2)?;
@@ -93,34 +110,34 @@ impl Rule<'_> {
                 let area = pool.window[0] * pool.window[1];
                 self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
                 let shape = self.pool(pool)?;
-                vec![f32(shape.clone()), Type { shape, dtype: DType::U8 }]
+                vec![self.typed(shape.clone()), Type { shape, dtype: DType::U8 }]
             }
-            Op::AveragePool2D(pool) => vec![f32(self.pool(pool)?)],
+            Op::AveragePool2D(pool) => vec![self.typed(self.pool(pool)?)],
             Op::MaxPool2DGrad(_, size) | Op::AveragePool2DGrad(_, size) => {
                 let [_, _, channels] = self.image(0)?;
-                vec![f32(self.like(0, [size[0], size[1], channels]))]
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
             }
             Op::GlobalAveragePool2D => {
                 let [_, _, channels] = self.image(0)?;
-                vec![f32(self.like(0, [channels]))]
+                vec![self.typed(self.like(0, [channels]))]
             }
             Op::GlobalMaxPool2D => {
                 let [_, _, channels] = self.image(0)?;
                 let shape = self.like(0, [channels]);
-                vec![f32(shape.clone()), Type { shape, dtype: DType::I32 }]
+                vec![self.typed(shape.clone()), Type { shape, dtype: DType::I32 }]
             }
             Op::GlobalAveragePool2DGrad(size) | Op::GlobalMaxPool2DGrad(size) => {
                 let channels = self.floats(0)?.last();
-                vec![f32(self.like(0, [size[0], size[1], channels]))]
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
             }
             Op::Elementwise(chain) => {
                 self.count(chain.inputs..=chain.inputs)?;
                 self.require(chain.is_well_formed(), "a chain whose links read earlier values")?;
                 for index in 0..chain.inputs {
-                    self.floats(index)?;
+                    self.alike(index)?;
                     self.require(self.inputs[index].shape == self.inputs[0].shape, "operands of one shape")?;
                 }
-                vec![f32(self.inputs[0].shape.clone())]
+                vec![self.typed(self.inputs[0].shape.clone())]
             }
             Op::SignBits => {
                 let shape = self.floats(0)?;
@@ -134,12 +151,12 @@ impl Rule<'_> {
             | Op::BatchNormGrad(_)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
-            | Op::LayerNormGrad(..) => vec![f32(self.floats(0)?.clone())],
+            | Op::LayerNormGrad(..) => vec![self.typed(self.floats(0)?.clone())],
             Op::Loss(loss) => {
                 self.count(2..=3)?;
                 self.targets(loss.kind.is_sparse())?;
                 self.loss_axes(&loss.kind)?;
-                vec![f32(self.inputs[0].shape.clone())]
+                vec![self.typed(self.inputs[0].shape.clone())]
             }
             Op::Metric(metric) => {
                 self.count(2..=2)?;
@@ -151,7 +168,7 @@ impl Rule<'_> {
                 let channels = self.floats(0)?.last();
                 vec![f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
             }
-            Op::BatchNorm(norm) => vec![f32(self.norm(norm, 1, 2)?)],
+            Op::BatchNorm(norm) => vec![self.typed(self.norm(norm, 1, 2)?)],
             Op::BatchNormThen(norm, chain) => {
                 self.require(chain.is_well_formed(), "a chain whose links read earlier values")?;
                 let others = chain.inputs - 1;
@@ -160,18 +177,18 @@ impl Rule<'_> {
                 for index in given..self.inputs.len() {
                     self.require(*self.floats(index)? == shape, "operands of one shape")?;
                 }
-                vec![f32(shape)]
+                vec![self.typed(shape)]
             }
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
                 let shape = self.norm(norm, *axes, 0)?;
                 let kept = shape.dims[..shape.dims.len() - axes].to_vec();
                 let statistic = Shape { batched: shape.batched, dims: kept };
-                vec![f32(shape), f32(statistic.clone()), f32(statistic)]
+                vec![self.typed(shape), f32(statistic.clone()), f32(statistic)]
             }
             Op::Pad2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
-                vec![f32(self.like(0, [height + pads.height(), width + pads.width(), channels]))]
+                vec![self.typed(self.like(0, [height + pads.height(), width + pads.width(), channels]))]
             }
             Op::Crop2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
@@ -179,39 +196,39 @@ impl Rule<'_> {
                     pads.height() < height && pads.width() < width,
                     "an image larger than what is cut off",
                 )?;
-                vec![f32(self.like(0, [height - pads.height(), width - pads.width(), channels]))]
+                vec![self.typed(self.like(0, [height - pads.height(), width - pads.width(), channels]))]
             }
             Op::UpSample2D(size, _) => {
                 let [height, width, channels] = self.image(0)?;
-                vec![f32(self.like(0, [height * size[0], width * size[1], channels]))]
+                vec![self.typed(self.like(0, [height * size[0], width * size[1], channels]))]
             }
             Op::UpSample2DGrad(size, _) => {
                 let [height, width, channels] = self.image(0)?;
                 let whole = height % size[0] == 0 && width % size[1] == 0;
                 self.require(whole, "an image that is a multiple of the factor")?;
-                vec![f32(self.like(0, [height / size[0], width / size[1], channels]))]
+                vec![self.typed(self.like(0, [height / size[0], width / size[1], channels]))]
             }
             Op::Broadcast(dims) => {
                 let from = self.floats(0)?;
                 self.require(stretches(&from.dims, dims), &format!("dimensions that stretch to {dims:?}"))?;
-                vec![f32(self.like(0, dims.clone()))]
+                vec![self.typed(self.like(0, dims.clone()))]
             }
             Op::SumTo(dims) => {
                 let from = self.floats(0)?;
                 self.require(stretches(dims, &from.dims), &format!("dimensions that {dims:?} stretch to"))?;
-                vec![f32(self.like(0, dims.clone()))]
+                vec![self.typed(self.like(0, dims.clone()))]
             }
-            Op::Concat(axis) => vec![f32(self.concat(*axis)?)],
+            Op::Concat(axis) => vec![self.typed(self.concat(*axis)?)],
             Op::Slice { axis, start, length } => {
                 let mut shape = self.floats(0)?.clone();
                 let inside = shape.dims.get(*axis).is_some_and(|size| start + length <= *size);
                 self.require(inside, &format!("an axis {axis} with at least {} indices", start + length))?;
                 shape.dims[*axis] = *length;
-                vec![f32(shape)]
+                vec![self.typed(shape)]
             }
             Op::Embedding => {
                 self.count(2..=2)?;
-                let table = self.floats(1)?;
+                let table = self.singles(1)?;
                 self.require(table.dims.len() == 2, "a table[entries,width]")?;
                 self.ids()?;
                 let mut shape = self.inputs[0].shape.clone();
@@ -234,7 +251,7 @@ impl Rule<'_> {
             }
             Op::Zero => vec![],
             Op::Update(_) => {
-                self.count(1..=2)?;
+                self.count(1..=3)?;
                 vec![]
             }
         })
@@ -242,19 +259,19 @@ impl Rule<'_> {
 
     fn dense(&self) -> Result<Type, ShapeError> {
         self.count(2..=3)?;
-        let (x, kernel) = (self.floats(0)?, self.floats(1)?);
+        let (x, kernel) = (self.floats(0)?, self.singles(1)?);
         self.require(kernel.dims.len() == 2 && !kernel.batched, "a kernel[in,out]")?;
         self.require(
             !x.dims.is_empty() && x.last() == kernel.dims[0],
             &format!("a last axis of {}", kernel.dims[0]),
         )?;
         self.bias(kernel.last())?;
-        Ok(f32(with_last(x, kernel.last())))
+        Ok(self.typed(with_last(x, kernel.last())))
     }
 
     fn conv(&self, conv: &Conv2D) -> Result<Type, ShapeError> {
         self.count(2..=3)?;
-        let ([height, width, channels], kernel) = (self.image(0)?, self.floats(1)?);
+        let ([height, width, channels], kernel) = (self.image(0)?, self.singles(1)?);
         let filters = kernel.last();
         let fits = kernel.dims.len() == 4
             && kernel.dims[..2] == conv.kernel
@@ -268,7 +285,7 @@ impl Rule<'_> {
         let (Some(rows), Some(columns)) = (rows, columns) else {
             return Err(self.error(&format!("an image of at least {}×{}", span(0), span(1))));
         };
-        Ok(f32(self.like(0, [rows, columns, filters])))
+        Ok(self.typed(self.like(0, [rows, columns, filters])))
     }
 
     fn pool(&self, pool: &Pool2D) -> Result<Shape, ShapeError> {
@@ -290,7 +307,7 @@ impl Rule<'_> {
         self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes behind the batch"))?;
         let wanted = &x.dims[x.dims.len() - axes..];
         for index in 1..count {
-            self.require(self.floats(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
+            self.require(self.singles(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
         }
         Ok(x.clone())
     }
@@ -300,7 +317,7 @@ impl Rule<'_> {
         self.require(axis < first.dims.len(), &format!("an axis {axis} behind the batch"))?;
         let mut shape = first.clone();
         for index in 1..self.inputs.len() {
-            let other = self.floats(index)?;
+            let other = self.alike(index)?;
             let alike = other.batched == first.batched
                 && other.dims.len() == first.dims.len()
                 && (0..first.dims.len()).all(|d| d == axis || other.dims[d] == first.dims[d]);
@@ -358,7 +375,7 @@ impl Rule<'_> {
 
     fn bias(&self, width: usize) -> Result<(), ShapeError> {
         if self.inputs.len() == 3 {
-            self.require(self.floats(2)?.dims == [width], &format!("a bias of {width}"))?;
+            self.require(self.singles(2)?.dims == [width], &format!("a bias of {width}"))?;
         }
         Ok(())
     }
@@ -373,9 +390,29 @@ impl Rule<'_> {
 
     fn floats(&self, index: usize) -> Result<&Shape, ShapeError> {
         match self.inputs.get(index) {
+            Some(tensor) if is_float(tensor.dtype) => Ok(&tensor.shape),
+            _ => Err(self.error("operands of floats")),
+        }
+    }
+
+    /// An operand that is f32 whatever the type of the others: a weight, a statistic, the gradient of a weight.
+    fn singles(&self, index: usize) -> Result<&Shape, ShapeError> {
+        match self.inputs.get(index) {
             Some(tensor) if tensor.dtype == DType::F32 => Ok(&tensor.shape),
             _ => Err(self.error("f32 operands")),
         }
+    }
+
+    /// An operand of the type of the first.
+    fn alike(&self, index: usize) -> Result<&Shape, ShapeError> {
+        let shape = self.floats(index)?;
+        self.require(self.inputs[index].dtype == self.inputs[0].dtype, "operands of one type")?;
+        Ok(shape)
+    }
+
+    /// A value of the type of the first operand.
+    fn typed(&self, shape: Shape) -> Type {
+        Type { shape, dtype: self.inputs[0].dtype }
     }
 
     fn like(&self, index: usize, dims: impl Into<Vec<usize>>) -> Shape {

@@ -31,6 +31,8 @@ pub enum Culprit {
     Output,
     /// The loss itself.
     Loss,
+    /// The gradient of a weight, though the loss is finite and gradients are not scaled any more.
+    Gradient,
 }
 
 impl fmt::Display for NotFinite {
@@ -58,23 +60,35 @@ impl fmt::Display for NotFinite {
                 "the loss of step {number} is not finite though every layer's output is; look at the targets \
                  (class numbers in range? values finite?)"
             ),
+            Culprit::Gradient => write!(
+                f,
+                "gradients overflow f16 at every loss scale down to 1: at step {number}, `{tensor}` of layer `{layer}` is \
+                 the first that is not finite; use `mixed_bfloat16`, lower the learning rate or clip gradients"
+            ),
         }
     }
 }
 
 /// The first row of a tensor that holds a value that is not finite.
-pub fn first_bad_row(graph: &Graph, tensor: TensorId, floats: &[f32], rows: usize) -> Option<usize> {
+pub fn first_bad_row(graph: &Graph, tensor: TensorId, bytes: &[u8], rows: usize) -> Option<usize> {
     let tensor = &graph.tensors[tensor.0];
-    let bad = floats[..tensor.shape.elements(rows)].iter().position(|value| !value.is_finite())?;
+    let bytes = &bytes[..tensor.shape.bytes(tensor.dtype, rows).to_usize()];
+    let halves = || bytes.as_chunks().0.iter().map(|two| u16::from_ne_bytes(*two));
+    // All bits of the exponent are set in infinity and NaN alone.
+    let bad = match tensor.dtype {
+        DType::F32 => bytes.as_chunks().0.iter().position(|four| !f32::from_ne_bytes(*four).is_finite()),
+        DType::F16 => halves().position(|half| half & 0x7c00 == 0x7c00),
+        DType::BF16 => halves().position(|half| half & 0x7f80 == 0x7f80),
+        DType::I32 | DType::I64 | DType::U8 | DType::Bool => None,
+    }?;
     Some(if tensor.shape.batched { bad / tensor.shape.elements_per_row().max(1) } else { 0 })
 }
 
 /// A tensor and where it stands.
 type Placed = (TensorId, Slot);
 
-/// The float operands of a node that are worth looking at: weights it reads, then what it writes.
+/// The operands of a node that are worth looking at: weights it reads, then what it writes.
 pub fn suspects(graph: &Graph, node: &memfit_ir::Node, args: &[Slot]) -> (Vec<Placed>, Vec<Placed>) {
-    let is_float = |id: &TensorId| graph.tensors[id.0].dtype == DType::F32;
     let is_weight = |id: &TensorId| match graph.tensors[id.0].kind {
         Kind::Weight { .. } => true,
         Kind::Input | Kind::Optimizer | Kind::Gradient | Kind::Flow | Kind::Activation | Kind::Statistic => {
@@ -82,7 +96,7 @@ pub fn suspects(graph: &Graph, node: &memfit_ir::Node, args: &[Slot]) -> (Vec<Pl
         }
     };
     let pairs = |ids: &[TensorId], slots: &[Slot]| -> Vec<Placed> {
-        ids.iter().copied().zip(slots.iter().copied()).filter(|(id, _)| is_float(id)).collect()
+        ids.iter().copied().zip(slots.iter().copied()).collect()
     };
     let (inputs, rest) = args.split_at(node.inputs.len());
     let weights = pairs(&node.inputs, inputs).into_iter().filter(|(id, _)| is_weight(id)).collect();

@@ -3,6 +3,7 @@
 //! The runner launches and copies. It never chooses: sizes, order and offsets are the plan's.
 
 mod finite;
+mod loss_scale;
 mod runner;
 mod trace;
 

@@ -8,6 +8,7 @@ use memfit_device::{Context, Device, DeviceError, Setup, heap, process};
 use memfit_ir::{Bytes, CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
+use crate::loss_scale::LossScale;
 use crate::{StepRecord, Trace};
 
 /// Heap that may come and go between steps without anything growing: queues of the thread pool, lines being printed.
@@ -84,6 +85,8 @@ pub struct Runner {
     device: Device,
     trace: Trace,
     heap: HeapMark,
+    /// Where gradients are scaled.
+    loss_scale: Option<LossScale>,
 }
 
 /// The heap as it was when the first steps were done, and who has taken how much since.
@@ -103,7 +106,8 @@ impl Runner {
         }
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
-        Ok(Runner { plan, device, trace: Trace::default(), heap: HeapMark::default() })
+        let loss_scale = LossScale::of(&plan.problem().graph);
+        Ok(Runner { plan, device, trace: Trace::default(), heap: HeapMark::default(), loss_scale })
     }
 
     /// The plan that runs.
@@ -144,8 +148,11 @@ impl Runner {
     /// One training step.
     pub fn step(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
         let start = Instant::now();
+        let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
+        let iteration = input.step - self.trace.steps_skipped;
         let Runner { plan, device, heap, .. } = self;
-        device.install(|device| Loop { plan, device, feed, input, heap }.run())?;
+        let scaled = loss_scale.unwrap_or(1.0);
+        device.install(|device| Loop { plan, device, feed, input, iteration, scaled, heap }.run())?;
         let plan = self.plan.plan();
         assert_eq!(
             self.device.bytes_peak(),
@@ -154,16 +161,36 @@ impl Runner {
         );
         self.check_flat(input.step)?;
         let (loss, metrics) = self.statistics(input.rows);
+        let skipped_by = self.settle_scale(input.step)?;
         let record = StepRecord {
             step: input.step,
             rows: input.rows,
             loss,
             metrics,
+            loss_scale,
+            skipped_by,
             seconds: start.elapsed().as_secs_f64(),
             bytes_used: process::resident(),
         };
         self.trace.add(&record, self.device.bytes_peak());
         Ok(record)
+    }
+
+    /// Adapts the loss scale; names the layer for whose gradient the step was skipped.
+    fn settle_scale(&mut self, step: u64) -> Result<Option<String>, RunError> {
+        let Some(verdict) = self.loss_scale.as_ref().map(|scale| self.floats(scale.verdict())[0]) else {
+            return Ok(None);
+        };
+        let scale = self.loss_scale.as_mut().expect("there is a verdict on it");
+        let Some(gradient) = scale.settle(verdict) else { return Ok(None) };
+        let graph = &self.plan.problem().graph;
+        let known = &graph.tensors[gradient.0];
+        let layer = graph.layers[known.layer.0].clone();
+        if scale.scale < 1.0 {
+            let (tensor, culprit) = (known.name.clone(), Culprit::Gradient);
+            return Err(RunError::NotFinite(NotFinite { step, layer, tensor, culprit }));
+        }
+        Ok(Some(layer))
     }
 
     fn statistics(&self, rows: usize) -> (f64, Vec<f64>) {
@@ -209,6 +236,9 @@ struct Loop<'a> {
     device: &'a mut Device,
     feed: &'a mut dyn Feed,
     input: StepInput,
+    iteration: u64,
+    /// What gradients are multiplied by.
+    scaled: f32,
     heap: &'a mut HeapMark,
 }
 
@@ -289,13 +319,12 @@ impl Loop<'_> {
             let (weights, outputs) = match step {
                 Step::Launch { node, args, .. } => suspects(graph, &graph.nodes[node.0], args),
                 Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
-                    let is_float = graph.tensors[tensor.0].dtype == memfit_ir::DType::F32;
-                    (vec![], if is_float { vec![(*tensor, *slot)] } else { vec![] })
+                    (vec![], vec![(*tensor, *slot)])
                 }
                 Step::Copy { .. } => (vec![], vec![]),
             };
             let bad = |device: &Device, (tensor, slot): &(TensorId, Slot)| {
-                first_bad_row(graph, *tensor, device.floats(*slot), context.rows)
+                first_bad_row(graph, *tensor, device.bytes(*slot), context.rows)
             };
             if let Some((tensor, _)) = weights.iter().find(|pair| bad(self.device, pair).is_some()) {
                 return Ok(found(*tensor, Culprit::Weight));
@@ -329,10 +358,12 @@ impl Loop<'_> {
     fn context(&self, row_start: usize, rows: usize) -> Context {
         Context {
             step: self.input.step,
+            iteration: self.iteration,
             row_start,
             rows,
             rows_total: self.input.rows,
             learning_rate: self.input.learning_rate,
+            loss_scale: self.scaled,
             seed: self.input.seed,
         }
     }

@@ -13,6 +13,10 @@ pub struct StepRecord {
     pub loss: f64,
     /// Means of the metrics, in the graph's order.
     pub metrics: Vec<f64>,
+    /// What gradients were multiplied by, where they were.
+    pub loss_scale: Option<f32>,
+    /// The layer whose gradient was not finite, so that no weight changed.
+    pub skipped_by: Option<String>,
     /// Wall time.
     pub seconds: f64,
     /// Resident memory of the process when the step ended.
@@ -24,6 +28,12 @@ pub struct StepRecord {
 pub struct Trace {
     /// Steps done.
     pub steps: u64,
+    /// Of these, steps at which a gradient overflowed and no weight changed.
+    pub steps_skipped: u64,
+    /// The layer of the first gradient that overflowed at the last of them.
+    pub skipped_by: Option<String>,
+    /// The loss scale of the last step, where there is one.
+    pub loss_scale: Option<f32>,
     /// Rows trained on.
     pub rows: u64,
     /// Wall time of all steps.
@@ -39,12 +49,22 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// How often weights were updated: what schedules and optimizers count.
+    pub fn updates(&self) -> u64 {
+        self.steps - self.steps_skipped
+    }
+
     pub(crate) fn add(&mut self, record: &StepRecord, bytes_peak: Bytes) {
         if self.steps > 0 {
             let least = self.bytes_used_least.map_or(record.bytes_used, |least| least.min(record.bytes_used));
             self.bytes_used_least = Some(least);
         }
         self.steps += 1;
+        self.loss_scale = record.loss_scale;
+        if record.skipped_by.is_some() {
+            self.steps_skipped += 1;
+            self.skipped_by.clone_from(&record.skipped_by);
+        }
         self.rows += record.rows as u64;
         self.seconds += record.seconds;
         self.loss = record.loss;

@@ -63,7 +63,8 @@ impl Evaluation<'_> {
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
             Op::Embedding => vec![self.embedding()],
-            Op::Reshape(_) => vec![self.input(0).to_vec()],
+            // Numbers here have no type to be rounded to.
+            Op::Reshape(_) | Op::Cast(_) => vec![self.input(0).to_vec()],
             other => panic!("{} is not a forward op of this reference", other.name()),
         }
     }

@@ -7,6 +7,7 @@
 
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{DType, Kind, TensorId};
+use memfit_testkit::halves::in_type;
 use memfit_testkit::harness::{Values, difference, problem, runner, step, write_weights};
 use memfit_testkit::op_cases::{OpCase, ROWS, draw_values, op_cases};
 use memfit_testkit::reference::{evaluate, loss};
@@ -16,10 +17,34 @@ const STEP: f64 = 1e-5;
 
 #[test]
 fn every_op_agrees_with_the_reference_and_its_finite_differences() {
+    let limits = Limits { value: 2e-5, loss: 1e-5, gradient: 2e-4 };
+    check_all(&op_cases(), &limits);
+}
+
+#[test]
+fn every_op_in_half_types_agrees_with_the_reference_up_to_their_last_place() {
+    // Eleven and eight bits, and a few operations one behind the other.
+    for (dtype, limit) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+        let mut cases = op_cases();
+        for case in &mut cases {
+            case.forward = in_type(&case.forward, dtype);
+            case.name = format!("{dtype} {}", case.name);
+        }
+        check_all(&cases, &Limits { value: limit, loss: limit, gradient: limit });
+    }
+}
+
+/// How far results may be off.
+struct Limits {
+    value: f64,
+    loss: f64,
+    gradient: f64,
+}
+
+fn check_all(cases: &[OpCase], limits: &Limits) {
     let mut failures = Vec::new();
-    let cases = op_cases();
-    for case in &cases {
-        if let Err(failure) = check(case) {
+    for case in cases {
+        if let Err(failure) = check(case, limits) {
             failures.push(format!("{}: {failure}", case.name));
         }
     }
@@ -32,7 +57,7 @@ fn every_op_agrees_with_the_reference_and_its_finite_differences() {
     );
 }
 
-fn check(case: &OpCase) -> Result<(), String> {
+fn check(case: &OpCase, limits: &Limits) -> Result<(), String> {
     let forward = &case.forward;
     let differentiable: Vec<TensorId> = (0..forward.tensors.len())
         .map(TensorId)
@@ -55,6 +80,8 @@ fn check(case: &OpCase) -> Result<(), String> {
     let mut runner = runner(&problem);
     write_weights(&mut runner, &values);
     let record = step(&mut runner, 0, ROWS, 0.0, &values);
+    let scale = record.loss_scale.unwrap_or(1.0);
+    let scaled = |gradient: &[f32]| gradient.iter().map(|value| value / scale).collect::<Vec<f32>>();
 
     let total = |values: &Values| {
         let computed = evaluate(forward, ROWS, values);
@@ -68,9 +95,12 @@ fn check(case: &OpCase) -> Result<(), String> {
     };
     let output = forward.outputs[0];
     let wanted = &evaluate(forward, ROWS, &values)[&output];
-    close("value", difference(runner.floats(output), wanted), 2e-5)?;
+    // Halves are judged by the loss, which is read from them.
+    if forward.tensors[output.0].dtype == DType::F32 {
+        close("value", difference(runner.floats(output), wanted), limits.value)?;
+    }
     let whole = total(&values);
-    close("loss", (record.loss - whole).abs() / whole.abs().max(1e-3), 1e-5)?;
+    close("loss", (record.loss - whole).abs() / whole.abs().max(1e-3), limits.loss)?;
     if gradients.len() != differentiable.len() {
         return Err(format!("{} gradients for {} leaves", gradients.len(), differentiable.len()));
     }
@@ -86,7 +116,11 @@ fn check(case: &OpCase) -> Result<(), String> {
             })
             .collect();
         let name = &forward.tensors[leaf.0].name;
-        close(&format!("gradient of {name}"), difference(runner.floats(*gradient), &slopes), 2e-4)?;
+        close(
+            &format!("gradient of {name}"),
+            difference(&scaled(runner.floats(*gradient)), &slopes),
+            limits.gradient,
+        )?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 #[test]
 fn every_layer_gives_the_values_and_gradients_of_keras() {
-    check_all(references("layers.json"), check_layer);
+    check_all(references("layers.json"), 20, check_layer);
 }
 
 #[test]
@@ -25,7 +25,17 @@ fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
     // the optimizer's formula says, and agrees with the case that does the same.
     let cases = references("training.json");
     let comparable = cases.into_iter().filter(|case| case["name"] != "embedding_adamw_slices").collect();
-    check_all(comparable, check_training);
+    check_all(comparable, 20, check_training);
+}
+
+#[test]
+fn ten_steps_under_mixed_policies_follow_keras_and_skip_the_same_steps() {
+    let cases = references("precision.json");
+    let names: Vec<&str> = cases.iter().filter_map(|case| case["name"].as_str()).collect();
+    assert!(
+        names.contains(&"mixed_float16_overflow") && names.contains(&"mixed_bfloat16_batch_normalization")
+    );
+    check_all(cases, 10, check_precision);
 }
 
 #[test]
@@ -52,8 +62,8 @@ fn a_batch_split_1_2_5_and_32_ways_gives_the_same_weights() {
     }
 }
 
-fn check_all(cases: Vec<Value>, check: impl Fn(&Value) -> Result<(), String>) {
-    assert!(cases.len() > 20, "the reference file has its cases");
+fn check_all(cases: Vec<Value>, more_than: usize, check: impl Fn(&Value) -> Result<(), String>) {
+    assert!(cases.len() > more_than, "the reference file has its cases");
     let failures: Vec<String> = cases
         .iter()
         .filter_map(|case| check(case).err().map(|failure| format!("{}: {failure}", case["name"])))
@@ -194,6 +204,43 @@ fn check_training(case: &Value) -> Result<(), String> {
     Ok(())
 }
 
+fn check_precision(case: &Value) -> Result<(), String> {
+    let (limit, dtype) = match case["policy"].as_str() {
+        Some("mixed_float16") => (2e-3, DType::F16),
+        Some("mixed_bfloat16") => (2e-2, DType::BF16),
+        other => return Err(format!("the policy is {other:?}")),
+    };
+    let batch = case["batch"].as_u64().unwrap() as usize;
+    let (problem, optimizer) = training_problem(case, batch);
+    let halves = problem.graph.tensors.iter().filter(|tensor| tensor.dtype == dtype).count();
+    assert!(halves >= 5, "{}: only {halves} tensors are {dtype}", case["name"]);
+    let mut runner = runner(&problem);
+    write_weights(&mut runner, &weight_values(case, &problem.graph, |_| true));
+    let scales = case.get("loss_scales").map(numbers).unwrap_or_default();
+    for (number, wanted) in (0..).zip(&numbers(&case["losses"])) {
+        let values = step_values(case, &problem.graph, number, batch);
+        let rate = optimizer.schedule.at(runner.trace().updates());
+        let record = step(&mut runner, number, batch, rate, &values);
+        let scale = scales.get(number as usize).map(|scale| *scale as f32);
+        if record.loss_scale != scale {
+            return Err(format!("step {number} has the scale {:?}, not {scale:?}", record.loss_scale));
+        }
+        let skipped = scales.windows(2).nth(number as usize).is_some_and(|pair| pair[1] < pair[0]);
+        if record.skipped_by.is_some() != skipped {
+            return Err(format!("step {number} was skipped by {:?}; by Keras: {skipped}", record.skipped_by));
+        }
+        let gap = (record.loss - wanted).abs() / wanted.abs();
+        close(&format!("loss {} for {wanted} of step {number}", record.loss), gap, limit)?;
+    }
+    for (path, wanted) in case["final"].as_object().unwrap() {
+        let weight = runner.floats(named(&problem.graph, path));
+        let scale = wanted["abs_sum"].as_f64().unwrap().max(1e-3);
+        let sum: f64 = weight.iter().map(|value| f64::from(*value)).sum();
+        close(&format!("sum of {path}"), (sum - wanted["sum"].as_f64().unwrap()).abs() / scale, limit)?;
+    }
+    Ok(())
+}
+
 fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimizer) {
     let forward = load(case, Mode::Training).unwrap();
     let outputs = forward.outputs.len();
@@ -226,7 +273,8 @@ fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimize
 }
 
 fn load(case: &Value, mode: Mode) -> Result<Graph, String> {
-    graph_from_keras(&case["config"], &Options { mode, seed: 0 }).map_err(|error| error.to_string())
+    graph_from_keras(&case["config"], &Options { mode, seed: 0, precision: None })
+        .map_err(|error| error.to_string())
 }
 
 fn weight_values(case: &Value, graph: &Graph, wanted: impl Fn(&str) -> bool) -> Values {

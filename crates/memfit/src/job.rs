@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use memfit_formats::Precision;
 use memfit_ir::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
@@ -65,6 +66,9 @@ pub struct TrainSection {
     /// Seed of weights, random layers and random data.
     #[serde(default)]
     pub seed: u64,
+    /// A dtype policy by Keras's name, for every layer that has none of its own.
+    #[serde(default, deserialize_with = "precision")]
+    pub precision: Option<Precision>,
 }
 
 fn default_optimizer() -> Value {
@@ -150,6 +154,10 @@ impl std::str::FromStr for Disk {
         let size = size.parse().map_err(|error: memfit_ir::ParseBytesError| error.to_string())?;
         Ok(Disk { folder: folder.into(), size })
     }
+}
+
+fn precision<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Precision>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
 fn disk<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Disk>, D::Error> {

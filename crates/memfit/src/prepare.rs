@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use memfit_data::Source;
 use memfit_device::{Setup, process};
-use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
+use memfit_formats::{Mode, Options, Precision, graph_from_keras, graph_from_layers};
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::budget::{Runtime, default_budget, planning_peak};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
 use crate::costs::{self, Costs, CostsUsed};
+use crate::precision::PrecisionSummary;
 use crate::{Error, Job, data, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
@@ -38,6 +39,8 @@ pub struct Prepared {
     pub metrics: Vec<String>,
     /// The costs by which the fastest was chosen.
     pub costs: CostsUsed,
+    /// What half types saved, where there are any.
+    pub precision: Option<PrecisionSummary>,
     /// Time the planner took.
     pub seconds_planning: f64,
     /// Most that the process held while it planned, without what looking for hints took.
@@ -61,7 +64,7 @@ fn prepare_and(
 ) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
-    let forward = load_model(job)?;
+    let forward = load_model(job, job.train.precision)?;
     let (training, metrics) = training(job, &forward)?;
     let graph = training_graph(&forward, &training)?;
     let source = data::open(job, &graph)?;
@@ -115,6 +118,10 @@ fn prepare_and(
         find_hints(&mut answer, &base, &setup);
         answer
     });
+    let precision = PrecisionSummary::of(&problem, || {
+        let graph = graph_at(job, Precision::Float32, &training)?;
+        Some(Problem { costs: setup.costs(&graph), graph, ..problem.clone() })
+    });
     let optimizer = training.optimizer;
     Ok(Prepared {
         setup,
@@ -126,6 +133,7 @@ fn prepare_and(
         optimizer,
         metrics,
         costs,
+        precision,
         seconds_planning,
         bytes_planning,
     })
@@ -140,8 +148,14 @@ impl Prepared {
     }
 }
 
-pub(crate) fn load_model(job: &Job) -> Result<Graph, Error> {
-    let options = Options { mode: Mode::Training, seed: job.train.seed };
+/// The training graph of a job under another policy.
+pub(crate) fn graph_at(job: &Job, precision: Precision, training: &Training) -> Option<Graph> {
+    let forward = load_model(job, Some(precision)).ok()?;
+    training_graph(&forward, training).ok()
+}
+
+pub(crate) fn load_model(job: &Job, precision: Option<Precision>) -> Result<Graph, Error> {
+    let options = Options { mode: Mode::Training, seed: job.train.seed, precision };
     if let Some(layers) = &job.model.layers {
         return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
     }

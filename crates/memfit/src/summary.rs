@@ -5,7 +5,7 @@ use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
 use crate::budget::planning_peak;
-use crate::{Costs, Prepared, Runtime};
+use crate::{Costs, PrecisionSummary, Prepared, Runtime};
 
 /// What a person wants to know of a plan.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct Summary {
     pub bytes_offloaded: Bytes,
     /// Whether pieces are normalised by themselves, which changes the result.
     pub splits_batchnorm: bool,
+    /// What half types saved and changed, where there are any.
+    pub precision: Option<PrecisionSummary>,
     /// The smallest line that has a plan.
     pub bytes_smallest_budget: Bytes,
     /// Time the planner took.
@@ -104,6 +106,7 @@ impl Summary {
             bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
             splits_batchnorm: plan.micro_batches() > 1
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
+            precision: prepared.precision.clone(),
             bytes_smallest_budget: smallest,
             seconds_planning: prepared.seconds_planning,
             costs: prepared.costs.costs,
@@ -140,6 +143,7 @@ impl Summary {
             "micro_batches": self.micro_batches,
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
+            "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
             "bytes_smallest_budget": self.bytes_smallest_budget.0,
             "seconds_planning": self.seconds_planning,
             "costs": self.costs.name(),

@@ -70,9 +70,10 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let inputs = &problem.graph.inputs;
     for step in 0..length.steps {
         let (epoch, start, rows) = length.rows_of(step, job.train.batch);
+        let updates = runner.trace().updates();
         let mut feeder = Feeder { source: &mut *source, inputs, start, observer };
         let input =
-            StepInput { step, rows, learning_rate: optimizer.schedule.at(step), seed: job.train.seed };
+            StepInput { step, rows, learning_rate: optimizer.schedule.at(updates), seed: job.train.seed };
         let record = runner.step(input, &mut feeder)?;
         observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
     }

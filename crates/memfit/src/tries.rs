@@ -1,10 +1,12 @@
 //! Changes of the model or of its training that would make a job fit, each tried by planning it.
 
 use memfit_device::Setup;
+use memfit_formats::Precision;
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Bytes, Graph, Kind, Plan, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Dominant, Hint};
 
+use crate::precision::try_bfloat16;
 use crate::{Job, change, prepare};
 
 /// The job that does not fit.
@@ -25,6 +27,8 @@ pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup
         return;
     }
     answer.hints.extend(without_state(base, setup));
+    let graph = || prepare::graph_at(base.job, Precision::MixedBfloat16, base.training);
+    answer.hints.extend(try_bfloat16(base.problem, graph, setup));
     let plans = DoesNotFit::plans_for_a_try(base.problem);
     if plans == 0 {
         if let Some(untried) = &mut answer.untried {
@@ -94,7 +98,7 @@ fn smaller_image(base: &Base<'_>, setup: &Setup, plans: usize) -> Option<Hint> {
         }
         let job = change::with_image_size(base.job, [height, width], size(middle)).ok()??;
         // An image can be too small for a model as well as too large for the line.
-        let Ok(forward) = prepare::load_model(&job) else {
+        let Ok(forward) = prepare::load_model(&job, job.train.precision) else {
             low = middle;
             continue;
         };
@@ -153,7 +157,7 @@ fn other_layer(base: &Base<'_>, setup: &Setup, dominant: &Dominant) -> Option<Hi
             change::with_half(base.job, layer, &WIDTHS).ok()??;
         (job, format!("`{argument} = {after}` there instead of {before}"))
     };
-    let changed = prepare::load_model(&job).ok()?;
+    let changed = prepare::load_model(&job, job.train.precision).ok()?;
     let (problem, plan) = plan_of(base, setup, &job, &changed)?;
     let smallest = problem.budget.smallest(plan.bytes_peak);
     let text = format!("{share}: {change} fits within {smallest}, and is another network");

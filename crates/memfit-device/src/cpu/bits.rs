@@ -13,7 +13,7 @@ const PIECE: usize = 1 << 11;
 pub(crate) fn sign_bits(operands: &Operands) {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let bits = Shared::new(operands.output(0));
-    let work = SignBits { pieces, values: operands.input(0), bits };
+    let work = SignBits { pieces, values: operands.input_floats(0), bits };
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
@@ -53,7 +53,7 @@ impl Pieces {
 
 struct SignBits<'a> {
     pieces: Pieces,
-    values: &'a [f32],
+    values: Floats<'a>,
     bits: Shared<'a, u8>,
 }
 
@@ -64,13 +64,18 @@ impl Tasks for SignBits<'_> {
             let (elements, bytes) = self.pieces.piece(piece);
             // SAFETY: pieces do not share bytes, and every piece belongs to one task.
             let bits = unsafe { self.bits.slice(bytes) };
-            for (byte, eight) in bits.iter_mut().zip(self.values[elements].chunks(8)) {
-                *byte = eight
-                    .iter()
-                    .enumerate()
-                    .fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0) << bit);
+            for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
+                // SAFETY: nobody writes the values.
+                unsafe { self.values.with(block, |values| positive(values, bits)) };
             }
         }
+    }
+}
+
+#[inline(always)]
+fn positive(values: &[f32], bits: &mut [u8]) {
+    for (byte, eight) in bits.iter_mut().zip(values.chunks(8)) {
+        *byte = eight.iter().enumerate().fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0) << bit);
     }
 }
 
@@ -84,20 +89,20 @@ struct MaskBits<'a> {
 impl Tasks for MaskBits<'_> {
     #[inline(always)]
     fn task(&self, task: usize, _worker: usize) {
-        let mut kept = [0.0; BLOCK];
+        let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
         for piece in self.pieces.cut.range(task) {
             let (elements, bytes) = self.pieces.piece(piece);
             let bits = &self.bits[bytes];
             for (block, bits) in blocks(elements).zip(bits.chunks(BLOCK / 8)) {
                 // SAFETY: the only write to the block is this task's own, behind the read.
-                let dy = unsafe { self.dy.read(block.clone()) };
+                let dy = unsafe { self.dy.load(block.clone(), &mut wide) };
                 for ((eight, dy), byte) in kept.chunks_mut(8).zip(dy.chunks(8)).zip(bits) {
                     for (bit, (kept, dy)) in eight.iter_mut().zip(dy).enumerate() {
                         *kept = if byte >> bit & 1 == 1 { *dy } else { 0.0 };
                     }
                 }
                 // SAFETY: the block belongs to this task, and the slice that read it is gone.
-                unsafe { self.dx.write(block.clone()) }.copy_from_slice(&kept[..block.len()]);
+                unsafe { self.dx.store(block.clone(), &kept[..block.len()]) };
             }
         }
     }

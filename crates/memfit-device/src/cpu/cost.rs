@@ -1,10 +1,12 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{Bytes, Cost, Graph, Node, Op, Shape};
+use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Node, Op, Shape};
 
+use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
-use super::{conv2d, dense, elementwise, loss, metric, norm, optimizer};
+use super::half::Half;
+use super::{conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -24,7 +26,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64)
             + operation.bytes(rows) / BYTES_PER_NANO
     };
-    let (workspace_fixed, workspace_per_row) = line_above(|rows| operation.demand(rows).workspace.0);
+    let (workspace_fixed, workspace_per_row) = line_above(|rows| operation.workspace(rows).0);
     Cost {
         workspace_fixed: Bytes(workspace_fixed),
         workspace_per_row: Bytes(workspace_per_row),
@@ -42,6 +44,20 @@ struct Operation<'a> {
 }
 
 impl Operation<'_> {
+    /// The workspace of a launch: the kernel's, and that of halves which it reads or writes in single precision.
+    fn workspace(&self, rows: usize) -> Bytes {
+        match widen::Widening::of(self.graph, self.node) {
+            None => self.demand(rows).workspace,
+            Some(_) if let Some(bands) = Bands::of(self.graph, self.node) => {
+                self.demand(rows.min(1)).workspace.align_up(ALIGNMENT) + bands.bytes()
+            }
+            Some(widening) => {
+                let rows = widening.rows_at_once(rows);
+                self.demand(rows).workspace.align_up(ALIGNMENT) + widening.bytes(rows)
+            }
+        }
+    }
+
     /// The workspace that the node's kernel wants for so many rows, and its arithmetic where that outweighs the bytes.
     fn demand(&self, rows: usize) -> Demand {
         let threads = self.threads;
@@ -64,18 +80,25 @@ impl Operation<'_> {
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
             Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
-            Op::Elementwise(chain) => floats(elementwise::workspace(chain, threads)),
+            Op::Elementwise(chain) => {
+                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
+                floats(elementwise::workspace(chain, halves, threads))
+            }
             Op::Loss(_) => doubles(loss::WORKSPACE),
             Op::Metric(_) => doubles(metric::WORKSPACE),
             Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(norm::batch::forward_workspace(self.input(0)))
             }
-            Op::BatchNormThen(_, chain) => floats(norm::batch::then_workspace(self.input(0), chain, threads)),
+            Op::BatchNormThen(_, chain) => {
+                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
+                floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
+            }
             Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
+            Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::MaxPool2D(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
@@ -102,6 +125,7 @@ impl Operation<'_> {
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Reshape(_)
+            | Op::Cast(_)
             | Op::Zero
             | Op::Update(_) => floats(0),
         }
@@ -120,7 +144,12 @@ impl Operation<'_> {
         let Node { inputs, outputs, updates, .. } = self.node;
         let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
         let tensors = operands.map(|id| &self.graph.tensors[id.0]);
-        tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum()
+        let moved: f64 = tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum();
+        // What is widened is written and read once more, at twice the size.
+        moved
+            + 2.0
+                * widen::Widening::of(self.graph, self.node)
+                    .map_or(0.0, |widening| widening.bytes(rows).0 as f64)
     }
 
     fn input(&self, index: usize) -> &Shape {

@@ -37,17 +37,17 @@ struct Dropout<'a> {
 impl Tasks for Dropout<'_> {
     #[inline(always)]
     fn task(&self, task: usize, _worker: usize) {
-        let mut kept = [0.0; BLOCK];
+        let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
         for block in blocks(self.cut.range(task)) {
             let first = self.before + block.start as u64;
             // SAFETY: the only write to the block is this task's own, behind the read.
-            let x = unsafe { self.x.read(block.clone()) };
+            let x = unsafe { self.x.load(block.clone(), &mut wide) };
             for (index, (kept, x)) in kept.iter_mut().zip(x).enumerate() {
                 let draw = random::unit(self.seed, first + index as u64);
                 *kept = if draw >= self.rate { *x * self.scale } else { 0.0 };
             }
             // SAFETY: the block belongs to this task, and the slice that read it is gone.
-            unsafe { self.y.write(block.clone()) }.copy_from_slice(&kept[..block.len()]);
+            unsafe { self.y.store(block.clone(), &kept[..block.len()]) };
         }
     }
 }

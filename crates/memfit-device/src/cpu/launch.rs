@@ -4,8 +4,8 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    bits, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer, pool, rearrange,
-    softmax, spatial, stretch, upsample,
+    bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer, pool,
+    rearrange, softmax, spatial, stretch, upsample,
 };
 
 /// Runs the node of the operands.
@@ -53,8 +53,10 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Embedding => embedding::forward(operands),
         Op::EmbeddingGrad => embedding::grad(operands),
         Op::Reshape(_) => rearrange::reshape(operands),
+        Op::Cast(_) => cast::launch(operands),
         Op::Zero => rearrange::zero(operands),
         Op::SumSquares => optimizer::sum_squares(operands),
+        Op::CheckFinite(number) => optimizer::check_finite(operands, *number),
         Op::Update(update) => optimizer::update(operands, update),
     }
 }

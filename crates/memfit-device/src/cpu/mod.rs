@@ -4,7 +4,9 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod bands;
 mod bits;
+mod cast;
 mod conv2d;
 pub mod convolution;
 pub(crate) mod cost;
@@ -13,14 +15,15 @@ mod dropout;
 mod elementwise;
 mod embedding;
 pub mod gemm;
+mod half;
 mod lanes;
-pub(crate) mod launch;
+mod launch;
 mod loss;
 mod maths;
 mod metric;
 mod microkernel;
 mod norm;
-pub(crate) mod operands;
+mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
@@ -31,3 +34,7 @@ mod sums;
 mod tasks;
 pub mod threads;
 mod upsample;
+pub(crate) mod widen;
+
+#[cfg(test)]
+pub(crate) use half::Half;

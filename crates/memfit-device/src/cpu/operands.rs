@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memfit_ir::{DType, Graph, Node, Shape, Slot, Tensor};
 
+use super::half::Half;
+use super::tasks::BLOCK;
 use super::threads::Threads;
 use crate::Context;
 use crate::arena::Arena;
@@ -19,6 +21,8 @@ pub(crate) struct Operands<'a> {
     /// Whether updates count as zero before the node adds to them.
     pub(crate) fresh: bool,
     graph: &'a Graph,
+    /// Whether operands of halves were widened: their slots hold floats.
+    widened: bool,
     args: &'a [Slot],
     workspace: Slot,
     arena: &'a Arena,
@@ -44,6 +48,12 @@ impl Element for i32 {
     }
 }
 
+impl Element for u16 {
+    fn holds(dtype: DType) -> bool {
+        Half::of(dtype).is_some()
+    }
+}
+
 impl Element for u8 {
     fn holds(dtype: DType) -> bool {
         dtype == DType::U8
@@ -61,6 +71,7 @@ impl<'a> Operands<'a> {
         workspace: Slot,
         fresh: bool,
         context: &'a Context,
+        widened: bool,
     ) -> Operands<'a> {
         let operands = Operands {
             node,
@@ -68,6 +79,7 @@ impl<'a> Operands<'a> {
             threads,
             fresh,
             graph,
+            widened,
             args,
             workspace,
             arena,
@@ -174,18 +186,31 @@ impl<'a> Operands<'a> {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
-    /// An input of floats that an output may share.
+    /// An input of floats of any size that an output may share.
     pub(crate) fn input_floats(&self, index: usize) -> Floats<'a> {
-        let (start, length) = self.stretch(self.args[index], self.input_tensor(index));
-        Floats { start, length, arena: PhantomData }
+        self.floats(self.args[index], self.input_tensor(index))
     }
 
-    /// An output of floats that may stand where an input stands; can be taken once.
+    /// An output of floats of any size that may stand where an input stands; can be taken once.
     pub(crate) fn output_floats(&self, index: usize) -> Floats<'a> {
         self.take(index);
         let slot = self.args[self.node.inputs.len() + index];
-        let (start, length) = self.stretch(slot, &self.graph.tensors[self.node.outputs[index].0]);
-        Floats { start, length, arena: PhantomData }
+        self.floats(slot, &self.graph.tensors[self.node.outputs[index].0])
+    }
+
+    fn floats(&self, slot: Slot, tensor: &Tensor) -> Floats<'a> {
+        let half = Half::of(self.dtype(tensor));
+        let (start, length) = match half {
+            None => {
+                let (start, length) = self.stretch::<f32>(slot, tensor);
+                (start.cast(), length)
+            }
+            Some(_) => {
+                let (start, length) = self.stretch::<u16>(slot, tensor);
+                (start.cast(), length)
+            }
+        };
+        Floats { start, length, half, arena: PhantomData }
     }
 
     /// The scratch memory; can be taken once.
@@ -196,6 +221,11 @@ impl<'a> Operands<'a> {
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.workspace.bytes.to_usize()) };
         Workspace { bytes }
+    }
+
+    /// The element type of a tensor as it stands in its slot.
+    fn dtype(&self, tensor: &Tensor) -> DType {
+        if self.widened && Half::of(tensor.dtype).is_some() { DType::F32 } else { tensor.dtype }
     }
 
     fn input_tensor(&self, index: usize) -> &'a Tensor {
@@ -210,16 +240,20 @@ impl<'a> Operands<'a> {
 
     /// Start and number of a tensor's elements at the rows of this piece.
     fn stretch<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
-        assert!(T::holds(tensor.dtype), "{}: `{}` is {}", self.node.op.name(), tensor.name, tensor.dtype);
-        let (start, _) = self.byte_stretch(slot, tensor);
-        (start.cast(), tensor.shape.elements(self.context.rows))
+        let dtype = self.dtype(tensor);
+        assert!(T::holds(dtype), "{}: `{}` is {dtype}", self.node.op.name(), tensor.name);
+        let start = self.byte_stretch(slot, tensor).0.cast::<T>();
+        assert!(start.is_aligned(), "rows begin at a multiple of their elements' size");
+        (start, tensor.shape.elements(self.context.rows))
     }
 
     /// Start and length of a tensor's bytes at the rows of this piece.
     fn byte_stretch(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
-        let bytes = tensor.shape.bytes(tensor.dtype, self.context.rows);
+        let bytes = tensor.shape.bytes(self.dtype(tensor), self.context.rows);
         assert!(bytes <= slot.bytes, "{}: `{}` fits its slot", self.node.op.name(), tensor.name);
-        (self.arena.pointer(slot), bytes.to_usize())
+        // Beside operands that were widened, others are parts of their slots.
+        let start = if self.widened { self.arena.pointer_to_part(slot) } else { self.arena.pointer(slot) };
+        (start, bytes.to_usize())
     }
 }
 
@@ -260,8 +294,10 @@ impl<'a> Workspace<'a> {
 /// them: a kernel reads a block, computes in a buffer of its own, and writes the block.
 #[derive(Clone, Copy)]
 pub(crate) struct Floats<'a> {
-    start: NonNull<f32>,
+    start: NonNull<u8>,
     length: usize,
+    /// The type of the elements where they are not of single precision.
+    half: Option<Half>,
     arena: PhantomData<&'a Arena>,
 }
 
@@ -273,12 +309,93 @@ unsafe impl Sync for Floats<'_> {}
 impl<'a> Floats<'a> {
     /// Scratch memory whose parts several tasks write and then read.
     pub(crate) fn over(floats: &'a mut [f32]) -> Floats<'a> {
-        Floats { start: NonNull::from(&mut *floats).cast(), length: floats.len(), arena: PhantomData }
+        let (start, length) = (NonNull::from(&mut *floats).cast(), floats.len());
+        Floats { start, length, half: None, arena: PhantomData }
     }
 
     /// How many floats there are.
     pub(crate) fn len(&self) -> usize {
         self.length
+    }
+
+    /// Whether the elements are halves.
+    pub(crate) fn is_half(&self) -> bool {
+        self.half.is_some()
+    }
+
+    /// A part in single precision: as it stands, or widened into a buffer.
+    ///
+    /// # Safety
+    /// Nobody writes the part while the slice lives.
+    #[inline(always)]
+    pub(crate) unsafe fn load<'b>(&self, part: Range<usize>, buffer: &'b mut [f32]) -> &'b [f32]
+    where
+        'a: 'b,
+    {
+        match self.half {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.read(part) },
+            Some(half) => {
+                let buffer = &mut buffer[..part.len()];
+                // SAFETY: the caller's promise.
+                half.widen(unsafe { self.halves(part) }, buffer);
+                buffer
+            }
+        }
+    }
+
+    /// Hands a part of at most a block to a function, in single precision.
+    ///
+    /// # Safety
+    /// Nobody writes the part while the function runs.
+    #[inline(always)]
+    pub(crate) unsafe fn with<R>(&self, part: Range<usize>, body: impl FnOnce(&[f32]) -> R) -> R {
+        match self.half {
+            // SAFETY: the caller's promise.
+            None => body(unsafe { self.read(part) }),
+            Some(_) => {
+                let mut buffer = [0.0; BLOCK];
+                // SAFETY: the caller's promise.
+                body(unsafe { self.load(part, &mut buffer) })
+            }
+        }
+    }
+
+    /// Writes a part, rounded where the elements are halves.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes the part meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn store(&self, part: Range<usize>, values: &[f32]) {
+        match self.half {
+            // SAFETY: the caller's promise.
+            None => unsafe { self.write(part) }.copy_from_slice(values),
+            Some(half) => {
+                assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
+                let start = self.start.cast::<u16>().as_ptr();
+                // SAFETY: the part lies inside, and the caller vouches that it is alone with it.
+                let to = unsafe { std::slice::from_raw_parts_mut(start.add(part.start), part.len()) };
+                half.narrow(values, to);
+            }
+        }
+    }
+
+    /// A part of halves, to be read.
+    ///
+    /// # Safety
+    /// Nobody writes the part while the slice lives.
+    #[inline(always)]
+    unsafe fn halves(&self, part: Range<usize>) -> &'a [u16] {
+        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
+        // SAFETY: the part lies inside, and the caller vouches that nobody writes it.
+        unsafe { std::slice::from_raw_parts(self.start.cast::<u16>().as_ptr().add(part.start), part.len()) }
+    }
+
+    /// Where the elements begin, which are of single precision.
+    #[inline(always)]
+    fn singles(&self) -> *mut f32 {
+        assert!(self.half.is_none(), "halves are loaded and stored");
+        self.start.cast().as_ptr()
     }
 
     /// A part, to be read.
@@ -289,7 +406,7 @@ impl<'a> Floats<'a> {
     pub(crate) unsafe fn read(&self, part: Range<usize>) -> &'a [f32] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
         // SAFETY: the part lies inside, and the caller vouches that nobody writes it.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(part.start), part.end - part.start) }
+        unsafe { std::slice::from_raw_parts(self.singles().add(part.start), part.end - part.start) }
     }
 
     /// A part, to be written.
@@ -300,6 +417,6 @@ impl<'a> Floats<'a> {
     pub(crate) unsafe fn write(&self, part: Range<usize>) -> &'a mut [f32] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
         // SAFETY: the part lies inside, and the caller vouches that it is alone with it.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(part.start), part.end - part.start) }
+        unsafe { std::slice::from_raw_parts_mut(self.singles().add(part.start), part.end - part.start) }
     }
 }

@@ -2,7 +2,8 @@
 
 use memfit_ir::Shape;
 
-use super::operands::Operands;
+use super::half::Half;
+use super::operands::{Element, Operands};
 use super::tasks::Cut;
 use super::threads::Shared;
 
@@ -11,8 +12,15 @@ const TASK: usize = 1 << 16;
 
 /// Puts tensors side by side along an axis.
 pub(crate) fn concat(operands: &Operands, axis: usize) {
+    match Half::of(operands.input_type(0)) {
+        None => concat_of::<f32>(operands, axis),
+        Some(_) => concat_of::<u16>(operands, axis),
+    }
+}
+
+fn concat_of<T: Element>(operands: &Operands, axis: usize) {
     let stride = run(operands.output_shape(0), axis);
-    let y = operands.output(0);
+    let y = operands.output::<T>(0);
     let mut start = 0;
     for index in 0..operands.node.inputs.len() {
         let length = run(operands.input_shape(index), axis);
@@ -24,13 +32,20 @@ pub(crate) fn concat(operands: &Operands, axis: usize) {
 
 /// Takes a stretch of an axis.
 pub(crate) fn slice(operands: &Operands, axis: usize, start: usize) {
+    match Half::of(operands.input_type(0)) {
+        None => slice_of::<f32>(operands, axis, start),
+        Some(_) => slice_of::<u16>(operands, axis, start),
+    }
+}
+
+fn slice_of<T: Element>(operands: &Operands, axis: usize, start: usize) {
     let (whole, taken) = (operands.input_shape(0), operands.output_shape(0));
     let length = run(taken, axis);
     let from = Runs { start: start * run(whole, axis + 1), stride: run(whole, axis) };
     copy_runs(
         operands,
         length,
-        operands.input(0),
+        operands.input::<T>(0),
         from,
         operands.output(0),
         Runs { start: 0, stride: length },
@@ -64,7 +79,14 @@ struct Runs {
     stride: usize,
 }
 
-fn copy_runs(operands: &Operands, length: usize, from: &[f32], from_at: Runs, to: &mut [f32], to_at: Runs) {
+fn copy_runs<T: Element>(
+    operands: &Operands,
+    length: usize,
+    from: &[T],
+    from_at: Runs,
+    to: &mut [T],
+    to_at: Runs,
+) {
     if length == 0 {
         return;
     }

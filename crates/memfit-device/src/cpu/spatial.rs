@@ -3,32 +3,47 @@
 use memfit_ir::Pads;
 
 use super::conv2d::image;
-use super::operands::Operands;
+use super::half::Half;
+use super::operands::{Element, Operands};
 
 /// Copies images into the middle of zeros.
 pub(crate) fn pad(operands: &Operands, pads: &Pads) {
+    match Half::of(operands.input_type(0)) {
+        None => pad_of::<f32>(operands, pads),
+        Some(_) => pad_of::<u16>(operands, pads),
+    }
+}
+
+fn pad_of<T: Element + Default>(operands: &Operands, pads: &Pads) {
     let [height, width, channels] = image(operands.input_shape(0));
     let [height_padded, width_padded, _] = image(operands.output_shape(0));
-    let (x, y) = (operands.input::<f32>(0), operands.output::<f32>(0));
+    let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
     operands.threads.for_each_chunk(y, (width_padded * channels).max(1), |line, to| {
         let (row, down) = (line / height_padded, line % height_padded);
         if down < pads.top || pads.top + height <= down {
-            return to.fill(0.0);
+            return to.fill(T::default());
         }
         let from = &x[(row * height + down - pads.top) * width * channels..][..width * channels];
         let (before, rest) = to.split_at_mut(pads.left * channels);
         let (middle, behind) = rest.split_at_mut(width * channels);
-        before.fill(0.0);
+        before.fill(T::default());
         middle.copy_from_slice(from);
-        behind.fill(0.0);
+        behind.fill(T::default());
     });
 }
 
 /// Copies the middle of images.
 pub(crate) fn crop(operands: &Operands, pads: &Pads) {
+    match Half::of(operands.input_type(0)) {
+        None => crop_of::<f32>(operands, pads),
+        Some(_) => crop_of::<u16>(operands, pads),
+    }
+}
+
+fn crop_of<T: Element>(operands: &Operands, pads: &Pads) {
     let [height, width, channels] = image(operands.input_shape(0));
     let [height_cropped, width_cropped, _] = image(operands.output_shape(0));
-    let (x, y) = (operands.input::<f32>(0), operands.output::<f32>(0));
+    let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
     operands.threads.for_each_chunk(y, (width_cropped * channels).max(1), |line, to| {
         let (row, down) = (line / height_cropped, line % height_cropped);
         let start = ((row * height + down + pads.top) * width + pads.left) * channels;

@@ -52,8 +52,16 @@ impl<'a> Scratch<'a> {
         for layout in &layouts {
             self.fill(node, layout);
         }
-        let context =
-            Context { step: 0, row_start: 0, rows, rows_total: self.batch, learning_rate: 1e-3, seed: 1 };
+        let context = Context {
+            step: 0,
+            row_start: 0,
+            rows,
+            rows_total: self.batch,
+            learning_rate: 1e-3,
+            seed: 1,
+            iteration: 1,
+            loss_scale: 1.0,
+        };
         let runs = (0..RUNS).map(|run| {
             let Layout { args, workspace, .. } = &layouts[run % layouts.len()];
             let start = Instant::now();

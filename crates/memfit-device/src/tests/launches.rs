@@ -16,7 +16,16 @@ fn runs(op: Op, args: [Slot; 3], workspace: Slot) -> bool {
     let inputs = [tensor(), tensor()];
     graph.push(op, &inputs, layer).unwrap();
     let mut device = open(Some(1)).unwrap().seal(Bytes(4096)).unwrap();
-    let context = Context { step: 0, row_start: 0, rows: 1, rows_total: 1, learning_rate: 0.1, seed: 0 };
+    let context = Context {
+        step: 0,
+        iteration: 0,
+        row_start: 0,
+        rows: 1,
+        rows_total: 1,
+        learning_rate: 0.1,
+        loss_scale: 1.0,
+        seed: 0,
+    };
     let launch = || device.launch(&graph, NodeId(0), &args, workspace, false, &context);
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(launch)).is_ok()
 }
@@ -49,7 +58,16 @@ fn launches_count_towards_the_peak() {
     let x = graph.tensor("x", Shape::rows([4]), DType::F32, Kind::Input, layer);
     graph.push(Op::Softmax, &[x], layer).unwrap();
     let mut device = open(Some(2)).unwrap().seal(Bytes(4096)).unwrap();
-    let context = Context { step: 0, row_start: 0, rows: 1, rows_total: 1, learning_rate: 0.1, seed: 0 };
+    let context = Context {
+        step: 0,
+        iteration: 0,
+        row_start: 0,
+        rows: 1,
+        rows_total: 1,
+        learning_rate: 0.1,
+        loss_scale: 1.0,
+        seed: 0,
+    };
     device.launch(&graph, NodeId(0), &[slot(0, 16), slot(256, 16)], slot(0, 0), false, &context);
     assert_eq!(device.bytes_peak(), Bytes(272));
     assert_eq!(device.install(|device| device.floats(slot(256, 16)).to_vec()), [0.25; 4]);

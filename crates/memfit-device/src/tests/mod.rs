@@ -4,6 +4,7 @@ mod arena;
 mod costs;
 mod dense;
 mod elementwise;
+mod half;
 mod launches;
 mod loss;
 mod norm;
@@ -33,6 +34,7 @@ pub(crate) enum Values {
     F32(Vec<f32>),
     I32(Vec<i32>),
     U8(Vec<u8>),
+    Half(DType, Vec<u16>),
 }
 
 /// What a launch left behind.
@@ -44,7 +46,16 @@ pub(crate) struct Results {
 
 impl Case {
     pub(crate) fn new(op: Op, rows: usize) -> Case {
-        let context = Context { step: 3, row_start: 5, rows, rows_total: rows, learning_rate: 0.1, seed: 11 };
+        let context = Context {
+            step: 3,
+            iteration: 3,
+            row_start: 5,
+            rows,
+            rows_total: rows,
+            learning_rate: 0.1,
+            loss_scale: 1.0,
+            seed: 11,
+        };
         Case { op, inputs: vec![], outputs: None, updates: vec![], context }
     }
 
@@ -219,7 +230,7 @@ impl Values {
     pub(crate) fn floats(&self) -> &[f32] {
         match self {
             Values::F32(values) => values,
-            Values::I32(_) | Values::U8(_) => panic!("not floats"),
+            Values::I32(_) | Values::U8(_) | Values::Half(..) => panic!("not floats"),
         }
     }
 
@@ -228,6 +239,7 @@ impl Values {
             Values::F32(_) => DType::F32,
             Values::I32(_) => DType::I32,
             Values::U8(_) => DType::U8,
+            Values::Half(dtype, _) => *dtype,
         }
     }
 
@@ -236,6 +248,7 @@ impl Values {
             Values::F32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
             Values::I32(values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
             Values::U8(values) => values.clone(),
+            Values::Half(_, values) => values.iter().flat_map(|value| value.to_ne_bytes()).collect(),
         }
     }
 
@@ -245,7 +258,11 @@ impl Values {
             DType::F32 => Values::F32(fours.map(|four| f32::from_ne_bytes(*four)).collect()),
             DType::I32 => Values::I32(fours.map(|four| i32::from_ne_bytes(*four)).collect()),
             DType::U8 => Values::U8(bytes.to_vec()),
-            DType::F16 | DType::BF16 | DType::I64 | DType::Bool => panic!("no kernel writes {dtype}"),
+            DType::F16 | DType::BF16 => {
+                let twos = bytes.as_chunks::<2>().0.iter();
+                Values::Half(dtype, twos.map(|two| u16::from_ne_bytes(*two)).collect())
+            }
+            DType::I64 | DType::Bool => panic!("no kernel writes {dtype}"),
         }
     }
 }

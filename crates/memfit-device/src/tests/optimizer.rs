@@ -78,8 +78,11 @@ fn updates_are_keras_s() {
                     Clip::Norm(limit) => g * f64::from(limit) / f64::from(norm_squared.sqrt().max(limit)),
                 };
                 let shape = Shape::fixed([count]);
-                let case = Case::new(Op::Update(Update { rule: rule.clone(), clip, weight_decay }), 1)
-                    .input(shape.clone(), g.clone());
+                let case = Case::new(
+                    Op::Update(Update { rule: rule.clone(), clip, weight_decay, guarded: false }),
+                    1,
+                )
+                .input(shape.clone(), g.clone());
                 let case = match clip {
                     Clip::Norm(_) => case.input(Shape::fixed([1]), vec![norm_squared]),
                     Clip::None | Clip::Value(_) => case,
@@ -115,5 +118,49 @@ fn squares_are_summed() {
             Case::new(Op::SumSquares, 1).input(Shape::fixed([count]), g).update(Shape::fixed([1]), vec![3.0]);
         assert_near(case.run().updated(0), &[3.0 + total], 1e-7, "added");
         assert_near(case.run_fresh().updated(0), &[total], 1e-7, "fresh");
+    }
+}
+
+#[test]
+fn the_verdict_is_the_first_gradient_that_is_not_finite() {
+    let verdict = |number: usize, gradient: Vec<f32>, before: f32| {
+        let shape = Shape::fixed([gradient.len()]);
+        let case = Case::new(Op::CheckFinite(number), 1).input(shape, gradient);
+        case.update(Shape::fixed([1]), vec![before]).run().updated(0)[0]
+    };
+    let mut spoiled = noise(100_000, 1);
+    assert_eq!(verdict(3, spoiled.clone(), 0.0), 0.0);
+    spoiled[77_777] = f32::NAN;
+    assert_eq!(verdict(3, spoiled.clone(), 0.0), 3.0);
+    assert_eq!(verdict(3, spoiled.clone(), 2.0), 2.0);
+    assert_eq!(verdict(3, vec![f32::NEG_INFINITY], 5.0), 3.0);
+    let fresh = Case::new(Op::CheckFinite(3), 1).input(Shape::fixed([1]), vec![1.0f32]);
+    assert_eq!(fresh.update(Shape::fixed([1]), vec![9.0f32]).run_fresh().updated(0)[0], 0.0);
+}
+
+#[test]
+fn a_guarded_update_takes_the_scale_back_or_touches_nothing() {
+    let rule = UpdateRule::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, amsgrad: false };
+    let shape = Shape::fixed([1000]);
+    let (w, g) = (noise(1000, 1), noise(1000, 2));
+    for clip in [Clip::None, Clip::Value(0.5), Clip::Norm(2.0)] {
+        let run = |scale: f32, verdict: f32| {
+            let update = Update { rule: rule.clone(), clip, weight_decay: 0.01, guarded: true };
+            let scaled: Vec<f32> = g.iter().map(|g| g * scale).collect();
+            let squares: f32 = 25.0 * scale * scale;
+            let mut case = Case::new(Op::Update(update), 1).input(shape.clone(), scaled);
+            if let Clip::Norm(_) = clip {
+                case = case.input(Shape::fixed([1]), vec![squares]);
+            }
+            case = case.input(Shape::fixed([1]), vec![verdict]);
+            for values in [w.clone(), positive_noise(1000, 3), positive_noise(1000, 4)] {
+                case = case.update(shape.clone(), values);
+            }
+            case.context(|context| context.loss_scale = scale).run()
+        };
+        assert_eq!(run(1.0, 0.0), run(32768.0, 0.0), "{clip:?}");
+        let skipped = run(32768.0, 4.0);
+        assert_eq!(skipped.updated(0), w);
+        assert_eq!(skipped.updated(1), positive_noise(1000, 3));
     }
 }

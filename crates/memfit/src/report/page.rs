@@ -263,6 +263,13 @@ fn batch(report: &Report) -> String {
     if summary.time_relative > 1.0005 {
         text += &format!(" Estimated cost {:.2}×.", summary.time_relative);
     }
+    if let Some(precision) = &summary.precision {
+        text += &format!(" {}: {}; {}.", precision.names(), precision.changed(), precision.saved());
+    }
+    if let (Some(scale), skipped) = (report.trace.loss_scale, report.trace.steps_skipped) {
+        let steps = counted(skipped, "step");
+        text += &format!(" The loss scale ended at {scale}; {steps} skipped for a gradient that overflowed.");
+    }
     text
 }
 
@@ -369,6 +376,7 @@ mod tests {
             nodes_recomputed: 3,
             bytes_offloaded: Bytes::mib(1),
             splits_batchnorm: false,
+            precision: None,
             bytes_smallest_budget: Bytes::mib(5),
             seconds_planning: 0.25,
             costs: crate::Costs::Analytic,

@@ -13,28 +13,35 @@ use functions::{binary, unary};
 /// Inputs that are looked up once a launch; most chains have no more.
 const FIRST: usize = 4;
 
-/// Floats of workspace that a chain wants: every worker keeps a block of each value between two links.
-pub(crate) fn workspace(chain: &Chain, threads: usize) -> usize {
-    threads * (chain.links.len() - 1) * BLOCK
+/// Floats of workspace that a chain wants: every worker keeps a block of each value between two links, and of each
+/// input where these are halves.
+pub(crate) fn workspace(chain: &Chain, halves: bool, threads: usize) -> usize {
+    threads * kept(chain, halves) * BLOCK
+}
+
+/// Blocks that a worker keeps: inputs in single precision, where they are halves, then values between links.
+fn kept(chain: &Chain, halves: bool) -> usize {
+    chain.links.len() - 1 + if halves { chain.inputs } else { 0 }
 }
 
 /// Runs a chain.
 pub(crate) fn launch(operands: &Operands, chain: &Chain) {
     let result = operands.output_floats(0);
-    let workspace = operands.workspace().take_floats(workspace(chain, operands.threads.count()));
+    let halves = result.is_half();
+    let workspace = operands.workspace().take_floats(workspace(chain, halves, operands.threads.count()));
     let cut = Cut::items(result.len(), 1);
     let first = std::array::from_fn(|input| operands.input_floats(input.min(chain.inputs - 1)));
-    let run = Run { operands, first, chain, cut, result, values: Floats::over(workspace) };
+    let links = Links { chain, halves, values: Floats::over(workspace) };
+    let run = Run { operands, first, links, cut, result };
     tasks::run(operands.threads, cut.count(), &run);
 }
 
 struct Run<'a> {
     operands: &'a Operands<'a>,
     first: [Floats<'a>; FIRST],
-    chain: &'a Chain,
+    links: Links<'a>,
     cut: Cut,
     result: Floats<'a>,
-    values: Floats<'a>,
 }
 
 impl Tasks for Run<'_> {
@@ -51,34 +58,55 @@ impl Run<'_> {
     #[inline(always)]
     fn block(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
         let result = &mut buffer[..block.len()];
-        let links = Links { chain: self.chain, values: self.values };
-        links.run(worker, result, |input| {
-            let input = self.first.get(input).copied().unwrap_or_else(|| self.operands.input_floats(input));
-            // SAFETY: the only write to the block is this task's own, behind the last read.
-            unsafe { input.read(block.clone()) }
-        });
+        // SAFETY: the only write to the block is this task's own, behind the last read.
+        let read = |input: usize| unsafe { self.input(input).read(block.clone()) };
+        // SAFETY: as for `read`.
+        let load = |input: usize, to: &mut [f32]| {
+            unsafe { self.input(input).load(block.clone(), to) };
+        };
+        self.links.run(worker, result, read, load);
         // SAFETY: the block belongs to this task, and the slices that read operands are gone.
-        unsafe { self.result.write(block) }.copy_from_slice(result);
+        unsafe { self.result.store(block, result) };
+    }
+
+    #[inline(always)]
+    fn input(&self, index: usize) -> Floats<'_> {
+        self.first.get(index).copied().unwrap_or_else(|| self.operands.input_floats(index))
     }
 }
 
 /// The links of a chain, with room for the values between them.
 pub(crate) struct Links<'a> {
     pub(crate) chain: &'a Chain,
+    /// Whether inputs are halves.
+    pub(crate) halves: bool,
     /// As much as [`workspace`] says.
     pub(crate) values: Floats<'a>,
 }
 
 impl<'a> Links<'a> {
-    /// Runs the links over one block of every input, at most `BLOCK` elements.
+    /// Runs the links over one block of every input, at most `BLOCK` elements: read where they stand, or widened first.
     #[inline(always)]
-    pub(crate) fn run<'b>(&self, worker: usize, result: &mut [f32], input: impl Fn(usize) -> &'b [f32])
-    where
+    pub(crate) fn run<'b>(
+        &self,
+        worker: usize,
+        result: &mut [f32],
+        read: impl Fn(usize) -> &'b [f32],
+        load: impl Fn(usize, &mut [f32]),
+    ) where
         'a: 'b,
     {
         let length = result.len();
+        if self.halves {
+            for input in 0..self.chain.inputs {
+                // SAFETY: a worker runs one task at a time, and nobody reads its blocks yet.
+                load(input, unsafe { self.values.write(self.kept(input, worker, length)) });
+            }
+        }
         let operand = |value: usize| match value.checked_sub(self.chain.inputs) {
-            None => input(value),
+            // SAFETY: the block was widened before the links, by this worker.
+            None if self.halves => unsafe { self.values.read(self.kept(value, worker, length)) },
+            None => read(value),
             // SAFETY: the value is written before the links that read it, by this worker.
             Some(link) => unsafe { self.values.read(self.value(link, worker, length)) },
         };
@@ -100,7 +128,13 @@ impl<'a> Links<'a> {
     /// Where a worker keeps a link's value.
     #[inline(always)]
     fn value(&self, link: usize, worker: usize, length: usize) -> Range<usize> {
-        let start = (worker * (self.chain.links.len() - 1) + link) * BLOCK;
+        self.kept(link + if self.halves { self.chain.inputs } else { 0 }, worker, length)
+    }
+
+    /// One of the blocks that a worker keeps.
+    #[inline(always)]
+    fn kept(&self, index: usize, worker: usize, length: usize) -> Range<usize> {
+        let start = (worker * kept(self.chain, self.halves) + index) * BLOCK;
         start..start + length
     }
 }

@@ -48,11 +48,13 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     let shape = operands.input_shape(0);
     let classes = shape.last().max(1);
     let in_row = shape.elements_per_row() / classes;
+    // Slopes leave scaled, and the loss as it is.
+    let scale = f64::from(operands.context.loss_scale);
     let samples = Samples {
         prediction: operands.input_floats(0),
         slopes: operands.output_floats(0),
         weights: operands.input_if(operands.node.inputs.len() == 3, 2),
-        share: f64::from(loss.weight) / (operands.context.rows_total * in_row) as f64,
+        share: f64::from(loss.weight) * scale / (operands.context.rows_total * in_row) as f64,
         in_row,
         classes,
     };
@@ -79,7 +81,7 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
             }
         }
     };
-    settle(&mut operands.update(0)[0], total, operands.fresh);
+    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
 }
 
 /// Targets that are shares of every class, smoothed.

@@ -25,8 +25,10 @@ pub(crate) fn statistics(operands: &Operands) {
     let columns = Columns::folded(x.len(), mean.len());
     let count = x.len() as f64 / mean.len() as f64;
     // One pass for both moments, about a value of each channel, so that a mean far from 0 costs no digits.
-    // SAFETY: nobody writes yet.
-    let pivots = spread(columns, pivots, |channel| [unsafe { x.read(channel..channel + 1) }[0]]);
+    let pivots = spread(columns, pivots, |channel| {
+        // SAFETY: nobody writes yet.
+        [unsafe { x.with(channel..channel + 1, |x| x[0]) }]
+    });
     columns.sum(operands.threads, &Moments { x, pivots }, sums, |channel, [sum, squares]| {
         let shift = sum / count;
         mean[channel] = (f64::from(pivots[channel]) + shift) as f32;
@@ -50,8 +52,8 @@ pub(crate) fn forward(operands: &Operands, norm: &Norm) {
 }
 
 /// Floats of workspace that `forward_then` wants.
-pub(crate) fn then_workspace(x: &Shape, chain: &Chain, threads: usize) -> usize {
-    forward_workspace(x) + elementwise::workspace(chain, threads)
+pub(crate) fn then_workspace(x: &Shape, chain: &Chain, halves: bool, threads: usize) -> usize {
+    forward_workspace(x) + elementwise::workspace(chain, halves, threads)
 }
 
 /// Normalises by given statistics and runs a chain over the result, block by block.
@@ -61,11 +63,11 @@ pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
     let (mean, variance) = (operands.input(given), operands.input(given + 1));
     let mut workspace = operands.workspace();
     let coefficients = workspace.take_floats(forward_workspace(operands.input_shape(0)));
-    let values = workspace.take_floats(elementwise::workspace(chain, operands.threads.count()));
+    let values = workspace.take_floats(elementwise::workspace(chain, x.is_half(), operands.threads.count()));
     let columns = Columns::folded(x.len(), mean.len());
     let coefficients = normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients);
     let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
-    let links = Links { chain, values: Floats::over(values) };
+    let links = Links { chain, halves: x.is_half(), values: Floats::over(values) };
     let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
     tasks::run(operands.threads, cut.count(), &work);
 }
@@ -85,7 +87,7 @@ struct Then<'a> {
 impl Tasks for Then<'_> {
     #[inline(always)]
     fn task(&self, task: usize, worker: usize) {
-        let (mut normal, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let (mut wide, mut normal, mut result) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
         let Columns { elements, width, .. } = self.columns;
         for row in self.cut.range(task) {
             for column in (0..width).step_by(BLOCK) {
@@ -93,21 +95,29 @@ impl Tasks for Then<'_> {
                 let count = BLOCK.min(width - column).min(elements.saturating_sub(start));
                 let block = start..start + count;
                 // SAFETY: the only write to the block is this task's own, behind the reads.
-                let x = unsafe { self.x.read(block.clone()) };
+                let x = unsafe { self.x.load(block.clone(), &mut wide) };
                 let [mean, scale, beta]: [&[f32]; 3] =
                     std::array::from_fn(|kind| &self.coefficients[kind * width + column..][..count]);
                 for (i, to) in normal[..count].iter_mut().enumerate() {
                     *to = (x[i] - mean[i]) * scale[i] + beta[i];
                 }
-                self.links.run(worker, &mut result[..count], |input| match input.checked_sub(1) {
-                    None => &normal[..count],
+                let normal = &normal[..count];
+                let other = |input: usize| self.operands.input_floats(self.others + input - 1);
+                let read = |input: usize| match input {
+                    0 => normal,
                     // SAFETY: as for `x`.
-                    Some(other) => unsafe {
-                        self.operands.input_floats(self.others + other).read(block.clone())
+                    _ => unsafe { other(input).read(block.clone()) },
+                };
+                let load = |input: usize, to: &mut [f32]| match input {
+                    0 => to.copy_from_slice(normal),
+                    // SAFETY: as for `x`.
+                    _ => unsafe {
+                        other(input).load(block.clone(), to);
                     },
-                });
+                };
+                self.links.run(worker, &mut result[..count], read, load);
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
-                unsafe { self.y.write(block) }.copy_from_slice(&result[..count]);
+                unsafe { self.y.store(block.clone(), &result[..count]) };
             }
         }
     }
@@ -251,15 +261,17 @@ struct Moments<'a> {
 impl Terms<2> for Moments<'_> {
     #[inline(always)]
     fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
-        // SAFETY: nobody writes while sums are taken.
-        let x = unsafe { self.x.read(element..element + count) };
         let pivots = &self.pivots[column..column + count];
         let [sum, squares] = sums.each_mut().map(|sums| &mut sums[..count]);
-        for i in 0..count {
-            let distance = f64::from(x[i]) - f64::from(pivots[i]);
-            sum[i] += distance;
-            squares[i] += distance * distance;
-        }
+        let add = |x: &[f32]| {
+            for i in 0..count {
+                let distance = f64::from(x[i]) - f64::from(pivots[i]);
+                sum[i] += distance;
+                squares[i] += distance * distance;
+            }
+        };
+        // SAFETY: nobody writes while sums are taken.
+        unsafe { self.x.with(element..element + count, add) };
     }
 }
 
@@ -273,14 +285,16 @@ impl Terms<2> for Products<'_> {
     #[inline(always)]
     fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
         let part = element..element + count;
-        // SAFETY: nobody writes while sums are taken.
-        let (dy, x) = unsafe { (self.dy.read(part.clone()), self.x.read(part)) };
         let mean = &self.mean[column..column + count];
         let [sum, product] = sums.each_mut().map(|sums| &mut sums[..count]);
-        for i in 0..count {
-            sum[i] += f64::from(dy[i]);
-            product[i] += f64::from(dy[i]) * f64::from(x[i] - mean[i]);
-        }
+        let mut add = |dy: &[f32], x: &[f32]| {
+            for i in 0..count {
+                sum[i] += f64::from(dy[i]);
+                product[i] += f64::from(dy[i]) * f64::from(x[i] - mean[i]);
+            }
+        };
+        // SAFETY: nobody writes while sums are taken.
+        unsafe { self.dy.with(part.clone(), |dy| self.x.with(part, |x| add(dy, x))) };
     }
 }
 
@@ -310,22 +324,25 @@ struct Apply<'a, F, const I: usize, const N: usize> {
 impl<F: Fn([f32; I], [f32; N]) -> f32 + Sync, const I: usize, const N: usize> Tasks for Apply<'_, F, I, N> {
     #[inline(always)]
     fn task(&self, task: usize, _worker: usize) {
-        let mut buffer = [0.0; BLOCK];
+        let (mut buffer, mut wide) = ([0.0; BLOCK], [[0.0; BLOCK]; I]);
         let Columns { elements, width, .. } = self.columns;
         for row in self.cut.range(task) {
             for column in (0..width).step_by(BLOCK) {
                 let start = row * width + column;
                 let count = BLOCK.min(width - column).min(elements.saturating_sub(start));
                 let block = start..start + count;
-                // SAFETY: the only write to the block is this task's own, behind the reads.
-                let inputs = self.inputs.map(|input| unsafe { input.read(block.clone()) });
+                let mut inputs: [&[f32]; I] = [&[]; I];
+                for ((values, input), wide) in inputs.iter_mut().zip(&self.inputs).zip(&mut wide) {
+                    // SAFETY: the only write to the block is this task's own, behind the reads.
+                    *values = unsafe { input.load(block.clone(), wide) };
+                }
                 let coefficients: [&[f32]; N] =
                     std::array::from_fn(|kind| &self.coefficients[kind * width + column..][..count]);
                 for (i, to) in buffer[..count].iter_mut().enumerate() {
                     *to = (self.function)(inputs.map(|input| input[i]), coefficients.map(|kind| kind[i]));
                 }
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
-                unsafe { self.output.write(block) }.copy_from_slice(&buffer[..count]);
+                unsafe { self.output.store(block, &buffer[..count]) };
             }
         }
     }

@@ -32,15 +32,41 @@ impl Part for Squares<'_> {
     }
 }
 
-/// Changes one weight and its state.
-pub(crate) fn update(operands: &Operands, update: &Update) {
+/// Doubles of workspace that `check_finite` wants.
+pub(crate) const CHECK_FINITE_WORKSPACE: usize = sums::PARTS_WORKSPACE;
+
+/// Writes the number of a gradient that is not finite as the verdict, unless a smaller one stands there.
+pub(crate) fn check_finite(operands: &Operands, number: usize) {
     let gradient: &[f32] = operands.input(0);
-    let learning_rate = operands.context.learning_rate;
+    let workspace = operands.workspace().take_doubles(CHECK_FINITE_WORKSPACE);
+    let strange = sum_parts(operands.threads, gradient.len(), 1, &NotFinite(gradient), workspace);
+    let verdict = &mut operands.update(0)[0];
+    let before = if operands.fresh { 0.0 } else { *verdict };
+    let number = number as f32;
+    *verdict = if strange > 0.0 && (before == 0.0 || number < before) { number } else { before };
+}
+
+struct NotFinite<'a>(&'a [f32]);
+
+impl Part for NotFinite<'_> {
+    #[inline(always)]
+    fn part(&self, range: Range<usize>) -> f64 {
+        sum(&self.0[range], |g| if g.is_finite() { 0.0 } else { 1.0 })
+    }
+}
+
+/// Changes one weight and its state, unless the verdict on all gradients forbids it.
+pub(crate) fn update(operands: &Operands, update: &Update) {
+    if update.guarded && operands.input::<f32>(operands.node.inputs.len() - 1)[0] != 0.0 {
+        return;
+    }
+    let gradient: &[f32] = operands.input(0);
+    let (learning_rate, scale) = (operands.context.learning_rate, operands.context.loss_scale);
     let (limit, factor) = match update.clip {
         Clip::None => (f32::INFINITY, 1.0),
         Clip::Value(limit) => (limit, 1.0),
         Clip::Norm(limit) => {
-            let norm = operands.input::<f32>(1)[0].sqrt();
+            let norm = operands.input::<f32>(1)[0].sqrt() / scale;
             (f32::INFINITY, if norm <= limit { 1.0 } else { limit / norm })
         }
     };
@@ -52,8 +78,12 @@ pub(crate) fn update(operands: &Operands, update: &Update) {
         gradient,
         weight: Shared::new(operands.update(0)),
         states: [state(1), state(2), state(3)],
-        rule: Rule::new(&update.rule, operands.context.step, learning_rate),
-        before: Before { limit, factor, decay: learning_rate * update.weight_decay },
+        rule: Rule::new(&update.rule, operands.context.iteration, learning_rate),
+        before: Before {
+            limit: limit * scale,
+            factor: factor / scale,
+            decay: learning_rate * update.weight_decay,
+        },
     };
     tasks::run(operands.threads, cut.count(), &step);
 }

@@ -2,26 +2,52 @@
 
 use memfit_ir::Pool2D;
 
+use super::super::conv2d::image;
 use super::super::operands::Operands;
 use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::Shared;
+use super::super::threads::{Shared, Threads};
 use super::Windows;
 
 /// Writes the mean of the pixels under every window.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
-    let windows = Windows::new(pool, operands.input_shape(0), operands.output_shape(0));
-    let y = Shared::new(operands.output(0));
-    let cut = Cut::items(operands.context.rows * windows.output[0], windows.input[1] * windows.input[2]);
-    tasks::run(operands.threads, cut.count(), &Forward { windows, cut, x: operands.input(0), y });
+    let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
+    let rows = operands.context.rows;
+    forward_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
+}
+
+/// As above, for so many images of these sizes.
+pub(crate) fn forward_of(
+    threads: &Threads,
+    pool: &Pool2D,
+    [input, output]: [[usize; 3]; 2],
+    rows: usize,
+    x: &[f32],
+    y: &mut [f32],
+) {
+    let windows = Windows { pool, input, output };
+    let cut = Cut::items(rows * output[0], input[1] * input[2]);
+    tasks::run(threads, cut.count(), &Forward { windows, cut, x, y: Shared::new(y) });
 }
 
 /// Hands every window's slope to its pixels in equal shares.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
-    let windows = Windows::new(pool, operands.output_shape(0), operands.input_shape(0));
-    let dx = Shared::new(operands.output(0));
-    let elements = pool.strides[0] * windows.input[1] * windows.input[2];
-    let cut = Cut::items(operands.context.rows * windows.bands(), elements);
-    tasks::run(operands.threads, cut.count(), &Grad { windows, cut, dy: operands.input(0), dx });
+    let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
+    let rows = operands.context.rows;
+    grad_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
+}
+
+/// As above, for so many images of these sizes.
+pub(crate) fn grad_of(
+    threads: &Threads,
+    pool: &Pool2D,
+    [input, output]: [[usize; 3]; 2],
+    rows: usize,
+    dy: &[f32],
+    dx: &mut [f32],
+) {
+    let windows = Windows { pool, input, output };
+    let cut = Cut::items(rows * windows.bands(), pool.strides[0] * input[1] * input[2]);
+    tasks::run(threads, cut.count(), &Grad { windows, cut, dy, dx: Shared::new(dx) });
 }
 
 /// What one pixel counts in its window.

@@ -4,28 +4,56 @@ use std::ops::Range;
 
 use memfit_ir::Pool2D;
 
+use super::super::conv2d::image;
 use super::super::operands::Operands;
 use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::Shared;
+use super::super::threads::{Shared, Threads};
 use super::{CHANNELS, Windows};
 
 /// Writes the largest element and its place; the first of equals wins, margins never do.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
-    let windows = Windows::new(pool, operands.input_shape(0), operands.output_shape(0));
-    let (y, winners) = (Shared::new(operands.output(0)), Shared::new(operands.output(1)));
-    let cut = Cut::items(operands.context.rows * windows.output[0], windows.input[1] * windows.input[2]);
-    let work = Forward { windows, cut, x: operands.input(0), y, winners };
-    tasks::run(operands.threads, cut.count(), &work);
+    let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
+    let (x, y, winners) = (operands.input(0), operands.output(0), operands.output(1));
+    forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, winners);
+}
+
+/// As above, for so many images of these sizes.
+pub(crate) fn forward_of(
+    threads: &Threads,
+    pool: &Pool2D,
+    [input, output]: [[usize; 3]; 2],
+    rows: usize,
+    x: &[f32],
+    y: &mut [f32],
+    winners: &mut [u8],
+) {
+    let windows = Windows { pool, input, output };
+    let cut = Cut::items(rows * output[0], input[1] * input[2]);
+    let work = Forward { windows, cut, x, y: Shared::new(y), winners: Shared::new(winners) };
+    tasks::run(threads, cut.count(), &work);
 }
 
 /// Hands every window's slope to its winner.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
-    let windows = Windows::new(pool, operands.output_shape(0), operands.input_shape(0));
-    let dx = Shared::new(operands.output(0));
-    let elements = pool.strides[0] * windows.input[1] * windows.input[2];
-    let cut = Cut::items(operands.context.rows * windows.bands(), elements);
-    let work = Grad { windows, cut, dy: operands.input(0), winners: operands.input(1), dx };
-    tasks::run(operands.threads, cut.count(), &work);
+    let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
+    let (dy, winners, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    grad_of(operands.threads, pool, sizes, operands.context.rows, dy, winners, dx);
+}
+
+/// As above, for so many images of these sizes.
+pub(crate) fn grad_of(
+    threads: &Threads,
+    pool: &Pool2D,
+    [input, output]: [[usize; 3]; 2],
+    rows: usize,
+    dy: &[f32],
+    winners: &[u8],
+    dx: &mut [f32],
+) {
+    let windows = Windows { pool, input, output };
+    let cut = Cut::items(rows * windows.bands(), pool.strides[0] * input[1] * input[2]);
+    let work = Grad { windows, cut, dy, winners, dx: Shared::new(dx) };
+    tasks::run(threads, cut.count(), &work);
 }
 
 struct Forward<'a> {

@@ -6,9 +6,7 @@ pub(crate) mod largest;
 
 use std::ops::Range;
 
-use memfit_ir::{Pool2D, Shape};
-
-use super::conv2d::image;
+use memfit_ir::Pool2D;
 
 /// Channels that are handled side by side.
 const CHANNELS: usize = 64;
@@ -23,11 +21,7 @@ struct Windows<'a> {
     output: [usize; 3],
 }
 
-impl<'a> Windows<'a> {
-    fn new(pool: &'a Pool2D, input: &Shape, output: &Shape) -> Windows<'a> {
-        Windows { pool, input: image(input), output: image(output) }
-    }
-
+impl Windows<'_> {
     /// The input rows under a row of windows; margins left out.
     #[inline(always)]
     fn rows(&self, output: usize) -> Range<usize> {
