@@ -175,8 +175,15 @@ impl Builder<'_> {
         output: usize,
     ) -> Option<usize> {
         let bytes = |id: TensorId| tensor_bytes(self.graph, id, self.rows);
-        node.op.in_place().iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
+        let pairs = node.op.in_place();
+        pairs.iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
             let stretch = inputs[*input]?;
+            // One tensor may be several inputs, of which this output may replace some and not others.
+            let readers = (0..inputs.len()).filter(|index| inputs[*index] == Some(stretch));
+            let taken = node.outputs[..output].iter().any(|id| self.now[id.0] == Some(stretch));
+            if taken || readers.into_iter().any(|index| !pairs.contains(&(output, index))) {
+                return None;
+            }
             let dies = self.values[stretch].upper == time + 1;
             let same_size = bytes(node.inputs[*input]) == bytes(node.outputs[output]);
             (same_size && (dies || node.op.is_view())).then_some(stretch)

@@ -281,6 +281,11 @@ impl<'a> Floats<'a> {
         self.length
     }
 
+    /// A pointer to the first float, for kernels whose parts are not one range. They keep readers and writers apart.
+    pub(crate) fn pointer(&self) -> *mut f32 {
+        self.start.as_ptr()
+    }
+
     /// A part, to be read.
     ///
     /// # Safety
