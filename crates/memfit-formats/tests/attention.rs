@@ -45,11 +45,8 @@ fn check(answers: impl IntoIterator<Item = Result<Graph, FormatError>>, expected
 }
 
 fn attention(graph: &Graph) -> &Attention {
-    let found = graph.nodes.iter().find_map(|node| match &node.op {
-        Op::Attention(kind) => Some(kind),
-        _ => None,
-    });
-    found.unwrap()
+    let kind = |op| if let Op::Attention(kind) = op { Some(kind) } else { None };
+    graph.nodes.iter().find_map(|node| kind(&node.op)).unwrap()
 }
 
 #[test]
@@ -63,7 +60,7 @@ fn weights_have_the_names_and_shapes_of_keras() {
             // Connections are counted as in the matrix that the kernel is, not as in a convolution's filter.
             Initializer::Uniform { high, .. } => format!("{name} {shape} within {high:.4}\n"),
             Initializer::Constant(value) => format!("{name} {shape} {value}\n"),
-            other => panic!("{name} begins as {other:?}"),
+            Initializer::Normal { .. } | Initializer::TruncatedNormal { .. } => panic!("{name}: {start:?}"),
         }
     });
     expect![[r#"

@@ -19,6 +19,9 @@ use super::{
 /// The most queries and the most keys of a tile: all that belongs to it stays in the second-level cache.
 const QUERIES: usize = 128;
 const KEYS: usize = 128;
+/// The most queries of a tile where they do not see what is behind them: less is computed that nobody sees.
+const QUERIES_CAUSAL: usize = 64;
+const _: () = assert!(QUERIES_CAUSAL <= QUERIES);
 
 /// Floats of workspace that `grad` wants.
 pub(crate) fn workspace(sizes: &Sizes, threads: usize) -> usize {
@@ -146,8 +149,11 @@ impl Grad<'_> {
             level.call(Clear { rows: tile.dv, count, width: value_width });
             for (member, deltas) in deltas.chunks_exact(sizes.queries).enumerate() {
                 let head = self.query_head(row, key_head * group + member, deltas);
-                let first = if self.kind.causal { tile.keys.start.min(sizes.queries) } else { 0 };
-                for queries in parts(first..sizes.queries, QUERIES) {
+                let (first, size) = match self.kind.causal {
+                    true => (tile.keys.start.min(sizes.queries), QUERIES_CAUSAL),
+                    false => (0, QUERIES),
+                };
+                for queries in parts(first..sizes.queries, size) {
                     self.block(&tile, head, queries, &mut block);
                 }
             }
