@@ -45,8 +45,11 @@ fn check(answers: impl IntoIterator<Item = Result<Graph, FormatError>>, expected
 }
 
 fn attention(graph: &Graph) -> &Attention {
-    let kind = |op| if let Op::Attention(kind) = op { Some(kind) } else { None };
-    graph.nodes.iter().find_map(|node| kind(&node.op)).unwrap()
+    let found = graph
+        .nodes
+        .iter()
+        .find_map(|node| if let Op::Attention(kind) = &node.op { Some(kind) } else { None });
+    found.unwrap()
 }
 
 #[test]
