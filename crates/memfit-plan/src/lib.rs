@@ -2,29 +2,50 @@
 //!
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
-//! bytes: `release` (an update as early as its gradient is whole), `split` (the batch in pieces), `recompute` (a value given
+//! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
+//! comes first), `split` (the batch in pieces), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
 mod choose;
 mod does_not_fit;
+mod figures;
+mod hints;
+mod lives;
 pub mod moves;
 mod place;
+mod reason;
 mod schedule;
 mod storage;
 mod timeline;
 
-pub use choose::{curve, least_seconds, smallest};
-pub use does_not_fit::{DoesNotFit, Hint};
+pub use choose::{curve, fastest, least_seconds, smallest};
+pub use does_not_fit::DoesNotFit;
+pub use hints::Hint;
 pub use moves::split::largest_batch;
+pub use reason::{Dominant, Needed, Reason, Why};
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use memfit_ir::{Bytes, Place, Plan, Problem};
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
-    choose::fastest(problem).ok_or_else(|| Box::new(DoesNotFit::explain(problem)))
+    plan_and_lowest(problem).0
+}
+
+/// The same, and the lowest peak that a plan can have, where it was looked for.
+pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Option<Bytes>) {
+    if let Some(plan) = choose::unsplit(problem) {
+        return (Ok(plan), None);
+    }
+    let choices = choose::Choices::new(problem);
+    let smallest = choices.smallest();
+    let lowest = Some(smallest.bytes_peak);
+    match choices.fastest() {
+        Some(plan) => (Ok(plan), lowest),
+        None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), lowest),
+    }
 }
 
 /// The smallest line under which the problem has a plan.
@@ -61,17 +82,17 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
 /// Time of one training step by the problem's costs, in seconds.
 pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
     let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
+        let share = rows as f64 / plan.micro_batch as f64;
         steps
             .iter()
             .map(|step| match step {
                 memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
-                memfit_ir::Step::Copy { from: Place::Feed(tensor), .. } => {
-                    choose::fed(problem, *tensor, rows)
+                memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_FED * share
                 }
                 memfit_ir::Step::Copy { from: Place::Host(slot), .. }
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
-                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * rows as f64
-                        / plan.micro_batch as f64
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * share
                 }
                 memfit_ir::Step::Copy { .. } => 0.0,
             })

@@ -11,16 +11,20 @@
 //! ```
 
 mod budget;
+mod change;
 mod compile;
 mod data;
 mod error;
 mod job;
 mod packing;
 mod prepare;
+mod refusal;
 mod report;
+mod saved;
 mod summary;
 mod sweep;
 mod train;
+mod tries;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
@@ -28,8 +32,10 @@ pub use compile::{parse_loss, parse_metric, parse_optimizer};
 pub use error::Error;
 pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
 pub use packing::{PackAnswer, PackRequest, pack_file};
-pub use prepare::{Prepared, Threads, prepare};
-pub use report::{Report, html};
+pub use prepare::{Prepared, Threads, prepare, prepare_without_hints};
+pub use refusal::refusal_json;
+pub use report::{Report, html, sweep_html};
+pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};
 pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};
 pub use train::{Event, Observer, Quiet, fit};

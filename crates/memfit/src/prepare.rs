@@ -6,13 +6,13 @@ use memfit_data::Source;
 use memfit_device::{Setup, process};
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
 use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
+use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 use serde_json::Value;
 
 use crate::budget::{Runtime, default_budget, in_steps};
 use crate::compile::{parse_loss, parse_metric, parse_optimizer};
-use crate::{Error, Job, data};
+use crate::{Error, Job, data, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -29,16 +29,33 @@ pub struct Prepared {
     pub problem: Problem,
     /// The plan, or why there is none.
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
+    /// The lowest peak that a plan can have, where it was looked for.
+    pub lowest: Option<Bytes>,
     /// The optimizer, for its schedule.
     pub optimizer: Optimizer,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
     /// Time the planner took.
     pub seconds_planning: f64,
+    /// Most that the process held while it planned, without what looking for hints took.
+    pub bytes_planning: Bytes,
 }
 
-/// Builds the problem of a job and plans it.
+/// Builds the problem of a job and plans it; where nothing fits, looks for what would.
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, tries::find_hints)
+}
+
+/// The same without looking for what would fit, which takes more plans: for answers that do not tell of it.
+pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, |_, _, _| {})
+}
+
+fn prepare_and(
+    job: &Job,
+    threads: Threads,
+    find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
+) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
     let forward = load_model(job)?;
@@ -58,17 +75,23 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     };
     let start = Instant::now();
     // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
-    let outcome = loop {
-        let outcome = match memfit_plan::plan(&problem) {
+    let (outcome, lowest) = loop {
+        let (plan, lowest) = memfit_plan::plan_and_lowest(&problem);
+        let mut outcome = match plan {
             Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
             Err(answer) => Err(answer),
         };
-        // A refusal names the smallest budget, in which the smallest plan has its place too.
-        let stand_in = if outcome.is_err() { Some(smallest_plan(&problem)?) } else { None };
+        // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
+        let stand_in = match &mut outcome {
+            Ok(_) => None,
+            Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
+        };
         let again = Runtime::measure(setup.threads(), source.bytes());
-        drop(stand_in);
+        if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
+            answer.plan = stand_in.plan().clone();
+        }
         if again.total() <= runtime.total() {
-            break outcome;
+            break (outcome, lowest);
         }
         problem.budget.runtime = again.total();
         runtime = again;
@@ -78,31 +101,52 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         Some(answer) => Err(answer),
         None => Ok(plan),
     });
+    let bytes_planning = planning_peak();
     let outcome = outcome.map_err(|mut answer| {
-        answer.hints.extend(try_without_state(&forward, &training, &problem, &setup));
+        let base = tries::Base { job, forward: &forward, training: &training, problem: &problem };
+        find_hints(&mut answer, &base, &setup);
         answer
     });
     let optimizer = training.optimizer;
-    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
+    Ok(Prepared {
+        setup,
+        source,
+        runtime,
+        problem,
+        outcome,
+        lowest,
+        optimizer,
+        metrics,
+        seconds_planning,
+        bytes_planning,
+    })
 }
 
-fn load_model(job: &Job) -> Result<Graph, Error> {
+pub(crate) fn load_model(job: &Job) -> Result<Graph, Error> {
     let options = Options { mode: Mode::Training, seed: job.train.seed };
     if let Some(layers) = &job.model.layers {
         return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
     }
+    if let Some(config) = &job.model.config {
+        return Ok(graph_from_keras(config, &options)?);
+    }
+    let config = read_config(job)?;
+    Ok(graph_from_keras(&config, &options)?)
+}
+
+/// The Keras configuration that a job names.
+pub(crate) fn read_config(job: &Job) -> Result<Value, Error> {
     let path = job.path(job.model.file.as_deref().expect("checked: a model has layers or a file"));
     let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
         verb: "read",
         path: path.clone(),
         source,
     })?;
-    let config: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::job(path.display().to_string(), format!("not JSON: {error}")))?;
-    Ok(graph_from_keras(&config, &options)?)
+    serde_json::from_str(&text)
+        .map_err(|error| Error::job(path.display().to_string(), format!("not JSON: {error}")))
 }
 
-fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
+pub(crate) fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
     let outputs = forward.outputs.len();
     let loss = &job.train.loss;
     let one_each = loss.as_array().cloned().unwrap_or_else(|| vec![loss.clone(); outputs]);
@@ -132,11 +176,10 @@ fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }
 
-/// The smallest plan, whatever the budget.
-fn smallest_plan(problem: &Problem) -> Result<CheckedPlan, Error> {
+/// Checks the plan that a refusal speaks of.
+fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Error> {
     let mut roomy = problem.clone();
     roomy.budget.total = Bytes(1 << 62);
-    let plan = memfit_plan::smallest(&roomy);
     Ok(memfit_ir::check(&roomy, plan)?)
 }
 
@@ -156,21 +199,4 @@ fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
 /// Most that the process has held so far, in the steps in which the program's memory is counted.
 pub(crate) fn planning_peak() -> Bytes {
     in_steps(process::resident_peak())
-}
-
-/// Whether an optimizer without state would fit: tried by planning it.
-fn try_without_state(forward: &Graph, training: &Training, problem: &Problem, setup: &Setup) -> Option<Hint> {
-    if training.optimizer.rule.state().is_empty() {
-        return None;
-    }
-    let optimizer =
-        Optimizer { rule: UpdateRule::Sgd { momentum: 0.0, nesterov: false }, ..training.optimizer.clone() };
-    let graph = training_graph(forward, &Training { optimizer, ..training.clone() }).ok()?;
-    let changed = Problem { costs: setup.costs(&graph), graph, ..problem.clone() };
-    let smallest = memfit_plan::smallest_budget(&changed);
-    (smallest <= problem.budget.total).then(|| {
-        Hint::Other(format!(
-            "`optimizer = \"sgd\"` keeps no state and fits from {smallest}, with another path to the minimum"
-        ))
-    })
 }

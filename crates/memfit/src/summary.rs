@@ -28,6 +28,8 @@ pub struct Summary {
     pub layers: Vec<LayerBytes>,
     /// Rows of a step.
     pub batch: usize,
+    /// Nodes of the graph: forward, backward and optimizer.
+    pub nodes: usize,
     /// Rows of a piece.
     pub micro_batch: usize,
     /// Pieces of a step.
@@ -67,11 +69,15 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
-        let (fits, plan) = match &prepared.outcome {
-            Ok(checked) => (true, checked.plan().clone()),
-            Err(_) => (false, memfit_plan::smallest(problem)),
+        let (fits, plan, lowest, planning) = match &prepared.outcome {
+            Ok(checked) => {
+                let lowest = prepared.lowest.unwrap_or_else(|| memfit_plan::smallest(problem).bytes_peak);
+                (true, checked.plan().clone(), lowest, planning_peak())
+            }
+            // What a refusal took to look for hints is no part of what planning takes.
+            Err(answer) => (false, answer.plan.clone(), answer.plan.bytes_peak, prepared.bytes_planning),
         };
+        let smallest = problem.budget.smallest(lowest).max(planning);
         let timeline = timeline(problem, &plan);
         let moment = timeline.moments.get(timeline.peak);
         let layer_of = |index: usize| problem.graph.layers[index].clone();
@@ -84,6 +90,7 @@ impl Summary {
             runtime: prepared.runtime.clone(),
             held: moment.map(|moment| moment.held).unwrap_or_default(),
             layers: layers(problem, &timeline),
+            nodes: problem.graph.nodes.len(),
             batch: plan.batch,
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
@@ -115,7 +122,10 @@ impl Summary {
             "bytes_arena": self.bytes_arena.0,
             "bytes_bound": self.bytes_bound.0,
             "bytes_runtime": self.runtime.total().0,
+            "runtime": self.runtime.lines.iter().map(|line| json!({"name": line.name, "bytes": line.bytes.0})).collect::<Value>(),
             "held": held,
+            "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),
+            "nodes": self.nodes,
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,

@@ -28,6 +28,11 @@ pub struct SweepPoint {
 }
 
 impl SweepPoint {
+    /// The plan that a budget buys: the fastest that needs no more.
+    pub fn bought(points: &[SweepPoint], budget: Bytes) -> Option<&SweepPoint> {
+        points.iter().find(|point| point.budget <= budget)
+    }
+
     /// As a JSON object.
     pub fn to_json(&self) -> Value {
         json!({

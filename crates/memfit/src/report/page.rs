@@ -363,6 +363,7 @@ mod tests {
             held: peak.held,
             layers: vec![],
             batch: 256,
+            nodes: 40,
             micro_batch: 4,
             micro_batches: 64,
             nodes_recomputed: 3,
