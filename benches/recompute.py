@@ -4,10 +4,10 @@
     cargo build --release
     .venv/bin/python benches/recompute.py
 
-Networks come from keras.applications (and a U-Net built here), are written as `model.to_json()` files and planned by
-`memfit plan --sweep --json`; nothing is trained. Overhead is by the planner's costs. BatchNormalization forbids splitting, so
-those networks show recomputing alone; for the U-Net the batch is one image, so that nothing can be split either. The bound is
-a lower bound for any plan of the same order.
+Networks come from keras.applications (and a U-Net and a transformer of 12 blocks built here), are written as
+`model.to_json()` files and planned by `memfit plan --sweep --json`; nothing is trained. Overhead is by the planner's costs.
+BatchNormalization forbids splitting, so those networks show recomputing alone; for the U-Net and the first transformer the
+batch is one row, so that nothing can be split either. The bound is a lower bound for any plan of the same order.
 """
 
 import json
@@ -43,6 +43,21 @@ def unet() -> keras.Model:
     return keras.Model(inputs, layers.Conv2D(2, 1, activation="softmax")(x))
 
 
+def transformer(blocks=12, width=384, heads=6, tokens=256) -> keras.Model:
+    """Pre-norm blocks over tokens and their places, and a classifier."""
+    inputs = [layers.Input((tokens,), dtype="int32", name=name) for name in ("tokens", "places")]
+    tables = [layers.Embedding(entries, width)(ids) for entries, ids in zip((8000, tokens), inputs)]
+    x = layers.Add()(tables)
+    for _ in range(blocks):
+        y = layers.LayerNormalization()(x)
+        x = layers.Add()([x, layers.MultiHeadAttention(heads, width // heads)(y, y)])
+        y = layers.LayerNormalization()(x)
+        y = layers.Dense(4 * width, activation="gelu")(y)
+        x = layers.Add()([x, layers.Dense(width)(y)])
+    x = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(x))
+    return keras.Model(inputs, layers.Dense(10, activation="softmax")(x))
+
+
 def sweep(model: keras.Model, loss: str, batch: int) -> list:
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "model.json"), "w") as file:
@@ -62,6 +77,8 @@ def main() -> None:
         "MobileNetV2": (keras.applications.MobileNetV2(weights=None), classes, 32),
         "DenseNet-121": (keras.applications.DenseNet121(weights=None), classes, 32),
         "U-Net": (unet(), "categorical_crossentropy", 1),
+        "transformer": (transformer(), classes, 1),
+        "transformer, batch 8": (transformer(), classes, 8),
     }
     print("| network | " + " | ".join(f"{share:.0%}" for share in SHARES) + " | smallest |")
     print("|---" * (len(SHARES) + 2) + "|")

@@ -258,6 +258,74 @@ def embedding_cases():
     yield Case(model, span=(0, 6), batch=3)
 
 
+def attention_cases():
+    def attend(name, layer, *shapes, names=("query", "value", "key"), **call):
+        inputs = [keras.Input(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+        given = dict(zip(names, inputs if len(inputs) > 1 else inputs * 2))
+        return Case(keras.Model(inputs, layer(**given, **call), name=name))
+
+    def multi_head(name, *shapes, heads=2, key_dim=3, call={}, **arguments):
+        layer = layers.MultiHeadAttention(heads, key_dim, name="attention", **arguments)
+        return attend(f"multi_head_attention_{name}", layer, *shapes, **call)
+
+    yield multi_head("self", (5, 6))
+    yield multi_head("causal", (5, 6), call={"use_causal_mask": True})
+    yield multi_head("cross", (5, 6), (7, 4))
+    yield multi_head("cross_causal", (5, 6), (7, 4), call={"use_causal_mask": True})
+    yield multi_head("query_value_key", (4, 6), (7, 5), (7, 3))
+    yield multi_head("no_bias", (5, 6), use_bias=False)
+    yield multi_head("value_dim", (5, 6), value_dim=4)
+    yield multi_head("output_shape", (5, 6), value_dim=2, output_shape=7)
+    yield multi_head("output_shape_2d", (5, 6), output_shape=(2, 3))
+    yield multi_head("one_head", (5, 6), heads=1)
+    yield multi_head("one_query", (1, 6), (7, 4))
+    yield multi_head("longer_than_a_tile", (30, 4), heads=1, key_dim=2)
+
+    x = keras.Input((5, 6), name="x")
+    layer = layers.MultiHeadAttention(2, 3, name="attention")
+    twice = layer(layer(x, x), x, use_causal_mask=False)
+    yield Case(keras.Model(x, twice, name="multi_head_attention_shared"))
+
+    def grouped(name, *shapes, **call):
+        layer = layers.GroupQueryAttention(3, 4, 2, name="attention")
+        return attend(f"group_query_attention_{name}", layer, *shapes, **call)
+
+    yield grouped("self", (5, 6))
+    yield grouped("causal", (5, 6), use_causal_mask=True)
+    yield grouped("cross", (5, 6), (7, 6))
+
+    def dot(name, *shapes, **call):
+        inputs = [keras.Input(shape, name=f"x{i}") for i, shape in enumerate(shapes)]
+        given = inputs if len(inputs) > 1 else inputs * 2
+        y = layers.Attention(name="attention")(given, **call)
+        return Case(keras.Model(inputs, y, name=f"attention_{name}"))
+
+    yield dot("self", (5, 6))
+    yield dot("causal", (5, 6), use_causal_mask=True)
+    yield dot("query_value", (5, 6), (7, 6))
+    yield dot("query_value_key", (5, 6), (7, 4), (7, 6))
+
+    def einsum(name, equation, output_shape, shape, bias_axes=None, **arguments):
+        layer = layers.EinsumDense(equation, output_shape, bias_axes=bias_axes, name="einsum",
+                                   **arguments)
+        return one(f"einsum_dense_{name}", layer, shape)
+
+    yield einsum("vector", "ab,bc->ac", 4, (5,), "c")
+    yield einsum("last_axis", "abc,cd->abd", (None, 4), (3, 5), "d", activation="relu")
+    yield einsum("heads", "abc,cde->abde", (None, 2, 3), (3, 5), "de")
+    yield einsum("heads_back", "abcd,cde->abe", (None, 4), (3, 2, 5))
+    yield einsum("ellipsis", "...x,xy->...y", 4, (3, 5), "y")
+
+
+def sequence_pooling_cases():
+    for kind, layer in (
+        ("average", layers.GlobalAveragePooling1D),
+        ("max", layers.GlobalMaxPooling1D),
+    ):
+        yield one(f"global_{kind}_pooling1d", layer(name="pool"), (5, 3))
+        yield one(f"global_{kind}_pooling1d_keepdims", layer(keepdims=True, name="pool"), (5, 3))
+
+
 def graph_cases():
     a, b = keras.Input((5,), name="a"), keras.Input((5,), name="b")
     shared = layers.Dense(4, activation="tanh", name="shared")
@@ -284,6 +352,7 @@ def compute():
     """All cases of layers.json, in order."""
     groups = (
         dense_cases, convolution_cases, pooling_cases, shape_cases, normalization_cases,
-        activation_cases, merge_cases, embedding_cases, graph_cases,
+        activation_cases, merge_cases, embedding_cases, graph_cases, attention_cases,
+        sequence_pooling_cases,
     )
     return [case.compute() for group in groups for case in group()]

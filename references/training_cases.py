@@ -303,6 +303,30 @@ def network_cases():
                uniform_input(4, 8, 8, 3), [counter.uniform((4, 8, 8, 2), TARGET_SEED)])
 
 
+def transformer_cases():
+    """A small encoder: tokens and positions, two blocks, a classifier."""
+    tokens = keras.Input((12,), dtype="int32", name="tokens")
+    places = keras.Input((12,), dtype="int32", name="places")
+    x = layers.Embedding(50, 16, name="token_table")(tokens)
+    x = layers.Add(name="placed")([x, layers.Embedding(12, 16, name="place_table")(places)])
+    for block in ("block1", "block2"):
+        y = layers.LayerNormalization(name=f"{block}_norm1")(x)
+        y = layers.MultiHeadAttention(4, 4, name=f"{block}_attention")(y, y)
+        x = layers.Add(name=f"{block}_sum1")([x, y])
+        y = layers.LayerNormalization(name=f"{block}_norm2")(x)
+        y = layers.Dense(32, activation="gelu", name=f"{block}_hidden")(y)
+        y = layers.Dense(16, name=f"{block}_narrow")(y)
+        x = layers.Add(name=f"{block}_sum2")([x, y])
+    x = layers.GlobalAveragePooling1D(name="mean")(layers.LayerNormalization(name="norm")(x))
+    x = layers.Dense(3, activation="softmax", name="output")(x)
+    ids = [counter.integers((6, 12), INPUT_SEED, 0, 50),
+           counter.integers((6, 12), INPUT_SEED + 100, 0, 12)]
+    yield Case("transformer", keras.Model([tokens, places], x, name="model"), adam(0.003),
+               "sparse_categorical_crossentropy", ids, classes(6, 3), dense_gradients=True,
+               note="Gradients of one id met several times are summed before the optimizer "
+                    "sees them, as its formulas say.")
+
+
 def optimizer_cases():
     """One classifier under every optimizer and schedule."""
     for name, optimizer in (
@@ -424,5 +448,5 @@ def metric_cases():
 
 def compute():
     """All cases of training.json, in order."""
-    groups = (network_cases, optimizer_cases, loss_cases, metric_cases)
+    groups = (network_cases, transformer_cases, optimizer_cases, loss_cases, metric_cases)
     return [case.compute() for group in groups for case in group()]

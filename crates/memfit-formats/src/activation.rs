@@ -80,7 +80,13 @@ impl Activation {
             | Class::Maximum
             | Class::Concatenate
             | Class::Embedding
-            | Class::Rescaling => None,
+            | Class::Rescaling
+            | Class::GlobalAveragePooling1D
+            | Class::GlobalMaxPooling1D
+            | Class::EinsumDense
+            | Class::Attention
+            | Class::MultiHeadAttention
+            | Class::GroupQueryAttention => None,
         }
     }
 }

@@ -39,6 +39,8 @@ pub enum Expects {
     OneOf(&'static [&'static str]),
     /// Dimensions; -1 or null for one that is not given.
     Dims,
+    /// As dimensions; one of them may stand alone.
+    DimsOrOne,
     /// An axis, the batch being axis 0.
     Axis,
     /// An axis or a list of axes, the batch being axis 0.
@@ -127,6 +129,9 @@ impl Expects {
             Expects::Text => "a text".to_owned(),
             Expects::OneOf(texts) => texts.join(" or "),
             Expects::Dims => format!("a list of whole numbers from 1 to {}", SIZE_LIMIT - 1),
+            Expects::DimsOrOne => {
+                format!("a whole number from 1 to {}, or a list of them", SIZE_LIMIT - 1)
+            }
             Expects::Axis => "an axis".to_owned(),
             Expects::Axes => "an axis or a list of axes".to_owned(),
             Expects::Activation => "the name of an activation".to_owned(),

@@ -23,16 +23,25 @@ pub(crate) fn connect(
         .zip(&layers)
         .map(|(entry, layer)| reader.calls(entry, layer))
         .collect::<Result<Vec<_>, _>>()?;
+    let causal = entries
+        .iter()
+        .zip(&layers)
+        .map(|(entry, layer)| reader.causal(entry, layer))
+        .collect::<Result<Vec<_>, _>>()?;
     let inputs = reader.ends(model, "input_layers")?.iter().map(|endpoint| endpoint.layer).collect();
     let outputs = reader.ends(model, "output_layers")?;
-    for (layer, calls) in layers.iter_mut().zip(calls) {
+    for ((layer, calls), causal) in layers.iter_mut().zip(calls).zip(causal) {
         layer.calls = calls;
+        layer.set_flag(CAUSAL, causal);
     }
     let model = Model { layers, inputs, outputs };
     require_calls(&model)?;
     require_inputs(&model)?;
     Ok(model)
 }
+
+/// What a call of an attention layer says about who sees whom.
+const CAUSAL: &str = "use_causal_mask";
 
 /// What is known while connections are read.
 struct Reader<'a> {
@@ -62,10 +71,26 @@ impl Reader<'_> {
             let (layer, class) = (layer.path.clone(), layer.class());
             Err(FormatError::Argument { layer, class, argument: argument.to_owned(), fault })
         };
+        let parameters = layer.parameters();
         let mut leaves = Vec::new();
-        leaves_of(args, &is_tensor, &mut leaves);
+        match args.as_array() {
+            Some(args) if !parameters.is_empty() => {
+                if let Some(mask) = args.iter().skip(parameters.len()).find(|value| !is_nothing(value)) {
+                    return refuse("call", mask, "a query, a value and a key alone");
+                }
+                // What is not given by place is given by name.
+                let named = parameters.iter().skip(args.len()).filter_map(|name| kwargs.get(*name));
+                for value in args.iter().chain(named).filter(|value| !is_nothing(value)) {
+                    leaves_of(value, &is_tensor, &mut leaves);
+                }
+            }
+            Some(_) | None => leaves_of(args, &is_tensor, &mut leaves),
+        }
         for (name, value) in kwargs {
             match (name.as_str(), value) {
+                (name, _) if parameters.contains(&name) => {}
+                (CAUSAL, Value::Bool(_)) if layer.has(CAUSAL) => {}
+                ("return_attention_scores", Value::Bool(false)) => {}
                 // Keras writes down what `training` was by default and, when the model runs, overrides it by the
                 // model's own. Only `trainable` freezes a layer.
                 ("training", _) => {}
@@ -87,6 +112,24 @@ impl Reader<'_> {
             self.endpoint(history, &format!("layer `{}`", layer.path))
         });
         inputs.collect()
+    }
+
+    /// Whether calls are causal; all calls of a shared layer must agree.
+    fn causal(&self, entry: &Entry<'_>, layer: &Layer) -> Result<bool, FormatError> {
+        let nodes = entry.object.get("inbound_nodes").and_then(Value::as_array);
+        let flags: Vec<bool> = nodes
+            .into_iter()
+            .flatten()
+            .map(|node| node.pointer(&format!("/kwargs/{CAUSAL}")) == Some(&Value::Bool(true)))
+            .collect();
+        match (flags.contains(&true), flags.contains(&false)) {
+            (true, true) => {
+                let fault = ArgumentError::unsupported("true and false", "the same for all calls").fault;
+                let (layer, class) = (layer.path.clone(), layer.class());
+                Err(FormatError::Argument { layer, class, argument: CAUSAL.to_owned(), fault })
+            }
+            (causal, _) => Ok(causal),
+        }
     }
 
     /// The tensors that `input_layers` or `output_layers` list.

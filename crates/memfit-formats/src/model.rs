@@ -117,6 +117,36 @@ impl Layer {
         }
     }
 
+    /// Names of what it is called with, where tensors have names of their own.
+    pub fn parameters(&self) -> &'static [&'static str] {
+        match &self.body {
+            Body::Single { row, .. }
+                if matches!(
+                    row.class,
+                    table::Class::MultiHeadAttention | table::Class::GroupQueryAttention
+                ) =>
+            {
+                &["query", "value", "key"]
+            }
+            Body::Single { .. } | Body::Nested(_) | Body::Implied => &[],
+        }
+    }
+
+    /// Whether the layer has an argument.
+    pub fn has(&self, argument: &str) -> bool {
+        match &self.body {
+            Body::Single { row, .. } => row.arguments.iter().any(|known| known.name == argument),
+            Body::Nested(_) | Body::Implied => false,
+        }
+    }
+
+    /// Sets a flag of the layer, where it has one of this name.
+    pub fn set_flag(&mut self, argument: &str, value: bool) {
+        if let Body::Single { settings, .. } = &mut self.body {
+            settings.set_flag(argument, value);
+        }
+    }
+
     /// Whether it is fed instead of computed.
     pub fn is_input(&self) -> bool {
         match &self.body {

@@ -27,6 +27,7 @@ enum Setting {
     Margins(Pads),
     Number(f64),
     Flag(bool),
+    Text(String),
     Choice(&'static str),
     Axis(i64),
     Integers(Vec<i64>),
@@ -111,6 +112,23 @@ impl Settings {
         *value
     }
 
+    /// Sets a flag that was given in another place than the arguments.
+    pub fn set_flag(&mut self, name: &str, value: bool) {
+        if let Some((_, setting)) = self.0.iter_mut().find(|(known, _)| *known == name) {
+            *setting = Setting::Flag(value);
+        }
+    }
+
+    /// A text, or nothing where it is null.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        if let Setting::Text(value) = self.get(name) { Some(value) } else { None }
+    }
+
+    /// A size, or nothing where it is null.
+    pub fn maybe_size(&self, name: &str) -> Option<usize> {
+        if let Setting::Size(value) = self.get(name) { Some(*value) } else { None }
+    }
+
     pub fn choice(&self, name: &str) -> &'static str {
         let Setting::Choice(value) = self.get(name) else { panic!("`{name}` is no choice in the table") };
         value
@@ -160,14 +178,20 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
             Setting::Number(if fits { number } else { return Err(wrong()) })
         }
         Expects::Flag => Setting::Flag(value.as_bool().ok_or_else(wrong)?),
-        // The only text that may be anything is the name, which whoever reads layers has read before.
-        Expects::Text => value.as_str().map(|_| Setting::Nothing).ok_or_else(wrong)?,
+        Expects::Text => Setting::Text(value.as_str().ok_or_else(wrong)?.to_owned()),
         Expects::OneOf(texts) => {
             let text = value.as_str().ok_or_else(wrong)?;
             let choice = texts.iter().find(|known| **known == text);
             Setting::Choice(choice.ok_or_else(|| ArgumentError::unsupported(text, expects.describe()))?)
         }
         Expects::Dims => Setting::Integers(dims(value).ok_or_else(wrong)?),
+        Expects::DimsOrOne => Setting::Integers(
+            match value.as_array() {
+                Some(_) => dims(value),
+                None => dims(&Value::Array(vec![value.clone()])),
+            }
+            .ok_or_else(wrong)?,
+        ),
         Expects::Axis => match axes(value).as_deref() {
             Some([axis]) => Setting::Axis(*axis),
             Some(_) | None => return Err(wrong()),

@@ -42,6 +42,14 @@ impl Site<'_> {
         }
     }
 
+    /// Steps and features of a sequence.
+    pub fn sequence(&self, tensor: TensorId) -> Result<[usize; 2], FormatError> {
+        match self.dims(tensor) {
+            [steps, features] => Ok([*steps, *features]),
+            _ => Err(self.mismatch("a sequence [batch,steps,features]", tensor)),
+        }
+    }
+
     /// Adds a node and returns its first output.
     pub fn push(&mut self, op: Op, inputs: &[TensorId]) -> Result<TensorId, FormatError> {
         self.push_all(op, inputs).map(|outputs| outputs[0])

@@ -23,6 +23,8 @@ pub enum Inputs {
     One,
     /// Two.
     Two,
+    /// One to three: query, value and key.
+    Attention,
     /// Two or more.
     Several,
 }
@@ -58,6 +60,12 @@ pub(crate) enum Class {
     Concatenate,
     Embedding,
     Rescaling,
+    GlobalAveragePooling1D,
+    GlobalMaxPooling1D,
+    EinsumDense,
+    Attention,
+    MultiHeadAttention,
+    GroupQueryAttention,
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -84,6 +92,10 @@ const BETA_INITIALIZER: Argument = optional("beta_initializer", Expects::Initial
 const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
 const CENTER: Argument = optional("center", Expects::Flag, "true");
 const SCALE: Argument = optional("scale", Expects::Flag, "true");
+
+/// Keras is told with the call; a list of layers has it among the arguments.
+const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
+const DROPOUT: Argument = optional("dropout", SHARE, "0");
 
 const fn required(name: &'static str, expects: Expects) -> Argument {
     Argument::required(name, expects)
@@ -292,6 +304,85 @@ pub(crate) const LAYERS: &[LayerClass] = &[
         ],
     ),
     row(Class::Rescaling, "Rescaling", Inputs::One, &[required("scale", ANY), optional("offset", ANY, "0")]),
+    row(Class::GlobalAveragePooling1D, "GlobalAveragePooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    row(Class::GlobalMaxPooling1D, "GlobalMaxPooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    row(
+        Class::EinsumDense,
+        "EinsumDense",
+        Inputs::One,
+        &[
+            required("equation", Expects::Text),
+            required("output_shape", Expects::DimsOrOne),
+            ACTIVATION,
+            optional("bias_axes", Expects::Maybe(&Expects::Text), "null"),
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+            refused("lora_rank"),
+            refused("quantization_config"),
+        ],
+    ),
+    row(
+        Class::Attention,
+        "Attention",
+        Inputs::Attention,
+        &[
+            USE_CAUSAL_MASK,
+            refused("use_scale"),
+            optional("score_mode", Expects::OneOf(&["dot"]), r#""dot""#),
+            DROPOUT,
+            optional("seed", Expects::Seed, "null"),
+        ],
+    ),
+    row(
+        Class::MultiHeadAttention,
+        "MultiHeadAttention",
+        Inputs::Attention,
+        &[
+            required("num_heads", Expects::Size),
+            required("key_dim", Expects::Size),
+            optional("value_dim", Expects::Maybe(&Expects::Size), "null"),
+            optional("output_shape", Expects::Maybe(&Expects::DimsOrOne), "null"),
+            optional("attention_axes", Expects::Maybe(&Expects::Axes), "null"),
+            USE_CAUSAL_MASK,
+            DROPOUT,
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+            refused("use_gate"),
+            refused("sliding_window"),
+            optional("seed", Expects::Seed, "null"),
+        ],
+    ),
+    row(
+        Class::GroupQueryAttention,
+        "GroupQueryAttention",
+        Inputs::Attention,
+        &[
+            required("head_dim", Expects::Size),
+            required("num_query_heads", Expects::Size),
+            required("num_key_value_heads", Expects::Size),
+            USE_CAUSAL_MASK,
+            DROPOUT,
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+            refused("use_gate"),
+            refused("sliding_window"),
+            optional("seed", Expects::Seed, "null"),
+        ],
+    ),
 ];
 
 /// Types an input may be declared as; floats are fed as f32, the rest as i32.
@@ -307,6 +398,7 @@ impl Inputs {
             Inputs::None => count == 0,
             Inputs::One => count == 1,
             Inputs::Two => count == 2,
+            Inputs::Attention => (1..=3).contains(&count),
             Inputs::Several => count >= 2,
         }
     }
@@ -317,6 +409,7 @@ impl Inputs {
             Inputs::None => "no input",
             Inputs::One => "one input",
             Inputs::Two => "two inputs",
+            Inputs::Attention => "a query, or a query and a value, or also a key",
             Inputs::Several => "two or more inputs",
         }
     }
@@ -333,6 +426,7 @@ mod tests {
             let mut given = serde_json::Map::new();
             for argument in row.arguments.iter().filter(|argument| argument.default.is_none()) {
                 let value = match argument.name {
+                    "equation" => serde_json::json!("ab,bc->ac"),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
                     "rate" => serde_json::json!(0.5),

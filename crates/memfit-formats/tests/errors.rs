@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `lstm`: the class `LSTM` is not supported; use one of InputLayer, Dense, Conv2D, DepthwiseConv2D, MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Flatten, Reshape, Dropout, BatchNormalization, LayerNormalization, Activation, ReLU, LeakyReLU, ELU, Softmax, ZeroPadding2D, UpSampling2D, Add, Subtract, Multiply, Average, Maximum, Concatenate, Embedding, Rescaling
+            layer `lstm`: the class `LSTM` is not supported; use one of InputLayer, Dense, Conv2D, DepthwiseConv2D, MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Flatten, Reshape, Dropout, BatchNormalization, LayerNormalization, Activation, ReLU, LeakyReLU, ELU, Softmax, ZeroPadding2D, UpSampling2D, Add, Subtract, Multiply, Average, Maximum, Concatenate, Embedding, Rescaling, GlobalAveragePooling1D, GlobalMaxPooling1D, EinsumDense, Attention, MultiHeadAttention, GroupQueryAttention
         "#]],
     );
 }

@@ -169,6 +169,37 @@ fn shapes_and_nodes_are_as_keras_has_them() {
         ),
         (json!([5]), json!({"class": "Rescaling", "scale": 0.5}), &[5], &["elementwise"]),
         (json!([5]), json!({"class": "Embedding", "input_dim": 9, "output_dim": 2}), &[5, 2], &["embedding"]),
+        (
+            json!([7, 3]),
+            json!({"class": "GlobalAveragePooling1D"}),
+            &[3],
+            &["reshape", "global_average_pool2d"],
+        ),
+        (
+            json!([7, 3]),
+            json!({"class": "GlobalMaxPooling1D", "keepdims": true}),
+            &[1, 3],
+            &["reshape", "global_max_pool2d", "reshape"],
+        ),
+        (
+            json!([7, 3]),
+            json!({"class": "EinsumDense", "equation": "abc,cd->abd", "output_shape": [null, 4], "activation": "relu"}),
+            &[7, 4],
+            &["dense", "elementwise"],
+        ),
+        (json!([7, 3]), json!({"class": "Attention"}), &[7, 3], SINGLE_HEAD),
+        (
+            json!([7, 3]),
+            json!({"class": "MultiHeadAttention", "num_heads": 2, "key_dim": 4, "output_shape": 5}),
+            &[7, 5],
+            PROJECTED,
+        ),
+        (
+            json!([7, 3]),
+            json!({"class": "GroupQueryAttention", "num_query_heads": 4, "num_key_value_heads": 2, "head_dim": 4}),
+            &[7, 3],
+            PROJECTED,
+        ),
     ];
     for (shape, layer, dims, names) in cases {
         let graph = one(shape.clone(), layer.clone(), &TRAINING);
@@ -180,6 +211,12 @@ fn shapes_and_nodes_are_as_keras_has_them() {
     let missing: Vec<_> = layers().iter().map(|row| row.name).filter(|name| !covered(name)).collect();
     assert_eq!(missing, ["InputLayer"]);
 }
+
+const SINGLE_HEAD: &[&str] = &["reshape", "reshape", "reshape", "attention", "reshape"];
+
+/// Three projections, what happens between them, and the projection back.
+const PROJECTED: &[&str] =
+    &["dense", "reshape", "dense", "reshape", "dense", "reshape", "attention", "reshape", "dense"];
 
 /// Shapes of the operands, the layer, the shape it makes and the nodes it adds.
 type MergeCase<'a> = (&'a [Value], Value, &'a [usize], &'a [&'a str]);

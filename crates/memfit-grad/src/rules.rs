@@ -113,6 +113,14 @@ impl Backward {
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
+            Op::Attention(kind) => {
+                let reads = [dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
+                let written = self.flows(Op::AttentionGrad(kind.clone()), &reads, layer);
+                for (input, gradient) in inputs.iter().zip(written) {
+                    self.add(*input, gradient);
+                }
+                None
+            }
             Op::Concat(axis) => {
                 self.concat(node, *axis, dy);
                 None
@@ -141,6 +149,7 @@ impl Backward {
             | Op::BatchNormMoving { .. }
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
+            | Op::AttentionGrad(_)
             | Op::UpSample2DGrad(..)
             | Op::Slice { .. }
             | Op::EmbeddingGrad
@@ -225,12 +234,17 @@ impl Backward {
 
     /// Adds a node that writes the gradient of an activation.
     fn flow(&mut self, op: Op, reads: &[TensorId], layer: LayerId) -> TensorId {
+        self.flows(op, reads, layer)[0]
+    }
+
+    /// Adds a node that writes gradients of activations.
+    fn flows(&mut self, op: Op, reads: &[TensorId], layer: LayerId) -> Vec<TensorId> {
         let written = self
             .graph
             .push_updating(op, reads, &[], Kind::Flow, layer)
             .expect("operands come from a forward node that passed the shape rules");
         self.know_new_tensors();
-        written[0]
+        written
     }
 
     /// Adds a node that adds to the gradient of a weight.

@@ -213,6 +213,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let extra: &[&str] = match op {
         Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
+        Op::Attention(_) => &["log_sums"],
+        Op::AttentionGrad(_) => {
+            return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
+        }
         Op::SignBits => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();

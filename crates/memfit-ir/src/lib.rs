@@ -14,6 +14,7 @@
 //! assert_eq!(graph.tensors[y[0].0].shape, Shape::rows([4]));
 //! ```
 
+mod attention;
 mod bytes;
 mod chain;
 mod check;
@@ -27,6 +28,7 @@ mod rules;
 mod shape;
 mod text;
 
+pub use attention::Attention;
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};

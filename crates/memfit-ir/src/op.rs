@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Chain, DType};
+use crate::{Attention, Chain, DType};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,12 @@ pub enum Op {
     LayerNorm(Norm, usize),
     /// `dy, x, mean, inverse_deviation, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
     LayerNormGrad(Norm, usize),
+    /// `q[queries,heads,width], k[keys,key_heads,width], v[keys,key_heads,value_width] → y[queries,heads,value_width],
+    /// log_sums[heads,queries]`: queries look at keys, and no matrix of both is stored. Where there are fewer key
+    /// heads than heads, neighbouring heads share one.
+    Attention(Attention),
+    /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
+    AttentionGrad(Attention),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),
     /// `x → y`: height and width without their margins.
@@ -369,6 +375,7 @@ impl Op {
             | Op::LayerNorm(..)
             | Op::Reshape(_) => vec![(0, 0)],
             Op::SoftmaxGrad | Op::BatchNormGrad(_) | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            Op::AttentionGrad(_) => vec![(0, 4), (1, 2), (2, 3)],
             Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
@@ -388,6 +395,7 @@ impl Op {
             | Op::Metric(_)
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
+            | Op::Attention(_)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
@@ -441,6 +449,8 @@ impl Op {
             Op::BatchNormInferenceGrad(_) => "batch_norm_inference_grad",
             Op::LayerNorm(..) => "layer_norm",
             Op::LayerNormGrad(..) => "layer_norm_grad",
+            Op::Attention(_) => "attention",
+            Op::AttentionGrad(_) => "attention_grad",
             Op::Pad2D(_) => "pad2d",
             Op::Crop2D(_) => "crop2d",
             Op::UpSample2D(..) => "up_sample2d",

@@ -60,11 +60,9 @@ impl Rule<'_> {
             Op::DenseGradInput => {
                 self.count(2..=2)?;
                 let (dy, kernel) = (self.floats(0)?, self.singles(1)?);
-                self.require(
-                    kernel.dims.len() == 2 && dy.last() == kernel.last(),
-                    "dy[…,out] and kernel[in,out]",
-                )?;
-                vec![self.typed(with_last(dy, kernel.dims[0]))]
+                let sides = beginning(kernel.dims.iter().rev(), dy.last());
+                self.require(sides, "dy[…,out] and kernel[in,out]")?;
+                vec![self.typed(with_last(dy, kernel.elements_per_row() / dy.last().max(1)))]
             }
             Op::DenseGradKernel => {
                 self.count(2..=2)?;
@@ -186,6 +184,19 @@ impl Rule<'_> {
                 let statistic = Shape { batched: shape.batched, dims: kept };
                 vec![self.typed(shape), f32(statistic.clone()), f32(statistic)]
             }
+            Op::Attention(_) => {
+                self.count(3..=3)?;
+                let [queries, heads, width] = self.attention(0)?;
+                vec![self.typed(self.like(0, [queries, heads, width])), f32(self.like(0, [heads, queries]))]
+            }
+            Op::AttentionGrad(_) => {
+                self.count(6..=6)?;
+                let [queries, heads, width] = self.attention(1)?;
+                let alike = [0, 4].map(|index| self.inputs[index].shape.dims == [queries, heads, width]);
+                self.require(alike == [true; 2], "dy and y of what the attention writes")?;
+                self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
+                (1..4).map(|index| self.typed(self.inputs[index].shape.clone())).collect()
+            }
             Op::Pad2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
                 vec![self.typed(self.like(0, [height + pads.height(), width + pads.width(), channels]))]
@@ -260,13 +271,14 @@ impl Rule<'_> {
     fn dense(&self) -> Result<Type, ShapeError> {
         self.count(2..=3)?;
         let (x, kernel) = (self.floats(0)?, self.singles(1)?);
-        self.require(kernel.dims.len() == 2 && !kernel.batched, "a kernel[in,out]")?;
+        self.require(kernel.dims.len() >= 2 && !kernel.batched, "a kernel[in,out]")?;
         self.require(
-            !x.dims.is_empty() && x.last() == kernel.dims[0],
+            !x.dims.is_empty() && beginning(kernel.dims.iter(), x.last()),
             &format!("a last axis of {}", kernel.dims[0]),
         )?;
-        self.bias(kernel.last())?;
-        Ok(self.typed(with_last(x, kernel.last())))
+        let outputs = kernel.elements_per_row() / x.last().max(1);
+        self.bias(outputs)?;
+        Ok(self.typed(with_last(x, outputs)))
     }
 
     fn conv(&self, conv: &Conv2D) -> Result<Type, ShapeError> {
@@ -310,6 +322,17 @@ impl Rule<'_> {
             self.require(self.singles(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
         }
         Ok(x.clone())
+    }
+
+    /// Queries, keys and values from `first` on; what the attention writes.
+    fn attention(&self, first: usize) -> Result<[usize; 3], ShapeError> {
+        let [q, k, v] = [self.image(first)?, self.image(first + 1)?, self.image(first + 2)?];
+        let fits = q[2] == k[2] && k[..2] == v[..2] && 0 < k[1] && q[1].is_multiple_of(k[1]);
+        self.require(
+            fits && 0 < k[0],
+            "q[queries,heads,width], k[keys,key heads,width] and v[keys,key heads,…]",
+        )?;
+        Ok([q[0], q[1], v[2]])
     }
 
     fn concat(&self, axis: usize) -> Result<Shape, ShapeError> {
@@ -375,7 +398,8 @@ impl Rule<'_> {
 
     fn bias(&self, width: usize) -> Result<(), ShapeError> {
         if self.inputs.len() == 3 {
-            self.require(self.singles(2)?.dims == [width], &format!("a bias of {width}"))?;
+            let bias = self.singles(2)?;
+            self.require(!bias.batched && bias.elements_per_row() == width, &format!("a bias of {width}"))?;
         }
         Ok(())
     }
@@ -454,6 +478,18 @@ fn with_last(shape: &Shape, last: usize) -> Shape {
     let mut shape = shape.clone();
     *shape.dims.last_mut().expect("checked by the caller to have a last axis") = last;
     shape
+}
+
+/// Whether some of a kernel's axes, from one end on, have so many elements. Either side of that matrix may be several axes.
+fn beginning<'a>(mut axes: impl ExactSizeIterator<Item = &'a usize>, elements: usize) -> bool {
+    let mut product = 1;
+    while axes.len() > 1 {
+        product *= axes.next().expect("there are axes left");
+        if product == elements {
+            return true;
+        }
+    }
+    false
 }
 
 fn stretches(small: &[usize], large: &[usize]) -> bool {

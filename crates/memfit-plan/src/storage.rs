@@ -196,8 +196,16 @@ impl Builder<'_> {
         output: usize,
     ) -> Option<usize> {
         let bytes = |id: TensorId| self.figures.bytes[id.0];
-        self.figures.in_place[id].iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
-            let stretch = self.operands[inputs + input]?;
+        let pairs = &self.figures.in_place[id];
+        let reads = &self.operands[inputs..inputs + node.inputs.len()];
+        pairs.iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
+            let stretch = reads[*input]?;
+            // One tensor may be several inputs, of which this output may replace some and not others.
+            let mut readers = (0..reads.len()).filter(|index| reads[*index] == Some(stretch));
+            let taken = node.outputs[..output].iter().any(|id| self.now[id.0] == Some(stretch));
+            if taken || readers.any(|index| !pairs.contains(&(output, index))) {
+                return None;
+            }
             let dies = self.values[stretch].upper == time + 1;
             let same_size = bytes(node.inputs[*input]) == bytes(node.outputs[output]);
             (same_size && (dies || node.op.is_view())).then_some(stretch)

@@ -104,11 +104,13 @@ pub fn op_cases() -> Vec<OpCase> {
         let (left, right) = (b.op(Op::Dense, &[x, kernel]), b.op(Op::Dense, &[y, kernel]));
         b.op(Op::Elementwise(Chain::binary(Binary::Multiply)), &[left, right])
     });
+    crate::attention_cases::add(&mut add);
     cases.extend(losses());
     cases
 }
 
-type Add<'a> = &'a mut dyn FnMut(&str, &dyn Fn(&mut Builder) -> TensorId);
+/// Adds a row to the table.
+pub(crate) type Add<'a> = &'a mut dyn FnMut(&str, &dyn Fn(&mut Builder) -> TensorId);
 
 fn add_elementwise(add: Add<'_>) {
     for (name, function) in [

@@ -1,7 +1,7 @@
 //! Random forward graphs for property tests: small images through layers that are drawn, with branches that meet again.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, Graph, Interpolation, Norm, Op, Pads, Pool2D, TensorId, Unary, random,
+    Attention, Binary, Chain, Conv2D, Graph, Interpolation, Norm, Op, Pads, Pool2D, TensorId, Unary, random,
 };
 
 use crate::op_cases::Builder;
@@ -36,7 +36,7 @@ fn random_layer(
     batch_norm: bool,
 ) -> TensorId {
     let [height, width, channels] = image(builder, from);
-    match draws.below(12) {
+    match draws.below(13) {
         0..=2 => {
             let conv = Conv2D {
                 kernel: [3, 3],
@@ -83,6 +83,15 @@ fn random_layer(
             let fits = |id: &&TensorId| image(builder, **id)[..2] == [height, width];
             let twin = *values.iter().rfind(fits).expect("the layer's own input has its size");
             builder.op(Op::Concat(2), &[from, twin])
+        }
+        12 => {
+            // Rows of pixels look at each other, each column a head; sometimes one tensor is two operands.
+            let width = draws.below(4) + 1;
+            let q = builder.dense(from, width, true);
+            let k = if draws.below(3) == 0 { q } else { builder.dense(from, width, true) };
+            let v = if draws.below(3) == 0 { k } else { builder.dense(from, width, false) };
+            let kind = Attention { scale: 0.5, causal: draws.below(2) == 0 };
+            builder.op(Op::Attention(kind), &[q, k, v])
         }
         _ => builder.op(Op::Dropout { rate: 0.2, seed: draws.next }, &[from]),
     }

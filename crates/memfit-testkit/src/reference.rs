@@ -5,6 +5,7 @@ use memfit_ir::{
     random,
 };
 
+use crate::attention_cases::{self, Heads};
 use crate::harness::Values;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
@@ -55,6 +56,9 @@ impl Evaluation<'_> {
             Op::BatchNormStatistics => self.batch_norm_statistics(),
             Op::BatchNorm(norm) | Op::BatchNormInference(norm) => vec![self.batch_norm(norm)],
             Op::LayerNorm(norm, axes) => self.layer_norm(norm, *axes),
+            Op::Attention(kind) => {
+                attention_cases::evaluate(kind, self.rows, [0, 1, 2].map(|i| self.heads(i)))
+            }
             Op::Pad2D(pads) => {
                 vec![self.remap(|[y, x, c]| Some([y.checked_sub(pads.top)?, x.checked_sub(pads.left)?, c]))]
             }
@@ -81,9 +85,14 @@ impl Evaluation<'_> {
         self.dims(id).try_into().expect("an image has three axes")
     }
 
+    fn heads(&self, index: usize) -> Heads<'_> {
+        Heads { values: self.input(index), dims: self.image(self.node.inputs[index]) }
+    }
+
     fn dense(&self) -> Vec<f64> {
         let (x, kernel) = (self.input(0), self.input(1));
-        let [wide, units] = self.dims(self.node.inputs[1]).try_into().expect("a kernel has two axes");
+        let wide = *self.dims(self.node.inputs[0]).last().expect("an axis to sum over");
+        let units = kernel.len() / wide;
         let bias = self.node.inputs.get(2).map(|_| self.input(2));
         x.chunks(wide)
             .flat_map(|row| {

@@ -8,7 +8,7 @@
 use memfit::{parse_loss, parse_metric, parse_optimizer};
 use memfit_formats::{Mode, Options, graph_from_keras};
 use memfit_grad::{Optimizer, Training};
-use memfit_ir::{DType, Graph, Kind, Loss, LossKind, TensorId};
+use memfit_ir::{DType, Graph, Kind, Loss, LossKind, Tensor, TensorId};
 use memfit_run::Runner;
 use memfit_testkit::harness::{Values, difference, problem, runner, runner_of, step, write_weights};
 use memfit_testkit::specs::{draw, numbers, references};
@@ -310,10 +310,11 @@ fn trainable(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
 
 /// A weight by its Keras path, of which a sequential model's own name is not part here.
 fn named(graph: &Graph, path: &str) -> TensorId {
-    let parts: Vec<&str> = path.rsplit('/').take(2).collect();
-    let name = format!("{}/{}", parts[1], parts[0]);
-    let index = graph.tensors.iter().position(|tensor| tensor.name == name);
-    TensorId(index.unwrap_or_else(|| panic!("no weight {name}")))
+    let is_it =
+        |name: &str| path == name || path.strip_suffix(name).is_some_and(|model| model.ends_with('/'));
+    let is_weight = |tensor: &Tensor| matches!(tensor.kind, Kind::Weight { .. });
+    let index = graph.tensors.iter().position(|tensor| is_weight(tensor) && is_it(&tensor.name));
+    TensorId(index.unwrap_or_else(|| panic!("no weight {path}")))
 }
 
 fn close(what: &str, gap: f64, limit: f64) -> Result<(), String> {

@@ -6,7 +6,7 @@ use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
-use super::{conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
+use super::{attention, conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -78,6 +78,16 @@ impl Operation<'_> {
             Op::Conv2DGradKernel(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
+            }
+            Op::Attention(kind) => {
+                let sizes = attention::Sizes::new([0, 1, 2].map(|index| self.input(index)), rows);
+                let flops = sizes.scores(kind) * 2.0 * (sizes.width + sizes.value_width) as f64;
+                Demand { flops, ..floats(attention::forward_workspace(&sizes, threads)) }
+            }
+            Op::AttentionGrad(kind) => {
+                let sizes = attention::Sizes::new([1, 2, 3].map(|index| self.input(index)), rows);
+                let flops = sizes.scores(kind) * 2.0 * (3 * sizes.width + 2 * sizes.value_width) as f64;
+                Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
             }
             Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
             Op::Elementwise(chain) => {

@@ -8,7 +8,8 @@ use super::sums::{COLUMNS, Columns, Terms, settle};
 
 /// The product of a dense layer: positions are everything before the last axis.
 pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
-    let [k, n] = matrix(kernel);
+    let k = x.last();
+    let n = kernel.elements_per_row() / k.max(1);
     Gemm { m: positions(x, rows), n, k, transpose_a: false, transpose_b: false }
 }
 
@@ -22,7 +23,8 @@ pub(crate) fn forward(operands: &Operands) {
 
 /// The product that gives the gradient of a dense layer's input.
 pub(crate) fn grad_input_product(dy: &Shape, kernel: &Shape, rows: usize) -> Gemm {
-    let [n, k] = matrix(kernel);
+    let k = dy.last();
+    let n = kernel.elements_per_row() / k.max(1);
     Gemm { m: positions(dy, rows), n, k, transpose_a: false, transpose_b: true }
 }
 
@@ -76,8 +78,4 @@ impl Terms<1> for Values<'_> {
 /// How many products one tensor stands for: all its elements but the last axis.
 fn positions(shape: &Shape, rows: usize) -> usize {
     shape.elements(rows) / shape.last().max(1)
-}
-
-fn matrix(kernel: &Shape) -> [usize; 2] {
-    kernel.dims[..].try_into().expect("the shape rules ask for a kernel of two dimensions")
 }

@@ -4,8 +4,8 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer, pool,
-    rearrange, softmax, spatial, stretch, upsample,
+    attention, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer,
+    pool, rearrange, softmax, spatial, stretch, upsample,
 };
 
 /// Runs the node of the operands.
@@ -42,6 +42,8 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BatchNormInferenceGrad(norm) => norm::batch::inference_grad(operands, norm),
         Op::LayerNorm(norm, axes) => norm::layer::forward(operands, norm, *axes),
         Op::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
+        Op::Attention(kind) => attention::forward(operands, kind),
+        Op::AttentionGrad(kind) => attention::grad(operands, kind),
         Op::Pad2D(pads) => spatial::pad(operands, pads),
         Op::Crop2D(pads) => spatial::crop(operands, pads),
         Op::UpSample2D(size, interpolation) => upsample::forward(operands, *size, *interpolation),

@@ -4,6 +4,7 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod attention;
 mod bands;
 mod bits;
 mod cast;

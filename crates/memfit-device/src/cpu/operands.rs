@@ -398,6 +398,11 @@ impl<'a> Floats<'a> {
         self.start.cast().as_ptr()
     }
 
+    /// A pointer to the first float, for kernels whose parts are not one range. They keep readers and writers apart.
+    pub(crate) fn pointer(&self) -> *mut f32 {
+        self.singles()
+    }
+
     /// A part, to be read.
     ///
     /// # Safety

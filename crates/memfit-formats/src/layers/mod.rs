@@ -1,7 +1,9 @@
 //! What each layer adds to the graph: one function a class, found by an exhaustive match.
 
 mod activations;
+mod attention;
 mod convolution;
+mod einsum;
 mod input;
 mod merging;
 mod normalization;
@@ -34,6 +36,12 @@ pub(crate) fn call(
         Class::AveragePooling2D => pooling::average(site, first),
         Class::GlobalAveragePooling2D => pooling::global_average(site, first),
         Class::GlobalMaxPooling2D => pooling::global_max(site, first),
+        Class::GlobalAveragePooling1D => pooling::global_average_1d(site, first),
+        Class::GlobalMaxPooling1D => pooling::global_max_1d(site, first),
+        Class::EinsumDense => einsum::dense(site, first),
+        Class::Attention => attention::dot_product(site, operands),
+        Class::MultiHeadAttention => attention::multi_head(site, operands),
+        Class::GroupQueryAttention => attention::grouped_query(site, operands),
         Class::Flatten => shaping::flatten(site, first),
         Class::Reshape => shaping::reshape(site, first),
         Class::ZeroPadding2D => shaping::zero_padding(site, first),

@@ -26,6 +26,22 @@ pub(crate) fn global_max(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, F
     keep_dims(site, y)
 }
 
+pub(crate) fn global_average_1d(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    global_1d(site, Op::GlobalAveragePool2D, x)
+}
+
+pub(crate) fn global_max_1d(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    global_1d(site, Op::GlobalMaxPool2D, x)
+}
+
+/// A sequence is an image one pixel wide.
+fn global_1d(site: &mut Site<'_>, op: Op, x: TensorId) -> Result<TensorId, FormatError> {
+    let [steps, channels] = site.sequence(x)?;
+    let image = site.push(Op::Reshape(vec![steps, 1, channels]), &[x])?;
+    let y = site.push(op, &[image])?;
+    if site.settings.flag("keepdims") { site.push(Op::Reshape(vec![1, channels]), &[y]) } else { Ok(y) }
+}
+
 fn geometry(site: &Site<'_>, x: TensorId) -> Result<Pool2D, FormatError> {
     let [height, width, _] = site.image(x)?;
     let window = site.settings.pair("pool_size");

@@ -30,7 +30,7 @@ const DEPTH_SPLIT: usize = 1024;
 /// The most floats of all partial results together.
 pub(crate) const PARTIALS_MAX: usize = 1 << 19;
 /// Floats in a cache line.
-const LINE: usize = 16;
+pub(crate) const LINE: usize = 16;
 
 /// Floats of the buffer for the left operand: at least one packed panel.
 pub(crate) const LEFT_FLOATS: usize = 16384;
@@ -301,7 +301,7 @@ pub(crate) fn even_tile(length: usize, most: usize, unit: usize) -> usize {
 }
 
 /// The workspace from its first cache line on.
-fn aligned(workspace: &mut [f32]) -> &mut [f32] {
+pub(crate) fn aligned(workspace: &mut [f32]) -> &mut [f32] {
     let skip = workspace.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
     &mut workspace[skip..]
 }

@@ -1,0 +1,206 @@
+//! Attention backward: the probabilities of a tile are computed again from scores and the sums that forward kept.
+//!
+//! A task has one head of keys and all queries that look at it, tile by tile of the keys. It packs a tile's keys and
+//! values before it writes their gradients, and has read all of `y` before it writes `dq`: so `dk` may stand where `k`
+//! stands, `dv` where `v`, and `dq` where `y`.
+
+use std::ops::Range;
+
+use memfit_ir::Attention;
+
+use super::super::lanes::Level;
+use super::super::microkernel::Panels;
+use super::super::operands::{Floats, Operands};
+use super::kernels::{Clear, Copy, Deltas, Sight, Slopes};
+use super::{
+    Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, tile_step, workspace_floats,
+};
+
+/// The most queries and the most keys of a tile: all that belongs to it stays in the second-level cache.
+const QUERIES: usize = 128;
+const KEYS: usize = 128;
+/// The most queries of a tile where they do not see what is behind them: less is computed that nobody sees.
+const QUERIES_CAUSAL: usize = 64;
+const _: () = assert!(QUERIES_CAUSAL <= QUERIES);
+
+/// Floats of workspace that `grad` wants.
+pub(crate) fn workspace(sizes: &Sizes, threads: usize) -> usize {
+    workspace_floats(scratch_floats(&pieces(sizes)), threads)
+}
+
+/// Packed keys twice and values, queries and slopes plain and packed, two tiles, and a delta for every query.
+fn pieces(sizes: &Sizes) -> [usize; 10] {
+    let Sizes { width, value_width, .. } = *sizes;
+    let (queries, keys) = (sizes.queries.min(QUERIES), sizes.keys.min(KEYS));
+    [
+        packed(width, keys),
+        packed(value_width, keys),
+        packed(keys, width),
+        queries * width,
+        queries * value_width,
+        packed(queries, width),
+        packed(queries, value_width),
+        queries * tile_step(keys),
+        queries * tile_step(keys),
+        sizes.heads / sizes.key_heads * sizes.queries,
+    ]
+}
+
+/// Gradients of queries, keys and values.
+pub(crate) fn grad(operands: &Operands, kind: &Attention) {
+    let sizes = Sizes::new([1, 2, 3].map(|index| operands.input_shape(index)), operands.context.rows);
+    let grad = Grad {
+        sizes,
+        kind,
+        level: operands.threads.level(),
+        inputs: [0, 1, 2, 3, 4, 5].map(|index| operands.input_floats(index)),
+        outputs: [0, 1, 2].map(|index| operands.output_floats(index)),
+    };
+    run(operands, sizes.rows * sizes.key_heads, scratch_floats(&pieces(&sizes)), |task, scratch| {
+        grad.task(task / sizes.key_heads, task % sizes.key_heads, scratch);
+    });
+}
+
+struct Grad<'a> {
+    sizes: Sizes,
+    kind: &'a Attention,
+    level: Level,
+    /// `dy, q, k, v, y, log_sums`.
+    inputs: [Floats<'a>; 6],
+    /// `dq, dk, dv`.
+    outputs: [Floats<'a>; 3],
+}
+
+/// One head of queries.
+#[derive(Clone, Copy)]
+struct QueryHead {
+    dy: Rows,
+    q: Rows,
+    dq: Rows,
+    log_sums: *const f32,
+    deltas: *const f32,
+}
+
+/// A tile's keys and values as operands, and where their gradients go.
+struct Tile {
+    keys: Range<usize>,
+    keys_across: Panels,
+    values_across: Panels,
+    keys_down: Panels,
+    dk: Rows,
+    dv: Rows,
+}
+
+/// Scratch memory of a block of queries.
+struct Block<'a> {
+    query: &'a mut [f32],
+    slope: &'a mut [f32],
+    query_panels: &'a mut [f32],
+    slope_panels: &'a mut [f32],
+    scores: Rows,
+    slopes: Rows,
+}
+
+impl Grad<'_> {
+    /// One head of keys.
+    fn task(&self, row: usize, key_head: usize, mut scratch: Scratch) {
+        let Grad { sizes, level, .. } = *self;
+        let Sizes { width, value_width, .. } = sizes;
+        let [
+            keys_across,
+            values_across,
+            keys_down,
+            query,
+            slope,
+            query_panels,
+            slope_panels,
+            scores,
+            slopes,
+            deltas,
+        ] = pieces(&sizes).map(|floats| scratch.take(floats));
+        let step = tile_step(sizes.keys.min(KEYS));
+        let (scores, slopes) = (Rows::over(scores, step), Rows::over(slopes, step));
+        let mut block = Block { query, slope, query_panels, slope_panels, scores, slopes };
+        let group = sizes.heads / sizes.key_heads;
+        for (member, deltas) in deltas.chunks_exact_mut(sizes.queries).enumerate() {
+            let head = key_head * group + member;
+            level.call(Deltas {
+                dy: sizes.query_head(self.inputs[0], row, head, value_width),
+                y: sizes.query_head(self.inputs[4], row, head, value_width),
+                width: value_width,
+                queries: sizes.queries,
+                deltas: deltas.as_mut_ptr(),
+            });
+        }
+        let [k, dk] = [self.inputs[2], self.outputs[1]].map(|of| sizes.key_head(of, row, key_head, width));
+        let [v, dv] =
+            [self.inputs[3], self.outputs[2]].map(|of| sizes.key_head(of, row, key_head, value_width));
+        for keys in parts(0..sizes.keys, KEYS) {
+            let count = keys.len();
+            let tile = Tile {
+                keys_across: k.from(keys.start).right_transposed(level, width, count, keys_across),
+                values_across: v.from(keys.start).right_transposed(level, value_width, count, values_across),
+                keys_down: k.from(keys.start).right(level, count, width, keys_down),
+                dk: dk.from(keys.start),
+                dv: dv.from(keys.start),
+                keys,
+            };
+            level.call(Clear { rows: tile.dk, count, width });
+            level.call(Clear { rows: tile.dv, count, width: value_width });
+            for (member, deltas) in deltas.chunks_exact(sizes.queries).enumerate() {
+                let head = self.query_head(row, key_head * group + member, deltas);
+                let (first, size) = match self.kind.causal {
+                    true => (tile.keys.start.min(sizes.queries), QUERIES_CAUSAL),
+                    false => (0, QUERIES),
+                };
+                for queries in parts(first..sizes.queries, size) {
+                    self.block(&tile, head, queries, &mut block);
+                }
+            }
+        }
+    }
+
+    fn query_head(&self, row: usize, head: usize, deltas: &[f32]) -> QueryHead {
+        let Sizes { width, value_width, .. } = self.sizes;
+        let at = (row * self.sizes.heads + head) * self.sizes.queries;
+        assert!(at + self.sizes.queries <= self.inputs[5].len(), "every query of every head has a sum");
+        QueryHead {
+            dy: self.sizes.query_head(self.inputs[0], row, head, value_width),
+            q: self.sizes.query_head(self.inputs[1], row, head, width),
+            dq: self.sizes.query_head(self.outputs[0], row, head, width),
+            log_sums: self.inputs[5].pointer().wrapping_add(at),
+            deltas: deltas.as_ptr(),
+        }
+    }
+
+    /// What some queries and a tile of keys give each other.
+    fn block(&self, tile: &Tile, head: QueryHead, queries: Range<usize>, block: &mut Block) {
+        let Grad { sizes, kind, level, .. } = *self;
+        let Sizes { width, value_width, .. } = sizes;
+        let (rows, count) = (queries.len(), seen(kind, queries.end, &tile.keys));
+        let (q, dy, dq) =
+            (head.q.from(queries.start), head.dy.from(queries.start), head.dq.from(queries.start));
+        let query = Rows::over(block.query, width);
+        let slope = Rows::over(block.slope, value_width);
+        level.call(Copy { from: q, to: query, rows, width, factor: kind.scale });
+        level.call(Copy { from: dy, to: slope, rows, width: value_width, factor: 1.0 });
+        let query_panels = q.right(level, rows, width, block.query_panels);
+        let slope_panels = slope.right(level, rows, value_width, block.slope_panels);
+        let Block { scores, slopes, .. } = *block;
+
+        multiply(level, [rows, width, count], query.left(), tile.keys_across, scores, false);
+        multiply(level, [rows, value_width, count], slope.left(), tile.values_across, slopes, false);
+        level.call(Slopes {
+            scores,
+            slopes,
+            sight: Sight { queries: queries.clone(), key: tile.keys.start, count, causal: kind.causal },
+            scale: kind.scale,
+            log_sums: head.log_sums.wrapping_add(queries.start),
+            deltas: head.deltas.wrapping_add(queries.start),
+        });
+        let across = scores.left_transposed();
+        multiply(level, [count, rows, value_width], across, slope_panels, tile.dv, true);
+        multiply(level, [count, rows, width], slopes.left_transposed(), query_panels, tile.dk, true);
+        multiply(level, [rows, count, width], slopes.left(), tile.keys_down, dq, 0 < tile.keys.start);
+    }
+}

@@ -1,0 +1,217 @@
+//! What happens to a tile of scores between two products, one query after the other.
+
+use std::ops::Range;
+
+use super::super::lanes::{Kernel, Lanes};
+use super::super::maths::{exp, ln};
+use super::super::softmax::largest;
+use super::super::sums::{sum, sum_pairs};
+use super::Rows;
+
+/// Copies rows of so many floats, times a factor.
+pub(super) struct Copy {
+    pub(super) from: Rows,
+    pub(super) to: Rows,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) factor: f32,
+}
+
+impl Kernel for Copy {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for row in 0..self.rows {
+            // SAFETY: whoever made this vouches for the rows of both ends, which are apart.
+            let (from, to) = unsafe { (self.from.read(row, self.width), self.to.write(row, self.width)) };
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = self.factor * from);
+        }
+    }
+}
+
+/// Sets rows of so many floats to zero.
+pub(super) struct Clear {
+    pub(super) rows: Rows,
+    pub(super) count: usize,
+    pub(super) width: usize,
+}
+
+impl Kernel for Clear {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for row in 0..self.count {
+            // SAFETY: whoever made this vouches for the rows.
+            unsafe { self.rows.write(row, self.width) }.fill(0.0);
+        }
+    }
+}
+
+/// Which of a tile's keys each query sees: the first so many.
+#[derive(Clone)]
+pub(super) struct Sight {
+    pub(super) queries: Range<usize>,
+    /// The tile's first key, and how many keys it has.
+    pub(super) key: usize,
+    pub(super) count: usize,
+    pub(super) causal: bool,
+}
+
+impl Sight {
+    #[inline(always)]
+    fn of(&self, query: usize) -> usize {
+        if self.causal { (query + 1).saturating_sub(self.key).min(self.count) } else { self.count }
+    }
+}
+
+/// What a query has seen so far: its largest score, and the sum of `e^(score − largest)`.
+#[derive(Clone, Copy)]
+pub(super) struct Running {
+    pub(super) largest: *mut f32,
+    pub(super) sums: *mut f32,
+}
+
+/// Turns scores into powers of e, less the largest score so far; what was summed up before shrinks accordingly.
+pub(super) struct Weigh {
+    pub(super) scores: Rows,
+    pub(super) sight: Sight,
+    pub(super) running: Running,
+    /// Weighted values so far, none for the first keys.
+    pub(super) values: Option<Rows>,
+    pub(super) value_width: usize,
+}
+
+impl Kernel for Weigh {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for (row, query) in self.sight.queries.clone().enumerate() {
+            // SAFETY: whoever made this vouches for the scores and what was kept of every query.
+            let (scores, most, total) = unsafe {
+                let Running { largest, sums } = self.running;
+                (self.scores.write(row, self.sight.count), &mut *largest.add(row), &mut *sums.add(row))
+            };
+            let (scores, hidden) = scores.split_at_mut(self.sight.of(query));
+            hidden.fill(0.0);
+            if scores.is_empty() {
+                continue;
+            }
+            let mut most_now = largest(scores);
+            let mut before = 0.0;
+            if let Some(values) = self.values {
+                most_now = if *most > most_now { *most } else { most_now };
+                let factor = exp(*most - most_now);
+                before = *total * factor;
+                if factor != 1.0 {
+                    // SAFETY: as above, for the values.
+                    let values = unsafe { values.write(row, self.value_width) };
+                    values.iter_mut().for_each(|value| *value *= factor);
+                }
+            }
+            scores.iter_mut().for_each(|score| *score = exp(*score - most_now));
+            *most = most_now;
+            *total = before + sum(scores, |power| power) as f32;
+        }
+    }
+}
+
+/// Divides weighted values by the sum of their weights, and keeps the logarithm of that sum for backward.
+pub(super) struct Finish {
+    pub(super) values: Rows,
+    pub(super) value_width: usize,
+    pub(super) queries: usize,
+    pub(super) running: Running,
+    pub(super) log_sums: *mut f32,
+}
+
+impl Kernel for Finish {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for row in 0..self.queries {
+            // SAFETY: whoever made this vouches for every query.
+            let (values, most, total) = unsafe {
+                let Running { largest, sums } = self.running;
+                (self.values.write(row, self.value_width), *largest.add(row), *sums.add(row))
+            };
+            let factor = 1.0 / total;
+            values.iter_mut().for_each(|value| *value *= factor);
+            // SAFETY: as above.
+            unsafe { *self.log_sums.add(row) = most + ln(total) };
+        }
+    }
+}
+
+/// `Σ dy · y` of every query.
+pub(super) struct Deltas {
+    pub(super) dy: Rows,
+    pub(super) y: Rows,
+    pub(super) width: usize,
+    pub(super) queries: usize,
+    pub(super) deltas: *mut f32,
+}
+
+impl Kernel for Deltas {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for row in 0..self.queries {
+            // SAFETY: whoever made this vouches for every query.
+            unsafe {
+                let (dy, y) = (self.dy.read(row, self.width), self.y.read(row, self.width));
+                *self.deltas.add(row) = sum_pairs(dy, y, |dy, y| dy * y) as f32;
+            }
+        }
+    }
+}
+
+/// Turns scores into probabilities, and the gradient of these into that of the scores before they were scaled.
+pub(super) struct Slopes {
+    pub(super) scores: Rows,
+    pub(super) slopes: Rows,
+    pub(super) sight: Sight,
+    pub(super) scale: f32,
+    /// For every query.
+    pub(super) log_sums: *const f32,
+    pub(super) deltas: *const f32,
+}
+
+impl Kernel for Slopes {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Slopes { sight, scale, .. } = self;
+        for (row, query) in sight.queries.clone().enumerate() {
+            // SAFETY: whoever made this vouches for both tiles and every query.
+            let (scores, slopes, log_sum, delta) = unsafe {
+                let (log_sum, delta) = (*self.log_sums.add(row), *self.deltas.add(row));
+                (self.scores.write(row, sight.count), self.slopes.write(row, sight.count), log_sum, delta)
+            };
+            let (scores, hidden) = scores.split_at_mut(sight.of(query));
+            hidden.fill(0.0);
+            let (slopes, hidden) = slopes.split_at_mut(scores.len());
+            hidden.fill(0.0);
+            for (score, slope) in scores.iter_mut().zip(slopes) {
+                let probability = exp(*score - log_sum);
+                *slope = scale * probability * (*slope - delta);
+                *score = probability;
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// One row, to be read.
+    ///
+    /// # Safety
+    /// It has `width` floats that nobody writes meanwhile.
+    #[inline(always)]
+    unsafe fn read<'a>(self, row: usize, width: usize) -> &'a [f32] {
+        // SAFETY: the caller vouches for it.
+        unsafe { std::slice::from_raw_parts(self.start.add(row * self.step), width) }
+    }
+
+    /// One row, to be written.
+    ///
+    /// # Safety
+    /// It has `width` floats that nobody else reads or writes meanwhile.
+    #[inline(always)]
+    unsafe fn write<'a>(self, row: usize, width: usize) -> &'a mut [f32] {
+        // SAFETY: the caller vouches for it.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.step), width) }
+    }
+}
