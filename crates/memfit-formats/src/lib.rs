@@ -31,13 +31,16 @@ mod listed;
 mod model;
 mod settings;
 mod site;
+mod stored;
 mod table;
+mod written;
 
 use memfit_ir::Graph;
 use serde_json::Value;
 
 pub use argument::{Argument, Expects};
 pub use error::{Fault, FormatError};
+pub use stored::{LayerRow, StoredWeight};
 pub use table::{Inputs, LayerClass};
 
 /// What the graph is for.
@@ -58,9 +61,47 @@ pub struct Options {
     pub seed: u64,
 }
 
+/// A model, read: its graph, and how Keras stores, shows and writes it.
+#[derive(Clone, Debug)]
+pub struct KerasModel {
+    /// What it computes.
+    pub graph: Graph,
+    /// Its weights with their places in Keras's files, in the order of Keras's `model.weights`.
+    pub weights: Vec<StoredWeight>,
+    /// Its layers, for a table.
+    pub layers: Vec<LayerRow>,
+    /// Names of its outputs: of the layers that give them.
+    pub output_names: Vec<String>,
+    /// Keras's configuration of it.
+    pub config: Value,
+}
+
+/// The model of a Keras 3 configuration, as `model.to_json()` or a `.keras` file has it.
+pub fn model_from_keras(config: &Value, options: &Options) -> Result<KerasModel, FormatError> {
+    let mut model = keras::read(config)?;
+    let (graph, layers) = build::build(&mut model, options)?;
+    let order: Vec<usize> = (0..model.layers.len()).collect();
+    let weights = stored::weights(&model, &order, &graph);
+    Ok(KerasModel { weights, layers, output_names: model.output_names(), config: config.clone(), graph })
+}
+
+/// The model of layers listed one by one; see [`graph_from_layers`].
+pub fn model_from_layers(
+    layers: &[Value],
+    outputs: Option<&[String]>,
+    options: &Options,
+) -> Result<KerasModel, FormatError> {
+    let mut listed = listed::read(layers, outputs)?;
+    let (graph, layers) = build::build(&mut listed.model, options)?;
+    let order = written::keras_order(&listed.model);
+    let weights = stored::weights(&listed.model, &order, &graph);
+    let config = written::config(&listed, &layers, &order);
+    Ok(KerasModel { weights, layers, output_names: listed.model.output_names(), config, graph })
+}
+
 /// The forward graph of a Keras 3 configuration, as `model.to_json()` writes it.
 pub fn graph_from_keras(config: &Value, options: &Options) -> Result<Graph, FormatError> {
-    build::build(keras::read(config)?, options)
+    model_from_keras(config, options).map(|model| model.graph)
 }
 
 /// The forward graph of layers listed one by one.
@@ -73,7 +114,7 @@ pub fn graph_from_layers(
     outputs: Option<&[String]>,
     options: &Options,
 ) -> Result<Graph, FormatError> {
-    build::build(listed::read(layers, outputs)?, options)
+    model_from_layers(layers, outputs, options).map(|model| model.graph)
 }
 
 /// A text as JSON.
