@@ -3,7 +3,11 @@
 mod arguments;
 mod bar;
 mod demo;
+mod evaluate;
+mod model_arguments;
 mod new_file;
+mod predict;
+mod summary;
 mod tables;
 
 use std::io::Write;
@@ -32,6 +36,9 @@ fn main() -> ExitCode {
         Some(Command::Plan(job)) => run_plan(job),
         Some(Command::Batch(job)) => run_batch(job),
         Some(Command::Pack(pack)) => run_pack(pack),
+        Some(Command::Evaluate(arguments)) => evaluate::run(arguments),
+        Some(Command::Predict(arguments)) => predict::run(arguments),
+        Some(Command::Summary(arguments)) => summary::run(arguments),
     };
     match result {
         Ok(code) => code,
@@ -143,6 +150,10 @@ impl Observer for Lines {
                 let (available, by) = (allowed.available.0, allowed.by.to_string());
                 out(&json!({"event": "lowered", "asked": asked.0, "budget": available, "by": by}).to_string());
             }
+            Event::Resumed { iteration } => {
+                out(&json!({"event": "resumed", "iteration": iteration}).to_string());
+            }
+            Event::Saved { path } => out(&json!({"event": "saved", "path": path}).to_string()),
             Event::Step { record, metrics, .. } => {
                 let mut line = json!({
                     "event": "step",

@@ -40,3 +40,4 @@ mod tests;
 pub use device::{Context, Device};
 pub use error::DeviceError;
 pub use setup::{Setup, open};
+pub use store::reserve;

@@ -37,7 +37,7 @@ pub struct Runtime {
 
 impl Runtime {
     /// Measures the process as it is now: the program, its libraries, the graph and the plan.
-    pub fn measure(threads: usize, input: Bytes) -> Runtime {
+    pub fn measure(threads: usize, input: Bytes, file: Bytes) -> Runtime {
         process::trim();
         let line = |name, bytes| Line { name, bytes };
         Runtime {
@@ -46,6 +46,7 @@ impl Runtime {
                 line("thread stacks", Bytes(STACK_PER_THREAD) * (threads as u64 + 1)),
                 line("input pipeline", input),
                 line("training loop", Bytes(LOOP)),
+                line("model file", file),
             ],
         }
     }

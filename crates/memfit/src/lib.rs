@@ -12,12 +12,19 @@
 
 mod budget;
 mod compile;
+mod compile_config;
+mod compiled;
 mod data;
 mod error;
+mod inference;
 mod job;
+mod layer_table;
+mod model_file;
 mod packing;
 mod prepare;
 mod report;
+mod saving;
+mod state;
 mod summary;
 mod sweep;
 mod train;
@@ -25,11 +32,16 @@ mod values;
 
 pub use budget::{Line, Runtime, default_budget};
 pub use compile::{parse_loss, parse_metric, parse_optimizer};
+pub use compiled::{Compiled, compiled};
 pub use error::Error;
-pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, TrainSection};
+pub use inference::{Evaluation, Ran, evaluate, predict};
+pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, OneOrMany, TrainSection};
+pub use layer_table::{LayerTable, TableRow, layer_table};
+pub use model_file::ModelFile;
 pub use packing::{PackAnswer, PackRequest, pack_file};
 pub use prepare::{Prepared, Threads, prepare};
 pub use report::{Report, html};
+pub use saving::Saving;
 pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};
 pub use train::{Event, Observer, Quiet, fit};

@@ -4,15 +4,15 @@ use std::time::Instant;
 
 use memfit_data::Source;
 use memfit_device::{Setup, process};
-use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
+use memfit_formats::Mode;
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Hint};
-use serde_json::Value;
 
 use crate::budget::{Runtime, default_budget, in_steps};
-use crate::compile::{parse_loss, parse_metric, parse_optimizer};
-use crate::{Error, Job, data};
+use crate::compile::parse_metric;
+use crate::state::{self, Variable};
+use crate::{Compiled, Error, Job, ModelFile, Saving, compiled, data};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -29,8 +29,14 @@ pub struct Prepared {
     pub problem: Problem,
     /// The plan, or why there is none.
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
-    /// The optimizer, for its schedule.
-    pub optimizer: Optimizer,
+    /// The model and the file that holds its weights.
+    pub model: ModelFile,
+    /// What the model is compiled with.
+    pub compiled: Compiled,
+    /// The optimizer's variables in the model's file; none where it does not hold them.
+    pub(crate) resumes: Option<Vec<Variable>>,
+    /// The file to be written when training ends.
+    pub saving: Option<Saving>,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
     /// Time the planner took.
@@ -41,12 +47,52 @@ pub struct Prepared {
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
-    let forward = load_model(job)?;
-    let (training, metrics) = training(job, &forward)?;
-    let graph = training_graph(&forward, &training)?;
+    let model = ModelFile::open(job, Mode::Training)?;
+    let forward = &model.model.graph;
+    let compiled = compiled(job, &model)?;
+    let (training, metrics) = training(job, forward, &compiled)?;
+    let graph = training_graph(forward, &training)?;
+    let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
+    let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
+    let output = job.train.output.as_ref().map(|path| job.path(path));
+    let saving = output.map(|path| Saving::plan(&path, &model, &graph, &compiled)).transpose()?;
+    let for_file = saving.as_ref().map_or(Bytes::ZERO, Saving::bytes_writing);
+    let Solved { setup, source, runtime, problem, outcome, seconds_planning } =
+        solve(job, graph, threads, for_file)?;
+    let outcome = outcome.map_err(|mut answer| {
+        answer.hints.extend(try_without_state(forward, &training, &problem, &setup));
+        answer
+    });
+    Ok(Prepared {
+        setup,
+        source,
+        runtime,
+        problem,
+        outcome,
+        model,
+        compiled,
+        resumes,
+        saving,
+        metrics,
+        seconds_planning,
+    })
+}
+
+/// A graph with its answer.
+pub(crate) struct Solved {
+    pub(crate) setup: Setup,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) runtime: Runtime,
+    pub(crate) problem: Problem,
+    pub(crate) outcome: Result<CheckedPlan, Box<DoesNotFit>>,
+    pub(crate) seconds_planning: f64,
+}
+
+/// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
+pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) -> Result<Solved, Error> {
     let source = data::open(job, &graph)?;
     let setup = memfit_device::open(threads)?;
-    let mut runtime = Runtime::measure(setup.threads(), source.bytes());
+    let mut runtime = Runtime::measure(setup.threads(), source.bytes(), for_file);
     let total = job.memory.budget.unwrap_or_else(default_budget);
     let host = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let mut problem = Problem {
@@ -65,7 +111,7 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         };
         // A refusal names the smallest budget, in which the smallest plan has its place too.
         let stand_in = if outcome.is_err() { Some(smallest_plan(&problem)?) } else { None };
-        let again = Runtime::measure(setup.threads(), source.bytes());
+        let again = Runtime::measure(setup.threads(), source.bytes(), for_file);
         drop(stand_in);
         if again.total() <= runtime.total() {
             break outcome;
@@ -78,57 +124,34 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         Some(answer) => Err(answer),
         None => Ok(plan),
     });
-    let outcome = outcome.map_err(|mut answer| {
-        answer.hints.extend(try_without_state(&forward, &training, &problem, &setup));
-        answer
-    });
-    let optimizer = training.optimizer;
-    Ok(Prepared { setup, source, runtime, problem, outcome, optimizer, metrics, seconds_planning })
+    Ok(Solved { setup, source, runtime, problem, outcome, seconds_planning })
 }
 
-fn load_model(job: &Job) -> Result<Graph, Error> {
-    let options = Options { mode: Mode::Training, seed: job.train.seed };
-    if let Some(layers) = &job.model.layers {
-        return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
-    }
-    let path = job.path(job.model.file.as_deref().expect("checked: a model has layers or a file"));
-    let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
-        verb: "read",
-        path: path.clone(),
-        source,
-    })?;
-    let config: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::job(path.display().to_string(), format!("not JSON: {error}")))?;
-    Ok(graph_from_keras(&config, &options)?)
-}
-
-fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
+/// What to train for, and the names of its metrics.
+pub(crate) fn training(
+    job: &Job,
+    forward: &Graph,
+    compiled: &Compiled,
+) -> Result<(Training, Vec<String>), Error> {
     let outputs = forward.outputs.len();
-    let loss = &job.train.loss;
-    let one_each = loss.as_array().cloned().unwrap_or_else(|| vec![loss.clone(); outputs]);
-    let weights = job.train.loss_weights.clone().unwrap_or_else(|| vec![1.0; one_each.len()]);
-    if weights.len() != one_each.len() {
-        let problem =
-            format!("expected {} weights, one for each loss, got {}", one_each.len(), weights.len());
-        return Err(Error::job("train.loss_weights", problem));
-    }
-    let losses = one_each
+    let losses: Vec<Loss> = compiled
+        .losses
         .iter()
-        .zip(weights)
-        .map(|(loss, weight)| Ok(Loss { kind: parse_loss(loss, "train.loss")?, weight }))
-        .collect::<Result<Vec<Loss>, Error>>()?;
+        .zip(&compiled.loss_weights)
+        .map(|(kind, weight)| Loss { kind: kind.clone(), weight: *weight })
+        .collect();
     let mut metrics = vec![Vec::new(); outputs];
     let mut names = Vec::new();
     for (index, (output, loss)) in forward.outputs.iter().zip(&losses).enumerate() {
-        for name in &job.train.metrics {
+        for name in compiled.metrics.get(index).into_iter().flatten() {
             let tensor = &forward.tensors[output.0];
             metrics[index].push(parse_metric(name, tensor, loss.kind.is_sparse())?);
             let layer = &forward.layers[tensor.layer.0];
             names.push(if outputs == 1 { name.clone() } else { format!("{layer}_{name}") });
         }
     }
-    let optimizer = parse_optimizer(&job.train.optimizer)?;
     let sample_weights = job.data.sample_weight.is_some();
+    let optimizer = compiled.optimizer.clone();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }
 
