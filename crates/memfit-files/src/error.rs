@@ -39,11 +39,11 @@ pub enum FileError {
 }
 
 fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            "; make room or name another place: what stood there before is untouched"
-        }
-        _ => "",
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::FileTooLarge];
+    if full.contains(&source.kind()) {
+        "; make room or name another place: what stood there before is untouched"
+    } else {
+        ""
     }
 }
 

@@ -57,6 +57,11 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
             format!("expected {} weights, one for each loss, got {}", losses.len(), loss_weights.len());
         return Err(Error::job("train.loss_weights", problem));
     }
+    if train.metrics.is_empty() && stored("weighted_metrics").is_some() {
+        let problem =
+            "weighted metrics are not supported; give others with `--metrics`, or none with `--metrics none`";
+        return Err(Error::job("weighted_metrics", problem));
+    }
     let metrics = match stored("metrics") {
         Some(stored) if train.metrics.is_empty() => metrics_of(stored, names)?,
         Some(_) | None => {
@@ -90,7 +95,9 @@ fn each(value: &Value, names: &[String], place: &str) -> Result<Vec<Option<Value
             }
             names.iter().map(|name| object.get(name).cloned()).collect()
         }
-        other => vec![Some(other.clone()); names.len()],
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            vec![Some(value.clone()); names.len()]
+        }
     })
 }
 
@@ -100,20 +107,24 @@ fn is_serialised(object: &Map<String, Value>) -> bool {
 
 /// Names of metrics for each output, out of the forms that Keras writes.
 fn metrics_of(stored: &Value, names: &[String]) -> Result<Vec<Vec<String>>, Error> {
-    let one_output = names.len() == 1;
-    let lists: Vec<Option<Value>> = match stored {
-        // With one output, a list is that output's; a list within it too.
-        Value::Array(list) if one_output && !matches!(&list[..], [Value::Array(_)]) => {
-            vec![Some(stored.clone())]
-        }
-        other => each(other, names, "metrics")?,
+    // With one output, a list is that output's; a list within it too.
+    let is_one_list = stored.as_array().is_some_and(|list| !matches!(&list[..], [Value::Array(_)]));
+    let lists = if names.len() == 1 && is_one_list {
+        vec![Some(stored.clone())]
+    } else {
+        each(stored, names, "metrics")?
     };
     lists.into_iter().map(|list| metric_names(&list.unwrap_or_default())).collect()
 }
 
 fn metric_names(value: &Value) -> Result<Vec<String>, Error> {
-    let object_name =
-        |object: &Map<String, Value>| object.get("class_name").and_then(Value::as_str).map(str::to_owned);
+    let object_name = |object: &Map<String, Value>| {
+        let class = object.get("class_name")?.as_str()?;
+        // Keras's own name of it reads better, unless the user gave another.
+        let name = value.pointer("/config/name").and_then(Value::as_str);
+        let name = name.filter(|name| name.replace('_', "") == class.to_lowercase());
+        Some(name.unwrap_or(class).to_owned())
+    };
     match value {
         Value::Null => Ok(Vec::new()),
         Value::String(name) => Ok(vec![name.clone()]),

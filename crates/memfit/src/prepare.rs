@@ -55,7 +55,7 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
     let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
     let output = job.train.output.as_ref().map(|path| job.path(path));
-    let saving = output.map(|path| Saving::plan(&path, &model, &graph, &compiled)).transpose()?;
+    let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
     let for_file = saving.as_ref().map_or(Bytes::ZERO, Saving::bytes_writing);
     let Solved { setup, source, runtime, problem, outcome, seconds_planning } =
         solve(job, graph, threads, for_file)?;

@@ -1,7 +1,7 @@
 //! Saving a trained model: laid out and its space taken before training starts, streamed from the slots when it ends.
 
 use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memfit_files::{FileKind, Layout, NewFile};
@@ -20,20 +20,20 @@ const KERAS_VERSION: &str = "3.15.1";
 
 /// A model file to be written when training ends.
 pub struct Saving {
+    path: PathBuf,
     layout: Layout,
-    file: NewFile,
     variables: Vec<Variable>,
 }
 
 impl Saving {
-    /// Lays the file out and takes its space on the disk, so that a full one is an answer now and not after training.
+    /// Lays the file out.
     pub(crate) fn plan(
-        path: &Path,
+        path: PathBuf,
         opened: &ModelFile,
         graph: &Graph,
         compiled: &Compiled,
     ) -> Result<Saving, Error> {
-        let kind = FileKind::of(path).ok_or_else(|| {
+        let kind = FileKind::of(&path).ok_or_else(|| {
             let problem = format!("`{}` must end in .keras, .weights.h5 or .safetensors", path.display());
             Error::job("--output", problem)
         })?;
@@ -44,9 +44,15 @@ impl Saving {
         let arrays = variables.iter().map(|variable| variable.array(kind)).collect();
         let texts = if kind == FileKind::Keras { texts(opened, compiled) } else { vec![] };
         let layout = Layout::new(kind, arrays, &texts);
-        let file = NewFile::create(path)?;
-        memfit_device::reserve(file.file(), Bytes(layout.bytes())).map_err(|source| file.refused(source))?;
-        Ok(Saving { layout, file, variables })
+        Ok(Saving { path, layout, variables })
+    }
+
+    /// Takes the file's space on its disk, so that a full one is an answer now and not after training.
+    pub(crate) fn take_space(&self) -> Result<NewFile, Error> {
+        let file = NewFile::create(&self.path)?;
+        let taken = memfit_device::reserve(file.file(), Bytes(self.layout.bytes()));
+        taken.map_err(|source| file.refused(source))?;
+        Ok(file)
     }
 
     /// Memory that writing takes.
@@ -55,9 +61,15 @@ impl Saving {
     }
 
     /// Writes the file from the slots, after so many steps in all.
-    pub(crate) fn write(self, runner: &Runner, iteration: u64, learning_rate: f32) -> Result<PathBuf, Error> {
-        let Saving { layout, file, variables } = self;
-        Ok(file.write(&layout, &|index| variables[index].bytes(runner, iteration, learning_rate))?)
+    pub(crate) fn write(
+        &self,
+        file: NewFile,
+        runner: &Runner,
+        iteration: u64,
+        learning_rate: f32,
+    ) -> Result<PathBuf, Error> {
+        let bytes = |index: usize| self.variables[index].bytes(runner, iteration, learning_rate);
+        Ok(file.write(&self.layout, &bytes)?)
     }
 }
 

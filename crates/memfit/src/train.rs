@@ -77,6 +77,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let plan = outcome?;
     observer.event(Event::Planned(&summary));
 
+    let saving = saving.map(|saving| saving.take_space().map(|file| (saving, file))).transpose()?;
     process::trim();
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let mut runner = Runner::new(plan, setup, &folder)?;
@@ -95,9 +96,9 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let record = StepRecord { step, ..runner.step(input, &mut feeder)? };
         observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
     }
-    if let Some(saving) = saving {
+    if let Some((saving, file)) = saving {
         let taken = iteration + length.steps;
-        let path = saving.write(&runner, taken, schedule.at(taken))?;
+        let path = saving.write(file, &runner, taken, schedule.at(taken))?;
         observer.event(Event::Saved { path: &path });
     }
     let (plan, trace) = runner.finish();
