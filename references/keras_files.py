@@ -2,7 +2,7 @@
 
     .venv/bin/python references/keras_files.py
 
-writes references/keras/: NAME.keras for each case, one .weights.h5, and cases.json.
+writes references/keras/: NAME.keras for each case, one .weights.h5, two in forms that Keras does not write, and cases.json.
 """
 
 import json
@@ -15,6 +15,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 sys.dont_write_bytecode = True
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 
+import h5py
 import keras
 import numpy as np
 import tensorflow as tf
@@ -111,8 +112,19 @@ def dropout():
 CASES = [image, towers, schedule, words, amsgrad, dropout]
 
 
+def other_forms():
+    """The same array compressed in chunks, and in a file of HDF5's latest form."""
+    kernel = np.zeros((4, 5), np.float32)
+    with h5py.File(FOLDER / "chunked.weights.h5", "w") as file:
+        file.create_dataset("layers/dense/vars/0", data=kernel, chunks=(2, 5), compression="gzip")
+        file["layers/dense/vars/1"] = np.zeros(5, np.float64)
+    with h5py.File(FOLDER / "latest.weights.h5", "w", libver="latest") as file:
+        file["layers/dense/vars/0"] = kernel
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
+    other_forms()
     written = []
     for build in CASES:
         keras.utils.clear_session()

@@ -90,6 +90,20 @@ fn a_weight_that_is_missing_or_of_another_shape_is_named() {
 }
 
 #[test]
+fn forms_that_keras_does_not_write_are_refused_by_name() {
+    let reference =
+        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/keras").join(name);
+    let file = WeightsFile::open(&reference("chunked.weights.h5")).unwrap();
+    let told = |place: &str, dims: &[usize]| file.check(place, "dense/kernel", dims).unwrap_err().to_string();
+    let text = told("layers/dense/vars/0", &[4, 5]);
+    assert!(text.contains("`dense/kernel`") && text.contains("in chunks"), "{text}");
+    let text = told("layers/dense/vars/1", &[5]);
+    assert!(text.contains("expected float32, got floats of 8 bytes"), "{text}");
+    let Err(error) = WeightsFile::open(&reference("latest.weights.h5")) else { panic!("it should not open") };
+    assert!(error.to_string().contains("latest.weights.h5"), "{error}");
+}
+
+#[test]
 fn a_failed_write_leaves_the_old_file_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.keras");
