@@ -158,3 +158,40 @@ fn what_is_missing_is_said_with_the_flag_that_gives_it() {
     fs::write(folder.path().join("not.keras"), "PK\u{3}\u{4}").unwrap();
     assert!(refusal(&memfit(folder.path(), &["summary", "not.keras"]), 2).contains("not.keras"));
 }
+
+#[test]
+fn a_low_line_splits_what_is_predicted_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "
+[model]
+layers = [
+    {class = \"Input\", shape = [64, 64, 3]},
+    {class = \"Conv2D\", filters = 32, kernel_size = 3},
+    {class = \"BatchNormalization\"},
+    {class = \"GlobalAveragePooling2D\"},
+    {class = \"Dense\", units = 3, activation = \"softmax\"},
+]
+[train]
+loss = \"sparse_categorical_crossentropy\"
+metrics = [\"accuracy\"]
+batch = 64
+[data]
+rows = 70
+";
+    fs::write(folder.path().join("job.toml"), job).unwrap();
+    let run = |command: &str, budget: &str, more: &[&str]| {
+        let arguments = [&[command, "job.toml", "--json", "--budget", budget], more].concat();
+        let told = lines(&memfit(folder.path(), &arguments)).remove(0);
+        assert!(told["vm_hwm"].as_u64().unwrap() <= told["budget"].as_u64().unwrap(), "{told}");
+        assert_eq!(told["rows"], 70);
+        told
+    };
+    let (low, high) = (run("evaluate", "24MiB", &[]), run("evaluate", "300MiB", &[]));
+    assert!(low["micro_batch"].as_u64().unwrap() < 64 && high["micro_batch"] == 64);
+    assert!((low["loss"].as_f64().unwrap() - high["loss"].as_f64().unwrap()).abs() < 1e-6);
+    assert_eq!(low["accuracy"], high["accuracy"]);
+    run("predict", "24MiB", &["--output", "low.npy"]);
+    run("predict", "300MiB", &["--output", "high.npy"]);
+    let rows = |name: &str| fs::read(folder.path().join(name)).unwrap();
+    assert_eq!(rows("low.npy"), rows("high.npy"), "bit for bit");
+}

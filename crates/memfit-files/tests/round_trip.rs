@@ -104,12 +104,17 @@ fn forms_that_keras_does_not_write_are_refused_by_name() {
 }
 
 #[test]
-fn a_failed_write_leaves_the_old_file_whole() {
+fn a_disk_that_fills_up_leaves_the_old_file_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.keras");
     fs::write(&path, "old").unwrap();
-    let file = NewFile::create(&path).unwrap();
-    drop(file);
+    // What is written beside goes to a device that is always full.
+    let beside = folder.path().join(format!(".a.keras.{}.part", std::process::id()));
+    std::os::unix::fs::symlink("/dev/full", &beside).unwrap();
+    let layout = Layout::new(FileKind::Keras, few(), &[]);
+    let error = NewFile::create(&path).unwrap().write(&layout, &|_| Bytes::Zeros).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("a.keras") && text.contains("make room") && !error.is_bad_input(), "{text}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "old");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing stands beside");
 }
