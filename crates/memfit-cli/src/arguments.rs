@@ -29,11 +29,19 @@ const EXIT_CODES: &str =
 Examples:
   memfit
   memfit plan examples/large-images.toml --budget 2GiB
-  memfit plan examples/six-convolutions.toml --sweep
+  memfit plan examples/six-convolutions.toml --sweep --report curve.html
   memfit train examples/large-images.toml --budget 2GiB --steps 3 --report report.html
   memfit batch examples/six-convolutions.toml --budget 8GiB
   memfit train model.keras --data x.npy,y.npy --budget 2GiB --output trained.keras
   memfit predict trained.keras --data x.npy --output p.npy";
+
+const PLAN_EXAMPLES: &str = "Examples:
+  memfit plan job.toml --budget 2GiB                      does it fit, and who holds what?
+  memfit plan job.toml --sweep --budget 2GiB              what each budget buys, yours marked
+  memfit plan job.toml --sweep --report curve.html        the same as a page to point at
+  memfit plan job.toml --output before.json               keep the answer ...
+  memfit plan job.toml --batch 64 --diff before.json      ... and see what a change does to it
+  memfit plan job.toml --budget 500MiB --json             for programs: what is needed, and hints that fit";
 
 /// The commands.
 #[derive(Subcommand)]
@@ -46,7 +54,10 @@ pub enum Command {
     /// Say what a job would hold, before anything runs.
     ///
     /// Prints what holds how much at the peak, by kind and by layer, where the peak stands, the lower bound beside it,
-    /// and into how many pieces the batch is split. Exits with 3 and the reason when it does not fit.
+    /// and into how many pieces the batch is split. Exits with 3 when it does not fit, and says which tensors must be
+    /// alive together at which step, why each must, the smallest budget that fits, and which changes would fit:
+    /// every one of them was planned.
+    #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArguments),
     /// Pack buffers with lifetimes into as few bytes as can be found.
     ///
@@ -77,6 +88,10 @@ pub struct JobArguments {
     /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
     #[arg(long, value_name = "FOLDER:SIZE")]
     pub disk: Option<Disk>,
+    /// Copy values out to host memory. Only for a device with memory of its own: on the CPU, host memory is what the
+    /// budget is about, so this is refused; --disk is the way there.
+    #[arg(long, value_name = "SIZE")]
+    pub host: Option<Bytes>,
     /// Worker threads [default: the machine's].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
@@ -90,12 +105,24 @@ pub struct JobArguments {
 pub struct PlanArguments {
     #[command(flatten)]
     pub job: JobArguments,
-    /// Print time against bytes instead: every plan from the fastest to the smallest.
-    #[arg(long, conflicts_with = "diff")]
+    /// Print time against bytes instead: every plan from the fastest to the smallest, drawn and as a table.
+    ///
+    /// Each point is the fastest plan that needs no more bytes: what it splits, computes again and copies out, its time
+    /// over that of the fastest plan, and a lower bound of that time. The budget is marked.
+    #[arg(long, conflicts_with_all = ["diff", "output"])]
     pub sweep: bool,
-    /// Compare with another job, kind by kind and layer by layer, under the same overrides.
-    #[arg(long, value_name = "JOB")]
+    /// With --sweep, write the curve to this page: every plan can be pointed at, nothing is loaded from anywhere.
+    #[arg(long, value_name = "FILE.html", requires = "sweep")]
+    pub report: Option<PathBuf>,
+    /// Compare with another job or saved plan, kind by kind and layer by layer.
+    ///
+    /// Jobs are planned under the same overrides (--budget, --batch, ...); saved plans are taken as they are. The first
+    /// file may be a saved plan too.
+    #[arg(long, value_name = "JOB|PLAN.json")]
     pub diff: Option<PathBuf>,
+    /// Save the whole answer to this file (JSON): the figures, every step, and where every tensor stands.
+    #[arg(long, value_name = "PLAN.json")]
+    pub output: Option<PathBuf>,
 }
 
 /// What to pack, and how well.
@@ -160,6 +187,9 @@ impl JobArguments {
             // What is typed is relative to where it is typed, and not to the job file.
             let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());
             job.memory.disk = Some(Disk { folder, size: disk.size });
+        }
+        if self.host.is_some() {
+            job.memory.host = self.host;
         }
         Ok(job)
     }

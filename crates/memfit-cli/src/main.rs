@@ -2,10 +2,13 @@
 
 mod arguments;
 mod bar;
+mod curve;
 mod demo;
+mod difference;
 mod evaluate;
 mod model_arguments;
 mod new_file;
+mod plan;
 mod predict;
 mod summary;
 mod tables;
@@ -14,13 +17,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use memfit::{
-    Error, Event, Job, Observer, PackRequest, Summary, SweepPoint, batch_curve, fit, heap, pack_file,
-    prepare, sweep,
-};
+use memfit::{Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare_without_hints};
 use serde_json::json;
 
-use crate::arguments::{Arguments, Command, JobArguments, PackArguments, PlanArguments, TrainArguments};
+use crate::arguments::{Arguments, Command, JobArguments, PackArguments, TrainArguments};
 use crate::bar::Bar;
 use crate::new_file::NewFile;
 
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let result = match &arguments.command {
         None => demo::run(),
         Some(Command::Train(train)) => run_train(train),
-        Some(Command::Plan(job)) => run_plan(job),
+        Some(Command::Plan(plan)) => plan::run(plan),
         Some(Command::Batch(job)) => run_batch(job),
         Some(Command::Pack(pack)) => run_pack(pack),
         Some(Command::Evaluate(arguments)) => evaluate::run(arguments),
@@ -74,45 +74,9 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_plan(plan: &PlanArguments) -> Result<ExitCode, Error> {
-    let arguments = &plan.job;
-    let job: Job = arguments.read()?;
-    let prepared = prepare(&job, arguments.threads)?;
-    if plan.sweep {
-        let points = sweep(&prepared);
-        if arguments.json {
-            let points: Vec<_> = points.iter().map(SweepPoint::to_json).collect();
-            out(&json!({ "points": points }).to_string());
-        } else {
-            out(&tables::sweep(&points));
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let (summary, _) = Summary::new(&prepared);
-    if let Some(other) = &plan.diff {
-        let other = prepare(&arguments.read_file(other)?, arguments.threads)?;
-        let (other, _) = Summary::new(&other);
-        if arguments.json {
-            out(&json!({ "plan": summary.to_json(), "other": other.to_json() }).to_string());
-        } else {
-            out(&tables::difference(&summary, &other));
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    if arguments.json {
-        out(&summary.to_json().to_string());
-    } else if prepared.outcome.is_ok() {
-        out(&tables::plan(&summary));
-    }
-    match prepared.outcome {
-        Ok(_) => Ok(ExitCode::SUCCESS),
-        Err(answer) => Err(Error::DoesNotFit(answer)),
-    }
-}
-
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
     let job = arguments.read()?;
-    let prepared = prepare(&job, arguments.threads)?;
+    let prepared = prepare_without_hints(&job, arguments.threads)?;
     let curve = batch_curve(&prepared);
     if arguments.json {
         let points: Vec<_> =

@@ -1,6 +1,6 @@
 //! Tables for people.
 
-use memfit::{BatchCurve, Bytes, Group, PackAnswer, Packing, Report, Summary, SweepPoint};
+use memfit::{BatchCurve, Bytes, Group, PackAnswer, Packing, Report, Summary};
 
 /// How many layers a table names.
 const LAYERS: usize = 8;
@@ -98,67 +98,6 @@ pub fn packing_refusal(answer: &PackAnswer, capacity: u64) -> String {
         "the buffers do not fit {capacity}\n  found  {}\n  bound  {}\n  reason {reason}",
         answer.packing.height, answer.packing.bound
     )
-}
-
-/// Two plans side by side: what each holds at its peak, by kind and by layer.
-pub fn difference(plan: &Summary, other: &Summary) -> String {
-    let mut lines = vec![format!("{:<24} {:>12} {:>12} {:>13}", "", "this", "other", "difference")];
-    let mut add = |name: &str, this: Bytes, other: Bytes| {
-        let (sign, gap) = if this < other { ('+', other - this) } else { ('-', this - other) };
-        let gap = if this == other { "same".to_owned() } else { format!("{sign}{gap}") };
-        lines.push(format!("{name:<24} {this:>12} {other:>12} {gap:>13}"));
-    };
-    add("smallest budget", plan.bytes_smallest_budget, other.bytes_smallest_budget);
-    add("arena", plan.bytes_arena, other.bytes_arena);
-    add("bound", plan.bytes_bound, other.bytes_bound);
-    for group in Group::ALL {
-        add(&format!("  {}", group.name()), plan.held.get(group), other.held.get(group));
-    }
-    let mut names: Vec<&str> =
-        plan.layers.iter().chain(&other.layers).map(|layer| layer.layer.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    let bytes = |summary: &Summary, name: &str| {
-        summary.layers.iter().find(|layer| layer.layer == name).map_or(Bytes::ZERO, |layer| layer.bytes)
-    };
-    let mut layers: Vec<(&str, Bytes, Bytes)> =
-        names.into_iter().map(|name| (name, bytes(plan, name), bytes(other, name))).collect();
-    layers.retain(|(_, this, other)| this != other);
-    layers.sort_by_key(|(name, this, other)| (std::cmp::Reverse(this.0.abs_diff(other.0)), *name));
-    for (name, this, other) in layers.iter().take(LAYERS) {
-        add(&format!("  {name}"), *this, *other);
-    }
-    let pieces = |summary: &Summary| format!("{} x {}", summary.micro_batches, summary.micro_batch);
-    lines.push(format!("{:<24} {:>12} {:>12}", "pieces x rows", pieces(plan), pieces(other)));
-    lines.join("\n")
-}
-
-/// Time against bytes: one line a plan, a few of many.
-pub fn sweep(points: &[SweepPoint]) -> String {
-    const LINES: usize = 24;
-    let mut lines = vec![format!(
-        "{:>12}  {:>12}  {:>8}  {:>8}  {:>7}  {:>10}",
-        "budget", "activations", "time", "bound", "pieces", "recomputed"
-    )];
-    let slowest = points.iter().map(|point| point.time_relative).fold(1.0, f64::max);
-    let shown = points.len().min(LINES);
-    for line in 0..shown {
-        let point = &points[line * (points.len() - 1) / (shown - 1).max(1)];
-        let bar = "#".repeat((point.time_relative / slowest * 32.0).round() as usize);
-        lines.push(format!(
-            "{:>12}  {:>12}  {:>7.3}x  {:>7.3}x  {:>7}  {:>10}  {bar}",
-            point.budget,
-            point.bytes_activations,
-            point.time_relative,
-            point.time_bound,
-            point.micro_batches,
-            point.nodes_recomputed
-        ));
-    }
-    if shown < points.len() {
-        lines.push(format!("{shown} of {} plans; --json has them all", points.len()));
-    }
-    lines.join("\n")
 }
 
 fn split(summary: &Summary) -> String {

@@ -303,3 +303,86 @@ fn pack_speaks_minimallocs_csv_and_says_what_cannot_fit() {
 fn a_disk_that_cannot_be_written_is_named() {
     expect(JOB, &["plan", "--disk", "nowhere"], 2, &["folder", "colon"]);
 }
+
+#[test]
+fn host_memory_on_the_cpu_is_refused_and_a_disk_is_named() {
+    expect(JOB, &["plan", "--host", "1GiB"], 2, &["--host", "CPU", "same line", "--disk FOLDER:SIZE"]);
+    expect(JOB, &["train", "--host", "1GiB"], 2, &["--host", "--disk FOLDER:SIZE"]);
+    let job = format!("{JOB}\n[memory]\nhost = \"1GiB\"");
+    expect(&job, &["plan"], 2, &["memory.host", "--disk FOLDER:SIZE"]);
+}
+
+/// Convolutions whose activations and whose last kernel both grow with the image.
+const IMAGES: &str = r#"
+[[model.layers]]
+class = "Input"
+shape = [64, 64, 3]
+[[model.layers]]
+class = "Conv2D"
+filters = 64
+kernel_size = 3
+padding = "same"
+[[model.layers]]
+class = "BatchNormalization"
+[[model.layers]]
+class = "Flatten"
+[[model.layers]]
+class = "Dense"
+units = 10
+[train]
+loss = "mean_squared_error"
+optimizer = "adam"
+batch = 16
+steps = 1
+"#;
+
+#[test]
+fn a_refusal_says_why_and_every_hint_it_gives_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("job.toml");
+    let plan = |job: &str, arguments: &[&str]| {
+        fs::write(&file, job).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_memfit"))
+            .arg("plan")
+            .arg(&file)
+            .arg("--json")
+            .args(arguments)
+            .output()
+            .unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code().unwrap(), answer, String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, answer, told) = plan(IMAGES, &["--budget", "68MiB"]);
+    assert_eq!((code, &answer["fits"]), (3, &false.into()), "{told}");
+    for words in ["peak   step", "held   program", "reason at this step", "most   ", "fits   at"] {
+        assert!(told.contains(words), "`{words}` is not in: {told}");
+    }
+    let needed = answer["needed"].as_array().unwrap();
+    let sum: u64 = needed.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
+    let held: u64 = answer["held"].as_object().unwrap().values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(sum + answer["needed_others"]["bytes"].as_u64().unwrap(), held);
+    assert!(needed.iter().any(|one| one["why"] == "written" || one["why"] == "read"), "{answer}");
+
+    let hints = answer["hints"].as_array().unwrap();
+    let hint = |kind: &str| {
+        let found = hints.iter().find(|hint| hint["kind"] == kind);
+        let found = found.unwrap_or_else(|| panic!("no hint `{kind}` in {hints:#?}"));
+        assert!(told.contains(found["text"].as_str().unwrap()));
+        (found["text"].as_str().unwrap().to_owned(), found["budget"].as_u64().unwrap())
+    };
+    let fits = |job: &str, budget: u64, more: &[&str]| {
+        assert!(budget <= 68 << 20, "{budget}");
+        let budget = budget.to_string();
+        let (code, _, told) = plan(job, &[&["--budget", &budget], more].concat());
+        assert_eq!(code, 0, "{more:?} {job}: {told}");
+    };
+    let (text, budget) = hint("batch");
+    let batch = text.split_once("`--batch ").unwrap().1.split_once('`').unwrap().0;
+    fits(IMAGES, budget, &["--batch", batch]);
+    let (_, budget) = hint("optimizer");
+    fits(&IMAGES.replace("adam", "sgd"), budget, &[]);
+    let (text, budget) = hint("image_size");
+    let size = text.split_once("images of ").unwrap().1.split_once('x').unwrap().0;
+    assert!(text.contains("dense/kernel becomes"), "{text}");
+    fits(&IMAGES.replace("[64, 64, 3]", &format!("[{size}, {size}, 3]")), budget, &[]);
+}

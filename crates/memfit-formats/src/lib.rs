@@ -117,6 +117,11 @@ pub fn graph_from_layers(
     model_from_layers(layers, outputs, options).map(|model| model.graph)
 }
 
+/// The names that the copies of each listed layer get, as the graph has them.
+pub fn names_of_layers(layers: &[Value]) -> Result<Vec<Vec<String>>, FormatError> {
+    listed::names(layers)
+}
+
 /// A text as JSON.
 pub fn parse_json(text: &str) -> Result<Value, FormatError> {
     serde_json::from_str(text).map_err(|error| FormatError::NotJson {

@@ -82,6 +82,17 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Liste
     Ok(Listed { model: Model { layers, inputs, outputs, kind }, arguments })
 }
 
+/// The names that the copies of each item get.
+pub(crate) fn names(listed: &[Value]) -> Result<Vec<Vec<String>>, FormatError> {
+    let items = listed
+        .iter()
+        .enumerate()
+        .map(|(position, value)| Item::read(value, position))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut names = Names::new(&items);
+    Ok(items.iter().map(|item| (0..item.copies).map(|copy| names.of(item, copy)).collect()).collect())
+}
+
 /// One object of the list, with what is not an argument of its class taken out.
 struct Item<'a> {
     class: &'a str,

@@ -22,6 +22,7 @@
 
 mod chain;
 mod compact;
+mod fuse;
 mod optimizer;
 mod rules;
 mod training;

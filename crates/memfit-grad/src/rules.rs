@@ -134,6 +134,7 @@ impl Backward {
             | Op::SoftmaxGrad
             | Op::Loss(_)
             | Op::Metric(_)
+            | Op::BatchNormThen(..)
             | Op::BatchNormStatistics
             | Op::BatchNormGrad(_)
             | Op::BatchNormMoving { .. }

@@ -8,7 +8,7 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact};
+use crate::{ClipBy, Optimizer, compact, fuse};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -99,6 +99,8 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     graph.keep.extend(wanted);
     compact::sign_bits(&mut graph, forward.nodes.len());
     compact::drop_dead_nodes(&mut graph);
+    fuse::fuse(&mut graph);
+    fuse::fuse(&mut graph);
     add_updates(&mut graph, &weight_gradients, &training.optimizer);
     add_zeros(&mut graph);
     Ok(graph)

@@ -238,6 +238,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Metric(_)
         | Op::Dropout { .. }
         | Op::BatchNorm(_)
+        | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
         | Op::BatchNormMoving { .. }
         | Op::BatchNormInference(_)

@@ -63,6 +63,8 @@ pub enum Op {
     BatchNormStatistics,
     /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
     BatchNorm(Norm),
+    /// The same, and a chain behind it: its first value is the normalised one, the others are inputs behind the statistics.
+    BatchNormThen(Norm, Chain),
     /// `dy, x, mean, variance, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
     BatchNormGrad(Norm),
     /// `mean, variance ⇒ moving_mean, moving_variance`.
@@ -346,6 +348,10 @@ impl Op {
     pub fn in_place(&self) -> Vec<(usize, usize)> {
         match self {
             Op::Elementwise(chain) => (0..chain.inputs).map(|input| (0, input)).collect(),
+            Op::BatchNormThen(norm, chain) => {
+                let others = 3 + usize::from(norm.scale) + usize::from(norm.center);
+                std::iter::once(0).chain(others..others + chain.inputs - 1).map(|input| (0, input)).collect()
+            }
             Op::Softmax
             | Op::MaskBits
             | Op::Loss(_)
@@ -419,6 +425,7 @@ impl Op {
             Op::Dropout { .. } => "dropout",
             Op::BatchNormStatistics => "batch_norm_statistics",
             Op::BatchNorm(_) => "batch_norm",
+            Op::BatchNormThen(..) => "batch_norm_then",
             Op::BatchNormGrad(_) => "batch_norm_grad",
             Op::BatchNormMoving { .. } => "batch_norm_moving",
             Op::BatchNormInference(_) => "batch_norm_inference",

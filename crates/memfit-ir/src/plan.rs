@@ -6,7 +6,7 @@ use crate::{Bytes, NodeId, TensorId};
 pub const ALIGNMENT: u64 = 64;
 
 /// Exactly what happens in one training step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Rows of a full training step.
     pub batch: usize,

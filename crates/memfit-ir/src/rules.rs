@@ -152,6 +152,16 @@ impl Rule<'_> {
                 vec![f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
             }
             Op::BatchNorm(norm) => vec![f32(self.norm(norm, 1, 2)?)],
+            Op::BatchNormThen(norm, chain) => {
+                self.require(chain.is_well_formed(), "a chain whose links read earlier values")?;
+                let others = chain.inputs - 1;
+                let given = self.inputs.len().saturating_sub(others);
+                let shape = Rule { op: self.op, inputs: &self.inputs[..given] }.norm(norm, 1, 2)?;
+                for index in given..self.inputs.len() {
+                    self.require(*self.floats(index)? == shape, "operands of one shape")?;
+                }
+                vec![f32(shape)]
+            }
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
                 let shape = self.norm(norm, *axes, 0)?;

@@ -45,6 +45,9 @@ fn detail(op: &Op) -> String {
     if let Op::Elementwise(chain) = op {
         return format!("elementwise {chain} ");
     }
+    if let Op::BatchNormThen(norm, chain) = op {
+        return format!("{} {norm:?} {chain} ", op.name());
+    }
     let text = format!("{op:?}");
     match text.find(['(', '{', '[']) {
         Some(start) => {

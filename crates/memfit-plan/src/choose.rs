@@ -3,27 +3,34 @@
 //! What can be chosen from does not depend on the budget, and the fastest that fits is taken. So a larger budget, which
 //! leaves more to choose from, never gives a slower plan.
 
-use memfit_ir::{Bytes, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Plan, Problem, TensorId};
+use memfit_ir::{Bytes, Plan, Problem};
 
-use crate::moves::recompute::{Path, Point, Taste, least_nanos};
+use crate::figures::Figures;
+use crate::moves::recompute::{Effort, Point, Taste, least_nanos, path};
+use crate::moves::reorder::reorder;
 use crate::moves::split;
 use crate::place::place;
-use crate::schedule::{Event, Schedule, in_pieces, whole};
-use crate::storage::{Storage, tensor_bytes};
+use crate::schedule::{Schedule, in_pieces, whole};
+use crate::storage::Storage;
 
-/// Beyond so many nodes, recomputing is looked at for one size of pieces only, the one with the lowest peak.
+/// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
+
+/// The tastes of the paths that are gone.
+const TASTES: [Taste; 2] =
+    [Taste { shortest_gap: 12, careful: false }, Taste { shortest_gap: 2, careful: true }];
 
 /// Everything the moves can make of a problem.
 pub struct Choices<'a> {
     problem: &'a Problem,
-    sizes: Vec<Size>,
+    sizes: Vec<Size<'a>>,
 }
 
 /// All schedules over pieces of one size.
-struct Size {
-    rows: usize,
-    paths: Vec<Path>,
+struct Size<'a> {
+    figures: Figures<'a>,
+    /// The first with nothing computed twice.
+    points: Vec<Point>,
     /// Time of a whole step without recomputing.
     nanos: f64,
 }
@@ -32,8 +39,7 @@ struct Size {
 #[derive(Clone, Copy)]
 struct Choice {
     size: usize,
-    path: usize,
-    point: Point,
+    point: usize,
     nanos: f64,
     /// No packing is lower.
     bound: Bytes,
@@ -46,14 +52,9 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
         problem.budget.arena_for(plan.bytes_peak) <= arena && plan.bytes_host <= problem.budget.host
     };
     // The whole batch with nothing computed twice is the fastest there is, and mostly it fits.
-    let unsplit = place(problem, &whole(&problem.graph), problem.batch);
+    let unsplit = split::pieces_of(problem, problem.batch);
     if fits(&unsplit) {
         return Some(unsplit);
-    }
-    if is_large(problem)
-        && let Some(plan) = split::largest_pieces(problem)
-    {
-        return Some(plan);
     }
     let choices = Choices::new(problem);
     let mut all = choices.all();
@@ -125,19 +126,23 @@ impl<'a> Choices<'a> {
             .iter()
             .enumerate()
             .map(|(index, rows)| {
-                let schedule = schedule(problem, *rows);
+                let figures = Figures::new(problem, *rows);
+                let schedule = schedule(&figures);
                 let pieces = problem.batch.div_ceil(*rows);
                 // Between the powers of two, splitting alone is dense enough.
-                let recomputes = index == last || (!large && pieces.is_power_of_two());
-                let nanos = nanos(problem, &schedule, *rows);
+                let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
                 let tastes = match (recomputes, large) {
-                    (false, _) => &Taste::ALL[..0],
-                    (true, true) => &Taste::ALL[..1],
-                    (true, false) => &Taste::ALL[..],
+                    (false, _) => &TASTES[..0],
+                    (true, true) => &TASTES[..1],
+                    (true, false) => &TASTES[..],
                 };
-                let down = tastes.iter().map(|taste| Path::new(problem, schedule.clone(), *rows, *taste));
-                let plain = Path::plain(problem, schedule.clone(), *rows);
-                Size { rows: *rows, paths: std::iter::once(plain).chain(down).collect(), nanos }
+                let live = Storage::new(&figures, &schedule).live();
+                let nanos = figures.nanos_of_piece(&schedule);
+                let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
+                for taste in tastes {
+                    points.extend(path(&figures, &schedule, *taste, Effort::of(schedule.events.len())));
+                }
+                Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points }
             })
             .collect();
         Choices { problem, sizes }
@@ -146,66 +151,46 @@ impl<'a> Choices<'a> {
     fn all(&self) -> Vec<Choice> {
         let mut all = Vec::new();
         for (index, size) in self.sizes.iter().enumerate() {
-            let pieces = self.problem.batch.div_ceil(size.rows) as f64;
-            let persistent = Storage::new(self.problem, &Schedule::default(), size.rows).persistent_bytes;
-            for (path, points) in size.paths.iter().map(|path| &path.points).enumerate() {
-                all.extend(points.iter().map(|point| Choice {
-                    size: index,
-                    path,
-                    point: *point,
-                    nanos: size.nanos + point.nanos * pieces,
-                    bound: persistent + Bytes(point.live.saturating_sub(memfit_ir::ALIGNMENT)),
-                }));
-            }
+            let pieces = self.problem.batch.div_ceil(size.figures.rows) as f64;
+            all.extend(size.points.iter().enumerate().map(|(point, at)| Choice {
+                size: index,
+                point,
+                nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
+                bound: size.figures.persistent_bytes + Bytes(at.live.saturating_sub(memfit_ir::ALIGNMENT)),
+            }));
         }
         all
     }
 
     fn place(&self, choice: &Choice) -> Plan {
         let size = &self.sizes[choice.size];
-        place(self.problem, &size.paths[choice.path].schedule(&choice.point), size.rows)
+        place(&size.figures, &size.points[choice.point].schedule)
     }
 }
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
-    let schedule = schedule(problem, plan.micro_batch);
-    let persistent = Storage::new(problem, &Schedule::default(), plan.micro_batch).persistent_bytes;
-    let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(persistent).0;
-    let extra = least_nanos(problem, &schedule, plan.micro_batch, room) * plan.micro_batches() as f64;
-    (nanos(problem, &schedule, plan.micro_batch) + extra) / 1e9
+    let figures = Figures::new(problem, plan.micro_batch);
+    let schedule = schedule(&figures);
+    let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
+    let extra = least_nanos(&figures, &schedule, room) * plan.micro_batches() as f64;
+    (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 
-/// Time to feed a tensor.
-pub fn fed(problem: &Problem, tensor: TensorId, rows: usize) -> f64 {
-    tensor_bytes(&problem.graph, tensor, rows).0 as f64 * NANOS_PER_BYTE_FED
+/// The schedule over pieces of `rows` with nothing computed twice.
+pub fn schedule(figures: &Figures) -> Schedule {
+    let graph = figures.graph();
+    let written = if figures.rows < figures.problem.batch { in_pieces(graph) } else { whole(graph) };
+    reorder(figures, written)
 }
 
-/// Time to copy a tensor out, or in.
-pub fn moved(problem: &Problem, tensor: TensorId, rows: usize) -> f64 {
-    tensor_bytes(&problem.graph, tensor, rows).0 as f64 * NANOS_PER_BYTE_MOVED
-}
-
-fn schedule(problem: &Problem, rows: usize) -> Schedule {
-    if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) }
-}
-
-fn nanos(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
+/// Time of a whole step.
+fn nanos_of_step(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
     let pieces = problem.batch.div_ceil(rows);
     let last = problem.batch - (pieces - 1) * rows;
-    let sum = |events: &[Event], rows: usize| -> f64 {
-        events
-            .iter()
-            .map(|event| match event {
-                Event::Launch { node, .. } => problem.costs[node.0].nanos(rows),
-                Event::Feed(tensor) => fed(problem, *tensor, rows),
-                Event::Out(tensor) | Event::In(tensor) => moved(problem, *tensor, rows),
-            })
-            .sum()
-    };
-    let body = &schedule.events[schedule.body..schedule.epilogue];
-    sum(&schedule.events[..schedule.body], 0)
-        + sum(&schedule.events[schedule.epilogue..], 0)
-        + sum(body, rows) * (pieces - 1) as f64
-        + sum(body, last)
+    let once = Figures::new(problem, 0);
+    let ends = schedule.events[..schedule.body].iter().chain(&schedule.events[schedule.epilogue..]);
+    ends.map(|event| once.nanos_of(event)).sum::<f64>()
+        + Figures::new(problem, rows).nanos_of_piece(schedule) * (pieces - 1) as f64
+        + Figures::new(problem, last).nanos_of_piece(schedule)
 }

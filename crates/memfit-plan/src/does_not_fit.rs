@@ -1,13 +1,16 @@
-//! The answer when nothing fits: how much is missing, where, who holds it, and what would fit.
+//! The answer when nothing fits: how much is missing, where, who holds it and why, and what would fit.
 
 use std::fmt;
 
-use memfit_ir::{Bytes, Problem};
+use memfit_ir::{Bytes, Plan, Problem};
 
-use crate::choose;
-use crate::moves::split;
-use crate::seconds;
+use crate::hints::Hint;
+use crate::reason::{Dominant, Reason, dominant, reason};
 use crate::timeline::{Group, Held, timeline};
+use crate::{choose, seconds};
+
+/// How many reasons a person is shown one by one.
+const REASONS: usize = 8;
 
 /// Why there is no plan, with the numbers a person needs to act.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +21,8 @@ pub struct DoesNotFit {
     pub runtime: Bytes,
     /// The smallest line that has a plan.
     pub smallest: Bytes,
+    /// Expected time of a training step by that plan.
+    pub seconds_smallest: f64,
     /// The step of that plan at which the peak stands, counted from 0.
     pub peak_step: usize,
     /// What happens there.
@@ -26,38 +31,20 @@ pub struct DoesNotFit {
     pub peak_layer: String,
     /// Who holds what there.
     pub held: Held,
+    /// What must be alive together there, and why.
+    pub reason: Reason,
+    /// The layer that holds the most there.
+    pub dominant: Option<Dominant>,
+    /// The plan all this is said of: the smallest.
+    pub plan: Plan,
     /// Changes that make it fit, each tried by planning it.
     pub hints: Vec<Hint>,
-}
-
-/// A change that makes it fit.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Hint {
-    /// Let pieces of the batch be normalised by themselves.
-    AllowBatchnormSplit {
-        /// The smallest line that has a plan then.
-        smallest: Bytes,
-    },
-    /// Room on a disk.
-    Disk {
-        /// How much of it the plan uses.
-        size: Bytes,
-        /// Expected time of a step over that of the smallest plan without.
-        time_relative: f64,
-    },
-    /// A smaller batch.
-    SmallerBatch {
-        /// The largest that fits.
-        batch: usize,
-    },
-    /// The line stands below what the program itself takes.
-    BelowRuntime,
-    /// Another change, tried by the caller.
-    Other(String),
+    /// What was not tried, and why.
+    pub untried: Option<String>,
 }
 
 impl DoesNotFit {
-    /// Explains why a problem has no plan.
+    /// Explains why a problem has no plan; [`DoesNotFit::find_hints`] looks for what would help.
     pub fn explain(problem: &Problem) -> DoesNotFit {
         let smallest = choose::smallest(problem);
         let timeline = timeline(problem, &smallest);
@@ -67,41 +54,32 @@ impl DoesNotFit {
             budget: problem.budget.total,
             runtime: problem.budget.runtime,
             smallest: problem.budget.smallest(smallest.bytes_peak),
+            seconds_smallest: seconds(problem, &smallest),
             peak_step: timeline.peak,
             peak_label: moment.map(|moment| moment.label.clone()).unwrap_or_default(),
             peak_layer: moment.map(|moment| layers[moment.layer.0].clone()).unwrap_or_default(),
             held: moment.map(|moment| moment.held).unwrap_or_default(),
-            hints: hints(problem),
+            reason: reason(problem, &smallest, &timeline),
+            dominant: dominant(problem, &timeline),
+            plan: smallest,
+            hints: Vec::new(),
+            untried: None,
         }
     }
-}
 
-fn hints(problem: &Problem) -> Vec<Hint> {
-    let mut hints = Vec::new();
-    if problem.budget.total < problem.budget.runtime {
-        hints.push(Hint::BelowRuntime);
-        return hints;
-    }
-    if !split::may_split(problem) {
-        let allowed = Problem { allow_batchnorm_split: true, ..problem.clone() };
-        if choose::fastest(&allowed).is_some() {
-            let smallest = allowed.budget.smallest(choose::smallest(&allowed).bytes_peak);
-            hints.push(Hint::AllowBatchnormSplit { smallest });
+    /// The first few reasons as lines of bytes and words.
+    fn reasons(&self) -> Vec<(Bytes, String)> {
+        let needed = &self.reason.needed;
+        let told = if REASONS < needed.len() { REASONS - 1 } else { needed.len() };
+        let mut lines: Vec<(Bytes, String)> =
+            needed[..told].iter().map(|one| (one.bytes, format!("{}: {}", one.name, one.why))).collect();
+        let rest = needed.len() - told + self.reason.others;
+        if 0 < rest {
+            let bytes: Bytes = needed[told..].iter().map(|one| one.bytes).sum();
+            lines.push((bytes + self.reason.bytes_others, format!("{rest} smaller ones")));
         }
-        if let (Some(batch), _) = split::largest_batch(problem) {
-            hints.push(Hint::SmallerBatch { batch });
-        }
+        lines
     }
-    // Planned again for each hint, which a person would wait for with a graph of thousands of layers.
-    if problem.budget.host == Bytes::ZERO && !choose::is_large(problem) {
-        let mut roomy = problem.clone();
-        roomy.budget.host = Bytes(1 << 50);
-        if let Some(plan) = choose::fastest(&roomy) {
-            let before = seconds(problem, &choose::smallest(problem));
-            hints.push(Hint::Disk { size: plan.bytes_host, time_relative: seconds(&roomy, &plan) / before });
-        }
-    }
-    hints
 }
 
 impl fmt::Display for DoesNotFit {
@@ -121,37 +99,22 @@ impl fmt::Display for DoesNotFit {
         for group in Group::ALL {
             write!(f, "  {} {}", group.name(), self.held.get(group))?;
         }
-        writeln!(f)?;
+        writeln!(f, "\n  reason at this step these are alive together in the smallest plan found:")?;
+        for (bytes, words) in self.reasons() {
+            writeln!(f, "         {bytes:>12}  {words}")?;
+        }
+        if let Some(Dominant { layer, bytes, share }) = &self.dominant {
+            writeln!(f, "  most   {layer} holds {:.0} % of it, {bytes}", share * 100.0)?;
+        }
         let mebibytes = self.smallest.align_up(1 << 20).0 >> 20;
         write!(f, "  fits   at {} and above: `--budget {mebibytes}MiB`", self.smallest)?;
         for hint in &self.hints {
             write!(f, "\n  hint   {hint}")?;
         }
-        Ok(())
-    }
-}
-
-impl fmt::Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Hint::AllowBatchnormSplit { smallest } => write!(
-                f,
-                "a layer mixes the rows of the batch (BatchNormalization in training), which forbids a split; \
-                 `allow_batchnorm_split = true` under [memory] fits from {smallest}, normalising each piece by itself"
-            ),
-            Hint::Disk { size, time_relative } => {
-                let mebibytes = size.align_up(1 << 20).0 >> 20;
-                let time = (time_relative - 1.0).max(0.0) * 100.0;
-                write!(f, "`--disk FOLDER:{mebibytes}MiB` makes it fit, about {time:.0} % slower")
-            }
-            Hint::SmallerBatch { batch } => {
-                write!(f, "`--batch {batch}` is the largest batch that fits without a split")
-            }
-            Hint::BelowRuntime => {
-                write!(f, "the program itself takes more than the budget; draw the line higher")
-            }
-            Hint::Other(text) => f.write_str(text),
+        if let Some(untried) = &self.untried {
+            write!(f, "\n  note   {untried}")?;
         }
+        Ok(())
     }
 }
 

@@ -2,22 +2,29 @@
 //!
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
-//! bytes: `release` (an update as early as its gradient is whole), `split` (the batch in pieces), `recompute` (a value given
+//! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
+//! comes first), `split` (the batch in pieces), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
 mod choose;
 mod does_not_fit;
+mod figures;
+mod hints;
+mod lives;
 pub mod moves;
 mod place;
+mod reason;
 mod schedule;
 mod storage;
 mod timeline;
 
-pub use choose::{curve, least_seconds, smallest};
-pub use does_not_fit::{DoesNotFit, Hint};
+pub use choose::{curve, fastest, least_seconds, smallest};
+pub use does_not_fit::DoesNotFit;
+pub use hints::Hint;
 pub use moves::split::largest_batch;
+pub use reason::{Dominant, Needed, Reason, Why};
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use memfit_ir::{Bytes, Place, Plan, Problem};
@@ -61,17 +68,17 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
 /// Time of one training step by the problem's costs, in seconds.
 pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
     let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
+        let share = rows as f64 / plan.micro_batch as f64;
         steps
             .iter()
             .map(|step| match step {
                 memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
-                memfit_ir::Step::Copy { from: Place::Feed(tensor), .. } => {
-                    choose::fed(problem, *tensor, rows)
+                memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_FED * share
                 }
                 memfit_ir::Step::Copy { from: Place::Host(slot), .. }
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
-                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * rows as f64
-                        / plan.micro_batch as f64
+                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * share
                 }
                 memfit_ir::Step::Copy { .. } => 0.0,
             })

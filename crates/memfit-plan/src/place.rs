@@ -1,34 +1,35 @@
 //! Placing: offsets for every stretch, and the plan that follows from them.
 
-use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Problem, Slot, Step, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Slot, Step, TensorId};
 use memfit_pack::{Effort, Item, pack};
 
+use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
-use crate::storage::{Storage, persistent_tensors, tensor_bytes};
+use crate::storage::Storage;
 
 /// Placements the packer may try beyond its greedy orders.
 const SEARCH_NODES: u64 = 0;
 
 /// The plan of a schedule over pieces of `rows`.
-pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
-    let graph = &problem.graph;
-    let storage = Storage::new(problem, schedule, rows);
+pub fn place(figures: &Figures, schedule: &Schedule) -> Plan {
+    let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
+    let storage = Storage::new(figures, schedule);
     let items = storage.items();
     let packing = pack(&items, Effort::nodes(SEARCH_NODES));
-    let base = storage.persistent_bytes;
+    let base = figures.persistent_bytes;
 
     let mut fixed: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
     let mut next = Bytes::ZERO;
     let mut persistent = Vec::new();
     for id in persistent_tensors(graph) {
-        let slot = Slot { offset: next, bytes: tensor_bytes(graph, id, rows) };
+        let slot = Slot { offset: next, bytes: figures.bytes[id.0] };
         next = (next + slot.bytes).align_up(ALIGNMENT);
         fixed[id.0] = Some(slot);
         persistent.push((id, slot));
     }
     let offset = |stretch: usize| base + Bytes(packing.offsets[stretch]);
     let slot = |id: TensorId, stretch: Option<usize>| match stretch {
-        Some(stretch) => Slot { offset: offset(stretch), bytes: tensor_bytes(graph, id, rows) },
+        Some(stretch) => Slot { offset: offset(stretch), bytes: figures.bytes[id.0] },
         None => fixed[id.0].expect("what has no stretch is persistent"),
     };
     let host_items: Vec<Item> = storage
@@ -41,7 +42,7 @@ pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
     let copied = |time: usize, tensor: TensorId| {
         let stretch = storage.host_of[time].expect("what is copied has its stretch of the second store");
         let outside = Slot { offset: Bytes(host.offsets[stretch]), bytes: storage.host[stretch].bytes };
-        (Place::Arena(slot(tensor, storage.operands[time][0])), Place::Host(outside))
+        (Place::Arena(slot(tensor, storage.operands(time)[0])), Place::Host(outside))
     };
     let step = |time: usize| match &schedule.events[time] {
         Event::Out(tensor) => {
@@ -53,14 +54,13 @@ pub fn place(problem: &Problem, schedule: &Schedule, rows: usize) -> Plan {
             Step::Copy { from, to }
         }
         Event::Feed(tensor) => {
-            let to = Place::Arena(slot(*tensor, storage.operands[time][0]));
+            let to = Place::Arena(slot(*tensor, storage.operands(time)[0]));
             Step::Copy { from: Place::Feed(*tensor), to }
         }
         Event::Launch { node, fresh } => {
             let operands = &graph.nodes[node.0];
             let tensors = operands.inputs.iter().chain(&operands.outputs).chain(&operands.updates);
-            let args =
-                tensors.zip(&storage.operands[time]).map(|(id, stretch)| slot(*id, *stretch)).collect();
+            let args = tensors.zip(storage.operands(time)).map(|(id, stretch)| slot(*id, *stretch)).collect();
             let workspace = match storage.workspace[time] {
                 Some(stretch) => Slot { offset: offset(stretch), bytes: storage.transient[stretch].bytes },
                 None => Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO },

@@ -2,24 +2,25 @@
 //!
 //! A tensor that is computed twice has two lives, and each life its own stretch.
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Problem, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, Node, TensorId};
 use memfit_pack::Item;
 
+use crate::figures::Figures;
 use crate::schedule::{Event, Schedule};
 
 /// Stretches of bytes with their lives, before they have offsets.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// For each event, the stretch of each operand (inputs, outputs, updates); none for persistent tensors.
-    pub operands: Vec<Vec<Option<usize>>>,
+    /// The stretch of each operand of each event, one event behind the other; none for persistent tensors.
+    operands: Vec<Option<usize>>,
+    /// Where each event's operands begin, and the end of the last.
+    first: Vec<usize>,
     /// The stretch each tensor stands in when the schedule ends.
     pub last: Vec<Option<usize>>,
     /// Stretches that live within a step: values first, then one workspace for each event that wants one.
     pub transient: Vec<Stretch>,
     /// The stretch of each event's workspace, as an index into `transient`.
     pub workspace: Vec<Option<usize>>,
-    /// Bytes of what lives from step to step, each tensor aligned.
-    pub persistent_bytes: Bytes,
     /// Stretches of the second store, from the copy out to the copy in.
     pub host: Vec<Stretch>,
     /// The stretch of the second store that each event copies to or from.
@@ -38,32 +39,33 @@ pub struct Stretch {
 }
 
 impl Storage {
-    /// Decides who shares bytes with whom in a schedule over pieces of `rows`.
-    pub fn new(problem: &Problem, schedule: &Schedule, rows: usize) -> Storage {
-        let graph = &problem.graph;
+    /// Decides who shares bytes with whom in a schedule.
+    pub fn new(figures: &Figures, schedule: &Schedule) -> Storage {
+        let tensors = figures.bytes.len();
+        let first = first_operands(figures, schedule);
+        let (ends, untouched) = ends_of_lives(figures, schedule, &first);
+        let (host, host_of) = host_stretches(figures, schedule);
         let mut builder = Builder {
-            graph,
-            rows,
-            ends: ends_of_lives(graph, schedule),
-            lives: vec![0; graph.tensors.len()],
-            now: vec![None; graph.tensors.len()],
-            values: vec![],
+            figures,
+            ends,
+            untouched,
+            now: vec![None; tensors],
+            operands: Vec::with_capacity(first.last().copied().unwrap_or(0)),
+            values: Vec::with_capacity(schedule.events.len()),
         };
-        let (host, host_of) = host_stretches(graph, schedule, rows);
-        let operands =
-            schedule.events.iter().enumerate().map(|(time, event)| builder.event(time, event)).collect();
-        let persistent_bytes =
-            persistent_tensors(graph).map(|id| tensor_bytes(graph, id, rows).align_up(ALIGNMENT)).sum();
-        let Builder { now: last, values: transient, .. } = builder;
+        for (time, event) in schedule.events.iter().enumerate() {
+            builder.event(time, event);
+        }
+        let Builder { now: last, values: transient, operands, .. } = builder;
         let workspace = vec![None; schedule.events.len()];
-        let mut storage = Storage { operands, last, transient, workspace, persistent_bytes, host, host_of };
-        storage.add_workspaces(problem, schedule, rows);
+        let mut storage = Storage { operands, first, last, transient, workspace, host, host_of };
+        storage.add_workspaces(figures, schedule);
         storage
     }
 
-    /// No packing can be lower than this.
-    pub fn bound(&self) -> Bytes {
-        self.persistent_bytes + Bytes(memfit_pack::bound(&self.items()))
+    /// The stretch of each operand of an event (inputs, outputs, updates); none for persistent tensors.
+    pub fn operands(&self, time: usize) -> &[Option<usize>] {
+        &self.operands[self.first[time]..self.first[time + 1]]
     }
 
     /// The transient stretches, as the packer knows them.
@@ -78,19 +80,24 @@ impl Storage {
     }
 
     /// Live bytes at each event, persistent tensors left out.
-    pub fn profile(&self, events: usize) -> Vec<u64> {
-        profile(&self.transient, events)
+    pub fn profile(&self) -> Vec<u64> {
+        profile(&self.transient, self.workspace.len())
+    }
+
+    /// Most live bytes, persistent tensors left out: no packing can be lower.
+    pub fn live(&self) -> u64 {
+        self.profile().into_iter().max().unwrap_or(0)
     }
 
     /// Bytes in the second store at each event.
-    pub fn host_profile(&self, events: usize) -> Vec<u64> {
-        profile(&self.host, events)
+    pub fn host_profile(&self) -> Vec<u64> {
+        profile(&self.host, self.workspace.len())
     }
 
-    fn add_workspaces(&mut self, problem: &Problem, schedule: &Schedule, rows: usize) {
+    fn add_workspaces(&mut self, figures: &Figures, schedule: &Schedule) {
         for (time, event) in schedule.events.iter().enumerate() {
             let Event::Launch { node, .. } = event else { continue };
-            let bytes = problem.costs[node.0].workspace(rows);
+            let bytes = figures.workspace[node.0];
             if bytes != Bytes::ZERO {
                 self.workspace[time] = Some(self.transient.len());
                 self.transient.push(Stretch { lower: time, upper: time + 1, bytes });
@@ -116,52 +123,65 @@ fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
         .collect()
 }
 
-/// Tensors that keep their bytes from step to step.
-pub fn persistent_tensors(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
-    (0..graph.tensors.len()).map(TensorId).filter(|id| graph.tensors[id.0].kind.is_persistent())
-}
-
-/// Bytes of a tensor in a piece of `rows`.
-pub fn tensor_bytes(graph: &Graph, id: TensorId, rows: usize) -> Bytes {
-    let tensor = &graph.tensors[id.0];
-    tensor.shape.bytes(tensor.dtype, rows)
+/// Where each event's operands begin, and the end of the last.
+fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<usize> {
+    let nodes = &figures.graph().nodes;
+    let mut first = Vec::with_capacity(schedule.events.len() + 1);
+    let mut next = 0;
+    for event in &schedule.events {
+        first.push(next);
+        next += match event {
+            Event::Feed(_) | Event::In(_) | Event::Out(_) => 1,
+            Event::Launch { node, .. } => {
+                let node = &nodes[node.0];
+                node.inputs.len() + node.outputs.len() + node.updates.len()
+            }
+        };
+    }
+    first.push(next);
+    first
 }
 
 struct Builder<'a> {
-    graph: &'a Graph,
-    rows: usize,
-    /// For each tensor, one past the last event of each of its lives.
-    ends: Vec<Vec<usize>>,
-    /// How many lives of each tensor have begun.
-    lives: Vec<usize>,
+    figures: &'a Figures<'a>,
+    /// For each operand that begins a life, one past that life's last event.
+    ends: Vec<usize>,
+    /// The same for each tensor whose first life no event begins: sums that are opened by what adds to them.
+    untouched: Vec<usize>,
     /// The stretch each tensor stands in.
     now: Vec<Option<usize>>,
+    operands: Vec<Option<usize>>,
     values: Vec<Stretch>,
 }
 
 impl Builder<'_> {
-    fn event(&mut self, time: usize, event: &Event) -> Vec<Option<usize>> {
+    fn event(&mut self, time: usize, event: &Event) {
         match event {
             Event::Feed(tensor) | Event::In(tensor) => {
-                self.begin(time, *tensor, None);
-                vec![self.now[tensor.0]]
+                let end = self.ends[self.operands.len()];
+                self.begin(time, end, *tensor, None);
+                self.operands.push(self.now[tensor.0]);
             }
-            Event::Out(tensor) => vec![self.now[tensor.0]],
-            Event::Launch { node, .. } => {
-                let node = &self.graph.nodes[node.0];
-                let inputs: Vec<Option<usize>> = node.inputs.iter().map(|id| self.now[id.0]).collect();
+            Event::Out(tensor) => self.operands.push(self.now[tensor.0]),
+            Event::Launch { node: id, .. } => {
+                let node = &self.figures.graph().nodes[id.0];
+                let inputs = self.operands.len();
+                for input in &node.inputs {
+                    self.operands.push(self.now[input.0]);
+                }
                 for (index, output) in node.outputs.iter().enumerate() {
-                    let shared = self.shared_input(time, node, &inputs, index);
-                    self.begin(time, *output, shared);
+                    let shared = self.shared_input(time, id.0, node, inputs, index);
+                    let end = self.ends[self.operands.len()];
+                    self.begin(time, end, *output, shared);
+                    self.operands.push(self.now[output.0]);
                 }
                 // A fresh launch is the first to touch what it adds to.
                 for tensor in &node.updates {
                     if self.now[tensor.0].is_none() {
-                        self.begin(time, *tensor, None);
+                        self.begin(time, self.untouched[tensor.0], *tensor, None);
                     }
+                    self.operands.push(self.now[tensor.0]);
                 }
-                let written = node.outputs.iter().chain(&node.updates).map(|id| self.now[id.0]);
-                inputs.iter().copied().chain(written).collect()
             }
         }
     }
@@ -170,13 +190,14 @@ impl Builder<'_> {
     fn shared_input(
         &self,
         time: usize,
+        id: usize,
         node: &Node,
-        inputs: &[Option<usize>],
+        inputs: usize,
         output: usize,
     ) -> Option<usize> {
-        let bytes = |id: TensorId| tensor_bytes(self.graph, id, self.rows);
-        node.op.in_place().iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
-            let stretch = inputs[*input]?;
+        let bytes = |id: TensorId| self.figures.bytes[id.0];
+        self.figures.in_place[id].iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
+            let stretch = self.operands[inputs + input]?;
             let dies = self.values[stretch].upper == time + 1;
             let same_size = bytes(node.inputs[*input]) == bytes(node.outputs[output]);
             (same_size && (dies || node.op.is_view())).then_some(stretch)
@@ -184,15 +205,13 @@ impl Builder<'_> {
     }
 
     /// A life begins: in a stretch that exists, or in a new one.
-    fn begin(&mut self, time: usize, tensor: TensorId, shared: Option<usize>) {
-        if self.graph.tensors[tensor.0].kind.is_persistent() {
+    fn begin(&mut self, time: usize, end: usize, tensor: TensorId, shared: Option<usize>) {
+        if self.figures.persistent[tensor.0] {
             return;
         }
-        let end = self.ends[tensor.0][self.lives[tensor.0]].max(time + 1);
-        self.lives[tensor.0] += 1;
+        let end = end.max(time + 1);
         let stretch = shared.unwrap_or_else(|| {
-            let bytes = tensor_bytes(self.graph, tensor, self.rows);
-            self.values.push(Stretch { lower: time, upper: end, bytes });
+            self.values.push(Stretch { lower: time, upper: end, bytes: self.figures.bytes[tensor.0] });
             self.values.len() - 1
         });
         self.values[stretch].upper = self.values[stretch].upper.max(end);
@@ -201,14 +220,13 @@ impl Builder<'_> {
 }
 
 /// What is copied out lives in the second store until it is copied in.
-fn host_stretches(graph: &Graph, schedule: &Schedule, rows: usize) -> (Vec<Stretch>, Vec<Option<usize>>) {
+fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<Option<usize>>) {
     let mut stretches: Vec<Stretch> = Vec::new();
-    let mut out: Vec<Option<usize>> = vec![None; graph.tensors.len()];
+    let mut out: Vec<Option<usize>> = vec![None; figures.bytes.len()];
     let of = schedule.events.iter().enumerate().map(|(time, event)| match event {
         Event::Out(tensor) => {
             out[tensor.0] = Some(stretches.len());
-            let bytes = tensor_bytes(graph, *tensor, rows);
-            stretches.push(Stretch { lower: time, upper: time + 1, bytes });
+            stretches.push(Stretch { lower: time, upper: time + 1, bytes: figures.bytes[tensor.0] });
             out[tensor.0]
         }
         Event::In(tensor) => {
@@ -222,36 +240,33 @@ fn host_stretches(graph: &Graph, schedule: &Schedule, rows: usize) -> (Vec<Stret
     (stretches, of)
 }
 
-/// One past the last event of each life of each tensor. A life begins where a tensor is written whole.
-fn ends_of_lives(graph: &Graph, schedule: &Schedule) -> Vec<Vec<usize>> {
-    let mut ends: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
-    for (time, event) in schedule.events.iter().enumerate() {
-        match event {
-            Event::Feed(tensor) | Event::In(tensor) => ends[tensor.0].push(time + 1),
-            Event::Out(tensor) => {
-                if let Some(end) = ends[tensor.0].last_mut() {
-                    *end = time + 1;
-                }
-            }
-            Event::Launch { node, .. } => {
-                let node = &graph.nodes[node.0];
-                for tensor in &node.outputs {
-                    ends[tensor.0].push(time + 1);
-                }
-                for tensor in node.inputs.iter().chain(&node.updates) {
-                    match ends[tensor.0].last_mut() {
-                        Some(end) => *end = time + 1,
-                        None => ends[tensor.0].push(time + 1),
-                    }
-                }
-            }
-        }
-    }
+/// One past the last event of each life, at the operand that begins it, and of the life of each tensor that none begins.
+///
+/// Read from the back: the first reader that is met is the last of its life.
+fn ends_of_lives(figures: &Figures, schedule: &Schedule, first: &[usize]) -> (Vec<usize>, Vec<usize>) {
+    let graph = figures.graph();
+    let mut ends = vec![0; first.last().copied().unwrap_or(0)];
+    let mut end = vec![0; graph.tensors.len()];
     // One past the end, so that not even the last event may overwrite them.
     for tensor in &graph.keep {
-        if let Some(end) = ends[tensor.0].last_mut() {
-            *end = schedule.events.len() + 1;
+        end[tensor.0] = schedule.events.len() + 1;
+    }
+    for (time, event) in schedule.events.iter().enumerate().rev() {
+        match event {
+            Event::Feed(tensor) | Event::In(tensor) => {
+                ends[first[time]] = std::mem::take(&mut end[tensor.0]);
+            }
+            Event::Out(tensor) => end[tensor.0] = end[tensor.0].max(time + 1),
+            Event::Launch { node, .. } => {
+                let node = &graph.nodes[node.0];
+                for (index, tensor) in node.outputs.iter().enumerate() {
+                    ends[first[time] + node.inputs.len() + index] = std::mem::take(&mut end[tensor.0]);
+                }
+                for tensor in node.inputs.iter().chain(&node.updates) {
+                    end[tensor.0] = end[tensor.0].max(time + 1);
+                }
+            }
         }
     }
-    ends
+    (ends, end)
 }

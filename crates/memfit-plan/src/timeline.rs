@@ -91,6 +91,8 @@ pub struct Holder {
     pub layer: LayerId,
     /// The head it is counted under.
     pub group: Group,
+    /// The tensor; none where it is workspace.
+    pub tensor: Option<TensorId>,
     /// Where.
     pub slot: Slot,
     /// First moment.
@@ -135,7 +137,8 @@ pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
             let node = &graph.nodes[node.0];
             let name = format!("workspace of {}", node.op.name());
             let (layer, slot) = (node.layer, *workspace);
-            holders.push(Holder { name, layer, group: Group::Workspace, slot, lower: time, upper: time + 1 });
+            let (group, tensor) = (Group::Workspace, None);
+            holders.push(Holder { name, layer, group, tensor, slot, lower: time, upper: time + 1 });
         }
     }
     let held = held_over_time(&holders, count);
@@ -208,16 +211,20 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
     }
     let mut holders: Vec<Holder> = lives
         .iter()
-        .zip(&graph.tensors)
-        .flat_map(|(lives, tensor)| lives.iter().map(move |life| (tensor, *life)))
+        .enumerate()
+        .flat_map(|(index, lives)| lives.iter().map(move |life| (TensorId(index), *life)))
         .filter(|(_, (slot, _, _))| slot.bytes != Bytes::ZERO)
-        .map(|(tensor, (slot, lower, upper))| Holder {
-            name: tensor.name.clone(),
-            layer: tensor.layer,
-            group: Group::of(tensor.kind),
-            slot,
-            lower,
-            upper,
+        .map(|(id, (slot, lower, upper))| {
+            let tensor = &graph.tensors[id.0];
+            Holder {
+                name: tensor.name.clone(),
+                layer: tensor.layer,
+                group: Group::of(tensor.kind),
+                tensor: Some(id),
+                slot,
+                lower,
+                upper,
+            }
         })
         .collect();
     holders.sort_by_key(|holder| (holder.slot.offset, holder.lower, holder.upper));

@@ -7,6 +7,7 @@
 
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{Bytes, Kind, Loss, LossKind, Problem, TensorId};
+use memfit_plan::moves::reorder::as_written;
 use memfit_run::Runner;
 use memfit_testkit::harness::{problem, runner, runner_of, step, write_weights};
 use memfit_testkit::op_cases::draw_values;
@@ -25,6 +26,8 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
             problem.costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 1000.0);
         }
         let reference = trained_weights(&problem, runner(&problem));
+        let written = trained_weights(&problem, runner_of(&problem, as_written(&problem)));
+        assert_eq!(written, reference, "seed {seed}: another order gives other bits");
         let mut draws = Draws { seed, next: 1000 };
         let smallest = memfit_plan::smallest_budget(&problem);
         let most = memfit_plan::plan(&problem).unwrap().bytes_peak;

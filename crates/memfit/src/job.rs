@@ -39,6 +39,9 @@ pub struct ModelSection {
     pub weights: Option<PathBuf>,
     /// Names of the output layers; the last layer where it is not given.
     pub outputs: Option<Vec<String>>,
+    /// What the file holds, where it is not the file's own text that counts.
+    #[serde(skip)]
+    pub config: Option<Value>,
 }
 
 /// `[train]`.
@@ -121,6 +124,9 @@ pub struct MemorySection {
     /// The second line: a folder, a colon and a size, as in `/scratch:20GiB`. Values may be copied out to a file there.
     #[serde(default, deserialize_with = "disk")]
     pub disk: Option<Disk>,
+    /// Host memory beside a device that has its own. The CPU has none: there it is refused.
+    #[serde(default, deserialize_with = "size")]
+    pub host: Option<Bytes>,
     /// Split the batch though BatchNormalization then sees pieces of it.
     #[serde(default)]
     pub allow_batchnorm_split: bool,
@@ -207,6 +213,13 @@ impl Job {
         }
         if self.train.steps.is_some() && self.train.epochs.is_some() {
             return Err(Error::job("train.steps", "give either steps or epochs, not both"));
+        }
+        if self.memory.host.is_some() {
+            return Err(Error::job(
+                "memory.host (--host)",
+                "on the CPU, host memory is the memory that the budget is about: what would be copied out there stays \
+                 under the same line; raise the budget, or give room on a disk with `--disk FOLDER:SIZE`",
+            ));
         }
         match (&self.model.file, &self.model.layers) {
             (Some(_), None) | (None, Some(_)) => Ok(()),

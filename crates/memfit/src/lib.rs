@@ -11,6 +11,7 @@
 //! ```
 
 mod budget;
+mod change;
 mod compile;
 mod compile_config;
 mod compiled;
@@ -22,12 +23,15 @@ mod layer_table;
 mod model_file;
 mod packing;
 mod prepare;
+mod refusal;
 mod report;
+mod saved;
 mod saving;
 mod state;
 mod summary;
 mod sweep;
 mod train;
+mod tries;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
@@ -39,8 +43,10 @@ pub use job::{DataSection, Disk, Job, MemorySection, ModelSection, OneOrMany, Tr
 pub use layer_table::{LayerTable, TableRow, layer_table};
 pub use model_file::ModelFile;
 pub use packing::{PackAnswer, PackRequest, pack_file};
-pub use prepare::{Prepared, Threads, prepare};
-pub use report::{Report, html};
+pub use prepare::{Prepared, Threads, prepare, prepare_without_hints};
+pub use refusal::refusal_json;
+pub use report::{Report, html, sweep_html};
+pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};
 pub use saving::Saving;
 pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};

@@ -1,6 +1,6 @@
 //! The model of a job: from its listed layers, a `model.to_json()` file, or a `.keras` file with its weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use memfit_files::{FileKind, WeightsFile};
 use memfit_formats::{KerasModel, Mode, Options, model_from_keras, model_from_layers, parse_json};
@@ -20,22 +20,7 @@ pub struct ModelFile {
 impl ModelFile {
     /// Opens what the job says.
     pub fn open(job: &Job, mode: Mode) -> Result<ModelFile, Error> {
-        let options = Options { mode, seed: job.train.seed };
-        let mut stored = None;
-        let model = match (&job.model.layers, &job.model.file) {
-            (Some(layers), _) => model_from_layers(layers, job.model.outputs.as_deref(), &options)?,
-            (None, file) => {
-                let path = job.path(file.as_deref().expect("checked: a model has layers or a file"));
-                if FileKind::of(&path) == Some(FileKind::Keras) {
-                    let file = WeightsFile::open(&path)?;
-                    let config = file.config().cloned().ok_or_else(|| not_a_model(&path))?;
-                    stored = Some(file);
-                    within(&path, model_from_keras(&config, &options))?
-                } else {
-                    within(&path, model_from_keras(&read_json(&path)?, &options))?
-                }
-            }
-        };
+        let (model, mut stored) = read(job, mode)?;
         if let Some(path) = &job.model.weights {
             stored = Some(WeightsFile::open(&job.path(path))?);
         }
@@ -71,13 +56,45 @@ impl ModelFile {
     }
 }
 
-fn read_json(path: &Path) -> Result<Value, Error> {
+/// The graph of a job's model in training, whatever its weights.
+pub(crate) fn forward(job: &Job) -> Result<Graph, Error> {
+    read(job, Mode::Training).map(|(model, _)| model.graph)
+}
+
+/// The Keras configuration that a job names.
+pub(crate) fn read_config(job: &Job) -> Result<Value, Error> {
+    open_config(&path_of(job)).map(|(config, _)| config)
+}
+
+fn read(job: &Job, mode: Mode) -> Result<(KerasModel, Option<WeightsFile>), Error> {
+    let options = Options { mode, seed: job.train.seed };
+    if let Some(layers) = &job.model.layers {
+        return Ok((model_from_layers(layers, job.model.outputs.as_deref(), &options)?, None));
+    }
+    if let Some(config) = &job.model.config {
+        return Ok((model_from_keras(config, &options)?, None));
+    }
+    let path = path_of(job);
+    let (config, stored) = open_config(&path)?;
+    Ok((within(&path, model_from_keras(&config, &options))?, stored))
+}
+
+fn path_of(job: &Job) -> PathBuf {
+    job.path(job.model.file.as_deref().expect("checked: a model has layers or a file"))
+}
+
+fn open_config(path: &Path) -> Result<(Value, Option<WeightsFile>), Error> {
+    if FileKind::of(path) == Some(FileKind::Keras) {
+        let file = WeightsFile::open(path)?;
+        let config = file.config().cloned().ok_or_else(|| not_a_model(path))?;
+        return Ok((config, Some(file)));
+    }
     let text = std::fs::read_to_string(path).map_err(|source| Error::File {
         verb: "read",
         path: path.to_owned(),
         source,
     })?;
-    within(path, parse_json(&text))
+    Ok((within(path, parse_json(&text))?, None))
 }
 
 /// An error about a model's file names the file.

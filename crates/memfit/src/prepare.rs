@@ -5,14 +5,14 @@ use std::time::Instant;
 use memfit_data::Source;
 use memfit_device::{Setup, process};
 use memfit_formats::Mode;
-use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Problem, UpdateRule};
+use memfit_grad::{Training, training_graph};
+use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
 use crate::budget::{Runtime, default_budget, in_steps};
 use crate::compile::parse_metric;
 use crate::state::{self, Variable};
-use crate::{Compiled, Error, Job, ModelFile, Saving, compiled, data};
+use crate::{Compiled, Error, Job, ModelFile, Saving, compiled, data, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -41,10 +41,25 @@ pub struct Prepared {
     pub metrics: Vec<String>,
     /// Time the planner took.
     pub seconds_planning: f64,
+    /// Most that the process held while it planned, without what looking for hints took.
+    pub bytes_planning: Bytes,
 }
 
-/// Builds the problem of a job and plans it.
+/// Builds the problem of a job and plans it; where nothing fits, looks for what would.
 pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, tries::find_hints)
+}
+
+/// The same without looking for what would fit, which takes more plans: for answers that do not tell of it.
+pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+    prepare_and(job, threads, |_, _, _| {})
+}
+
+fn prepare_and(
+    job: &Job,
+    threads: Threads,
+    find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
+) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
     let model = ModelFile::open(job, Mode::Training)?;
@@ -57,10 +72,11 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     let output = job.train.output.as_ref().map(|path| job.path(path));
     let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
     let for_file = saving.as_ref().map_or(Bytes::ZERO, Saving::bytes_writing);
-    let Solved { setup, source, runtime, problem, outcome, seconds_planning } =
+    let Solved { setup, source, runtime, problem, outcome, seconds_planning, bytes_planning } =
         solve(job, graph, threads, for_file)?;
     let outcome = outcome.map_err(|mut answer| {
-        answer.hints.extend(try_without_state(forward, &training, &problem, &setup));
+        let base = tries::Base { job, forward, training: &training, compiled: &compiled, problem: &problem };
+        find_hints(&mut answer, &base, &setup);
         answer
     });
     Ok(Prepared {
@@ -75,6 +91,7 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
         saving,
         metrics,
         seconds_planning,
+        bytes_planning,
     })
 }
 
@@ -86,6 +103,7 @@ pub(crate) struct Solved {
     pub(crate) problem: Problem,
     pub(crate) outcome: Result<CheckedPlan, Box<DoesNotFit>>,
     pub(crate) seconds_planning: f64,
+    pub(crate) bytes_planning: Bytes,
 }
 
 /// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
@@ -105,14 +123,19 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     let start = Instant::now();
     // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
     let outcome = loop {
-        let outcome = match memfit_plan::plan(&problem) {
+        let mut outcome = match memfit_plan::plan(&problem) {
             Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
             Err(answer) => Err(answer),
         };
-        // A refusal names the smallest budget, in which the smallest plan has its place too.
-        let stand_in = if outcome.is_err() { Some(smallest_plan(&problem)?) } else { None };
+        // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
+        let stand_in = match &mut outcome {
+            Ok(_) => None,
+            Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
+        };
         let again = Runtime::measure(setup.threads(), source.bytes(), for_file);
-        drop(stand_in);
+        if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
+            answer.plan = stand_in.plan().clone();
+        }
         if again.total() <= runtime.total() {
             break outcome;
         }
@@ -124,7 +147,8 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         Some(answer) => Err(answer),
         None => Ok(plan),
     });
-    Ok(Solved { setup, source, runtime, problem, outcome, seconds_planning })
+    let bytes_planning = planning_peak();
+    Ok(Solved { setup, source, runtime, problem, outcome, seconds_planning, bytes_planning })
 }
 
 /// What to train for, and the names of its metrics.
@@ -155,11 +179,10 @@ pub(crate) fn training(
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }
 
-/// The smallest plan, whatever the budget.
-fn smallest_plan(problem: &Problem) -> Result<CheckedPlan, Error> {
+/// Checks the plan that a refusal speaks of.
+fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Error> {
     let mut roomy = problem.clone();
     roomy.budget.total = Bytes(1 << 62);
-    let plan = memfit_plan::smallest(&roomy);
     Ok(memfit_ir::check(&roomy, plan)?)
 }
 
@@ -179,21 +202,4 @@ fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
 /// Most that the process has held so far, in the steps in which the program's memory is counted.
 pub(crate) fn planning_peak() -> Bytes {
     in_steps(process::resident_peak())
-}
-
-/// Whether an optimizer without state would fit: tried by planning it.
-fn try_without_state(forward: &Graph, training: &Training, problem: &Problem, setup: &Setup) -> Option<Hint> {
-    if training.optimizer.rule.state().is_empty() {
-        return None;
-    }
-    let optimizer =
-        Optimizer { rule: UpdateRule::Sgd { momentum: 0.0, nesterov: false }, ..training.optimizer.clone() };
-    let graph = training_graph(forward, &Training { optimizer, ..training.clone() }).ok()?;
-    let changed = Problem { costs: setup.costs(&graph), graph, ..problem.clone() };
-    let smallest = memfit_plan::smallest_budget(&changed);
-    (smallest <= problem.budget.total).then(|| {
-        Hint::Other(format!(
-            "`optimizer = \"sgd\"` keeps no state and fits from {smallest}, with another path to the minimum"
-        ))
-    })
 }

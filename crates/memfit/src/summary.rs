@@ -67,11 +67,15 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let smallest = memfit_plan::smallest_budget(problem).max(planning_peak());
-        let (fits, plan) = match &prepared.outcome {
-            Ok(checked) => (true, checked.plan().clone()),
-            Err(_) => (false, memfit_plan::smallest(problem)),
+        let (fits, plan, lowest, planning) = match &prepared.outcome {
+            Ok(checked) => {
+                let lowest = memfit_plan::smallest(problem).bytes_peak;
+                (true, checked.plan().clone(), lowest, planning_peak())
+            }
+            // What a refusal took to look for hints is no part of what planning takes.
+            Err(answer) => (false, answer.plan.clone(), answer.plan.bytes_peak, prepared.bytes_planning),
         };
+        let smallest = problem.budget.smallest(lowest).max(planning);
         let timeline = timeline(problem, &plan);
         let moment = timeline.moments.get(timeline.peak);
         let layer_of = |index: usize| problem.graph.layers[index].clone();
@@ -115,7 +119,9 @@ impl Summary {
             "bytes_arena": self.bytes_arena.0,
             "bytes_bound": self.bytes_bound.0,
             "bytes_runtime": self.runtime.total().0,
+            "runtime": self.runtime.lines.iter().map(|line| json!({"name": line.name, "bytes": line.bytes.0})).collect::<Value>(),
             "held": held,
+            "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,

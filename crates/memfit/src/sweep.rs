@@ -1,7 +1,7 @@
 //! Time against bytes: every plan worth having, from the fastest to the smallest.
 
 use memfit_ir::Bytes;
-use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds};
+use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, seconds, smallest};
 use serde_json::{Value, json};
 
 use crate::Prepared;
@@ -28,6 +28,11 @@ pub struct SweepPoint {
 }
 
 impl SweepPoint {
+    /// The plan that a budget buys: the fastest that needs no more.
+    pub fn bought(points: &[SweepPoint], budget: Bytes) -> Option<&SweepPoint> {
+        points.iter().find(|point| point.budget <= budget)
+    }
+
     /// As a JSON object.
     pub fn to_json(&self) -> Value {
         json!({
@@ -46,7 +51,12 @@ impl SweepPoint {
 /// The curve of a job, smallest budget last.
 pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
     let problem = &prepared.problem;
-    let plans = curve(problem);
+    let mut plans = curve(problem);
+    // Points of a curve are a hundredth apart; the smallest budget is told to the byte all the same.
+    let smallest = smallest(problem);
+    if plans.last().is_some_and(|last| smallest.bytes_peak < last.bytes_peak) {
+        plans.push(smallest);
+    }
     let fastest = plans.first().map_or(1.0, |plan| seconds(problem, plan));
     plans
         .iter()

@@ -70,6 +70,7 @@ impl Operation<'_> {
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(norm::batch::forward_workspace(self.input(0)))
             }
+            Op::BatchNormThen(_, chain) => floats(norm::batch::then_workspace(self.input(0), chain, threads)),
             Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),

@@ -36,6 +36,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Dropout { rate, seed } => dropout::launch(operands, *rate, *seed),
         Op::BatchNormStatistics => norm::batch::statistics(operands),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => norm::batch::forward(operands, norm),
+        Op::BatchNormThen(norm, chain) => norm::batch::forward_then(operands, norm, chain),
         Op::BatchNormGrad(norm) => norm::batch::grad(operands, norm),
         Op::BatchNormMoving { momentum } => norm::batch::moving(operands, *momentum),
         Op::BatchNormInferenceGrad(norm) => norm::batch::inference_grad(operands, norm),

@@ -2,4 +2,5 @@
 
 pub mod recompute;
 pub mod release;
+pub mod reorder;
 pub mod split;

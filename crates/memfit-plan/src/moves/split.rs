@@ -2,28 +2,16 @@
 
 use memfit_ir::{Bytes, Plan, Problem};
 
+use crate::choose::schedule;
+use crate::figures::Figures;
+use crate::moves::reorder::reorder;
 use crate::place::place;
-use crate::schedule::{Schedule, in_pieces, whole};
-use crate::storage::Storage;
-
-/// The plan with the largest pieces that fits, if a split alone can make it fit.
-pub fn largest_pieces(problem: &Problem) -> Option<Plan> {
-    if !may_split(problem) {
-        return None;
-    }
-    let arena = problem.budget.arena();
-    let schedule = in_pieces(&problem.graph);
-    let sizes = pieces(problem.batch);
-    // Live bytes grow with the rows of a piece, so everything before this index is hopeless.
-    let first = sizes.partition_point(|rows| arena < bound(problem, &schedule, *rows));
-    let fits = |plan: &Plan| problem.budget.arena_for(plan.bytes_peak) <= arena;
-    sizes[first..].iter().map(|rows| place(problem, &schedule, *rows)).find(fits)
-}
+use crate::schedule::whole;
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
-    let schedule = if rows < problem.batch { in_pieces(&problem.graph) } else { whole(&problem.graph) };
-    place(problem, &schedule, rows)
+    let figures = Figures::new(problem, rows);
+    place(&figures, &schedule(&figures))
 }
 
 /// Whether the batch may be cut at all.
@@ -42,8 +30,9 @@ pub fn pieces(batch: usize) -> Vec<usize> {
 ///
 /// Computed, not tried: every point is a packed plan. `None` where not even one row fits.
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
-    let schedule = whole(&problem.graph);
-    let peak = |batch: usize| place(problem, &schedule, batch).bytes_peak;
+    // One order for every batch, so that bytes grow with the rows.
+    let schedule = reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
+    let peak = |batch: usize| place(&Figures::new(problem, batch), &schedule).bytes_peak;
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
     let mut curve = Vec::new();
     if !fits(1) {
@@ -66,8 +55,4 @@ pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) 
     }
     curve.push((low + 1, peak(low + 1)));
     (Some(low), curve)
-}
-
-fn bound(problem: &Problem, schedule: &Schedule, rows: usize) -> Bytes {
-    Storage::new(problem, schedule, rows).bound()
 }

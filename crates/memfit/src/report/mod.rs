@@ -1,7 +1,9 @@
 //! What was promised beside what was measured.
 
+mod curve;
 mod page;
 
+pub use curve::sweep_html;
 pub use page::html;
 
 use memfit_ir::{Bytes, CheckedPlan};

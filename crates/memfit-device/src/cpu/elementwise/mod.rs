@@ -51,42 +51,49 @@ impl Run<'_> {
     #[inline(always)]
     fn block(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
         let result = &mut buffer[..block.len()];
+        let links = Links { chain: self.chain, values: self.values };
+        links.run(worker, result, |input| {
+            let input = self.first.get(input).copied().unwrap_or_else(|| self.operands.input_floats(input));
+            // SAFETY: the only write to the block is this task's own, behind the last read.
+            unsafe { input.read(block.clone()) }
+        });
+        // SAFETY: the block belongs to this task, and the slices that read operands are gone.
+        unsafe { self.result.write(block) }.copy_from_slice(result);
+    }
+}
+
+/// The links of a chain, with room for the values between them.
+pub(crate) struct Links<'a> {
+    pub(crate) chain: &'a Chain,
+    /// As much as [`workspace`] says.
+    pub(crate) values: Floats<'a>,
+}
+
+impl<'a> Links<'a> {
+    /// Runs the links over one block of every input, at most `BLOCK` elements.
+    #[inline(always)]
+    pub(crate) fn run<'b>(&self, worker: usize, result: &mut [f32], input: impl Fn(usize) -> &'b [f32])
+    where
+        'a: 'b,
+    {
+        let length = result.len();
+        let operand = |value: usize| match value.checked_sub(self.chain.inputs) {
+            None => input(value),
+            // SAFETY: the value is written before the links that read it, by this worker.
+            Some(link) => unsafe { self.values.read(self.value(link, worker, length)) },
+        };
         let last = self.chain.links.len() - 1;
         for (index, link) in self.chain.links.iter().enumerate() {
             let target = if index == last {
                 &mut *result
             } else {
                 // SAFETY: a worker runs one task at a time, and a link reads only values before its own.
-                unsafe { self.values.write(self.value(index, worker, block.len())) }
+                unsafe { self.values.write(self.value(index, worker, length)) }
             };
             match *link {
-                Link::Unary(function, a) => unary(function, self.operand(a, &block, worker), target),
-                Link::Binary(function, a, b) => {
-                    binary(
-                        function,
-                        self.operand(a, &block, worker),
-                        self.operand(b, &block, worker),
-                        target,
-                    );
-                }
+                Link::Unary(function, a) => unary(function, operand(a), target),
+                Link::Binary(function, a, b) => binary(function, operand(a), operand(b), target),
             }
-        }
-        // SAFETY: the block belongs to this task, and the slices that read operands are gone.
-        unsafe { self.result.write(block) }.copy_from_slice(result);
-    }
-
-    /// A block of an input or of an earlier link's value.
-    #[inline(always)]
-    fn operand(&self, value: usize, block: &Range<usize>, worker: usize) -> &[f32] {
-        match value.checked_sub(self.chain.inputs) {
-            None => {
-                let input =
-                    self.first.get(value).copied().unwrap_or_else(|| self.operands.input_floats(value));
-                // SAFETY: the only write to the block is this task's own, behind the last read.
-                unsafe { input.read(block.clone()) }
-            }
-            // SAFETY: the value is written before the links that read it, by this worker.
-            Some(link) => unsafe { self.values.read(self.value(link, worker, block.len())) },
         }
     }
 

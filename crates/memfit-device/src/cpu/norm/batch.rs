@@ -1,7 +1,8 @@
 //! Batch normalisation: statistics over all axes but the last, in double precision.
 
-use memfit_ir::{Norm, Shape};
+use memfit_ir::{Chain, Norm, Shape};
 
+use super::super::elementwise::{self, Links};
 use super::super::operands::{Floats, Operands};
 use super::super::sums::{COLUMNS, Columns, Terms, settle};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
@@ -48,6 +49,70 @@ pub(crate) fn forward(operands: &Operands, norm: &Norm) {
     normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
 }
 
+/// Floats of workspace that `forward_then` wants.
+pub(crate) fn then_workspace(x: &Shape, chain: &Chain, threads: usize) -> usize {
+    forward_workspace(x) + elementwise::workspace(chain, threads)
+}
+
+/// Normalises by given statistics and runs a chain over the result, block by block.
+pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
+    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
+    let (mean, variance) = (operands.input(given), operands.input(given + 1));
+    let mut workspace = operands.workspace();
+    let coefficients = workspace.take_floats(forward_workspace(operands.input_shape(0)));
+    let values = workspace.take_floats(elementwise::workspace(chain, operands.threads.count()));
+    let columns = Columns::folded(x.len(), mean.len());
+    let coefficients = normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients);
+    let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
+    let links = Links { chain, values: Floats::over(values) };
+    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
+    tasks::run(operands.threads, cut.count(), &work);
+}
+
+struct Then<'a> {
+    operands: &'a Operands<'a>,
+    /// The first of the chain's other inputs.
+    others: usize,
+    columns: Columns,
+    cut: Cut,
+    x: Floats<'a>,
+    y: Floats<'a>,
+    coefficients: &'a [f32],
+    links: Links<'a>,
+}
+
+impl Tasks for Then<'_> {
+    #[inline(always)]
+    fn task(&self, task: usize, worker: usize) {
+        let (mut normal, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let Columns { elements, width, .. } = self.columns;
+        for row in self.cut.range(task) {
+            for column in (0..width).step_by(BLOCK) {
+                let start = row * width + column;
+                let count = BLOCK.min(width - column).min(elements.saturating_sub(start));
+                let block = start..start + count;
+                // SAFETY: the only write to the block is this task's own, behind the reads.
+                let x = unsafe { self.x.read(block.clone()) };
+                let [mean, scale, beta]: [&[f32]; 3] =
+                    std::array::from_fn(|kind| &self.coefficients[kind * width + column..][..count]);
+                for (i, to) in normal[..count].iter_mut().enumerate() {
+                    *to = (x[i] - mean[i]) * scale[i] + beta[i];
+                }
+                self.links.run(worker, &mut result[..count], |input| match input.checked_sub(1) {
+                    None => &normal[..count],
+                    // SAFETY: as for `x`.
+                    Some(other) => unsafe {
+                        self.operands.input_floats(self.others + other).read(block.clone())
+                    },
+                });
+                // SAFETY: the block belongs to this task, and the slices that read it are gone.
+                unsafe { self.y.write(block) }.copy_from_slice(&result[..count]);
+            }
+        }
+    }
+}
+
 /// `y = (x − mean) (gamma / √(variance + epsilon)) + beta`.
 fn normalise<'a>(
     operands: &Operands,
@@ -59,11 +124,23 @@ fn normalise<'a>(
     (gamma, beta): (Option<&[f32]>, Option<&[f32]>),
     coefficients: &mut [f32],
 ) {
-    let coefficients = spread(columns, coefficients, |channel| {
+    let coefficients = normaliser(norm, columns, mean, variance, (gamma, beta), coefficients);
+    apply(operands, columns, [x], y, coefficients, |[x], [mean, scale, beta]| (x - mean) * scale + beta);
+}
+
+/// Mean, scale and offset of every channel.
+fn normaliser<'a>(
+    norm: &Norm,
+    columns: Columns,
+    mean: &[f32],
+    variance: &[f32],
+    (gamma, beta): (Option<&[f32]>, Option<&[f32]>),
+    coefficients: &'a mut [f32],
+) -> &'a [f32] {
+    spread(columns, coefficients, |channel| {
         let inverse = inverse_deviation(variance[channel], norm);
         [mean[channel], (gain(gamma, channel) * inverse) as f32, beta.map_or(0.0, |beta| beta[channel])]
-    });
-    apply(operands, columns, [x], y, coefficients, |[x], [mean, scale, beta]| (x - mean) * scale + beta);
+    })
 }
 
 /// Floats of workspace that `inference_grad` wants.

@@ -1,0 +1,97 @@
+//! Figures: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
+
+use memfit_ir::{
+    ALIGNMENT, Bytes, Graph, Kind, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, NodeId, Op, Problem, TensorId,
+};
+
+use crate::schedule::{Event, Schedule};
+
+/// Sizes and times of a problem over pieces of so many rows.
+pub struct Figures<'a> {
+    /// What they are about.
+    pub problem: &'a Problem,
+    /// Rows of a piece.
+    pub rows: usize,
+    /// Bytes of each tensor.
+    pub bytes: Vec<Bytes>,
+    /// Whether each tensor keeps its bytes from step to step.
+    pub persistent: Vec<bool>,
+    /// Bytes of all persistent tensors, each aligned.
+    pub persistent_bytes: Bytes,
+    /// The node that writes each tensor, where it may run again.
+    pub producers: Vec<Option<NodeId>>,
+    /// Time of each node.
+    pub nanos: Vec<f64>,
+    /// Scratch memory of each node.
+    pub workspace: Vec<Bytes>,
+    /// Which output of each node may stand where which input stood.
+    pub in_place: Vec<Vec<(usize, usize)>>,
+}
+
+impl<'a> Figures<'a> {
+    /// Looks everything up.
+    pub fn new(problem: &'a Problem, rows: usize) -> Figures<'a> {
+        let graph = &problem.graph;
+        let bytes: Vec<Bytes> =
+            graph.tensors.iter().map(|tensor| tensor.shape.bytes(tensor.dtype, rows)).collect();
+        let persistent: Vec<bool> = graph.tensors.iter().map(|tensor| tensor.kind.is_persistent()).collect();
+        let mut producers = vec![None; graph.tensors.len()];
+        for (index, node) in graph.nodes.iter().enumerate() {
+            if node.updates.is_empty() && node.op != Op::Zero {
+                for output in &node.outputs {
+                    producers[output.0] = Some(NodeId(index));
+                }
+            }
+        }
+        Figures {
+            problem,
+            rows,
+            persistent_bytes: persistent_tensors(graph).map(|id| bytes[id.0].align_up(ALIGNMENT)).sum(),
+            bytes,
+            persistent,
+            producers,
+            nanos: problem.costs.iter().map(|cost| cost.nanos(rows)).collect(),
+            workspace: problem.costs.iter().map(|cost| cost.workspace(rows)).collect(),
+            in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
+        }
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &'a Graph {
+        &self.problem.graph
+    }
+
+    /// Bytes of a tensor as it stands in the arena.
+    pub fn aligned(&self, tensor: TensorId) -> u64 {
+        self.bytes[tensor.0].align_up(ALIGNMENT).0
+    }
+
+    /// Time of one event.
+    pub fn nanos_of(&self, event: &Event) -> f64 {
+        match event {
+            Event::Launch { node, .. } => self.nanos[node.0],
+            Event::Feed(tensor) => self.bytes[tensor.0].0 as f64 * NANOS_PER_BYTE_FED,
+            Event::Out(tensor) | Event::In(tensor) => self.moved(*tensor),
+        }
+    }
+
+    /// Time to copy a tensor out, or in.
+    pub fn moved(&self, tensor: TensorId) -> f64 {
+        self.bytes[tensor.0].0 as f64 * NANOS_PER_BYTE_MOVED
+    }
+
+    /// Time of one piece.
+    pub fn nanos_of_piece(&self, schedule: &Schedule) -> f64 {
+        schedule.events[schedule.body..schedule.epilogue].iter().map(|event| self.nanos_of(event)).sum()
+    }
+
+    /// Whether a tensor is fed.
+    pub fn is_input(&self, tensor: TensorId) -> bool {
+        self.graph().tensors[tensor.0].kind == Kind::Input
+    }
+}
+
+/// Tensors that keep their bytes from step to step.
+pub fn persistent_tensors(graph: &Graph) -> impl Iterator<Item = TensorId> + '_ {
+    (0..graph.tensors.len()).map(TensorId).filter(|id| graph.tensors[id.0].kind.is_persistent())
+}

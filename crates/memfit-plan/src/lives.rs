@@ -1,0 +1,123 @@
+//! Lives: when each value is written and who reads it, in one schedule.
+
+use memfit_ir::TensorId;
+
+use crate::figures::Figures;
+use crate::schedule::{Event, Schedule};
+use crate::storage::Storage;
+
+/// All lives of a schedule, in the order in which they begin.
+pub struct Lives {
+    /// The lives.
+    pub all: Vec<Life>,
+    /// Readers, one life's behind the other's.
+    reads: Vec<usize>,
+    /// The last life of each tensor.
+    last: Vec<Option<usize>>,
+    /// The first event that updates each tensor.
+    pub updated: Vec<usize>,
+}
+
+/// One life of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Life {
+    /// Whose.
+    pub tensor: TensorId,
+    /// The event that writes it.
+    pub from: usize,
+    /// The bytes it stands in.
+    pub stretch: usize,
+    /// The life of the same tensor before.
+    before: Option<usize>,
+    /// Its readers: a part of all reads.
+    first_read: usize,
+    count: usize,
+}
+
+impl Lives {
+    /// Reads them off a schedule.
+    pub fn new(figures: &Figures, schedule: &Schedule, storage: &Storage) -> Lives {
+        let tensors = figures.bytes.len();
+        let mut reader = Reader {
+            all: Vec::with_capacity(schedule.events.len()),
+            read: Vec::with_capacity(schedule.events.len() * 2),
+            last: vec![None; tensors],
+        };
+        let mut updated = vec![usize::MAX; tensors];
+        for (time, event) in schedule.events.iter().enumerate() {
+            let operands = storage.operands(time);
+            match event {
+                Event::Feed(tensor) | Event::In(tensor) => reader.begin(*tensor, time, operands[0]),
+                Event::Out(tensor) => reader.read(*tensor, time),
+                Event::Launch { node, .. } => {
+                    let node = &figures.graph().nodes[node.0];
+                    for tensor in &node.inputs {
+                        reader.read(*tensor, time);
+                    }
+                    for (tensor, stretch) in node.outputs.iter().zip(&operands[node.inputs.len()..]) {
+                        reader.begin(*tensor, time, *stretch);
+                    }
+                    for tensor in &node.updates {
+                        updated[tensor.0] = updated[tensor.0].min(time);
+                    }
+                }
+            }
+        }
+        let Reader { mut all, read, last } = reader;
+        let mut next = 0;
+        for life in &mut all {
+            life.first_read = next;
+            next += life.count;
+            life.count = 0;
+        }
+        let mut reads = vec![0; next];
+        for (life, time) in read {
+            let life = &mut all[life];
+            reads[life.first_read + life.count] = time;
+            life.count += 1;
+        }
+        Lives { all, reads, last, updated }
+    }
+
+    /// Who reads a life, in order.
+    pub fn reads(&self, life: &Life) -> &[usize] {
+        &self.reads[life.first_read..life.first_read + life.count]
+    }
+
+    /// The last event of a life.
+    pub fn end(&self, life: &Life) -> usize {
+        self.reads(life).last().copied().unwrap_or(life.from)
+    }
+
+    /// The life of a tensor that a reader at an event would meet.
+    pub fn before(&self, tensor: TensorId, time: usize) -> Option<&Life> {
+        let mut life = &self.all[self.last[tensor.0]?];
+        while life.from >= time {
+            life = &self.all[life.before?];
+        }
+        Some(life)
+    }
+}
+
+struct Reader {
+    all: Vec<Life>,
+    /// Which life was read when.
+    read: Vec<(usize, usize)>,
+    last: Vec<Option<usize>>,
+}
+
+impl Reader {
+    fn begin(&mut self, tensor: TensorId, from: usize, stretch: Option<usize>) {
+        if let Some(stretch) = stretch {
+            let before = self.last[tensor.0].replace(self.all.len());
+            self.all.push(Life { tensor, from, stretch, before, first_read: 0, count: 0 });
+        }
+    }
+
+    fn read(&mut self, tensor: TensorId, time: usize) {
+        if let Some(life) = self.last[tensor.0] {
+            self.all[life].count += 1;
+            self.read.push((life, time));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A lower bound: what giving values up must cost, whatever is given up.
+
+use crate::figures::Figures;
+use crate::lives::Life;
+use crate::moves::recompute::gap::{State, Taste};
+use crate::schedule::Schedule;
+
+/// Moments looked at for the bound; more could only raise it.
+const MOMENTS: usize = 64;
+
+/// The least time that any plan in this order spends on giving values up, if it holds at most `room` live bytes besides
+/// persistent tensors: at each of the highest moments, the cheapest part of what waits there must go, be it a fraction of a
+/// value, and a value costs at least its share of one launch of its node, or its way to the second store and back.
+pub fn least_nanos(figures: &Figures, schedule: &Schedule, room: u64) -> f64 {
+    let taste = Taste { shortest_gap: 0, careful: false };
+    let mut state = State::new(figures, schedule, taste);
+    let mut moments: Vec<usize> = (schedule.body..schedule.epilogue).collect();
+    moments.sort_by_key(|time| (std::cmp::Reverse(state.profile[*time]), *time));
+    let mut most: f64 = 0.0;
+    for moment in moments.into_iter().take(MOMENTS) {
+        state.peak = moment;
+        most = most.max(least_at_peak(figures, &state, room));
+    }
+    most
+}
+
+/// The least time in which the peak can be brought down to `room`.
+fn least_at_peak(figures: &Figures, state: &State, room: u64) -> f64 {
+    let mut missing = state.live().saturating_sub(room) as f64;
+    let mut waiting: Vec<(f64, f64)> =
+        state.lives.all.iter().filter_map(|life| least_price(figures, state, life)).collect();
+    waiting.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    let mut nanos = 0.0;
+    for (price, bytes) in waiting {
+        let share = (missing / bytes).clamp(0.0, 1.0);
+        nanos += share * price;
+        missing -= share * bytes;
+    }
+    nanos
+}
+
+/// The least that giving up a life at the peak costs, and the bytes it gives back.
+fn least_price(figures: &Figures, state: &State, life: &Life) -> Option<(f64, f64)> {
+    let bytes = figures.aligned(life.tensor);
+    if state.peak <= life.from || bytes == 0 {
+        return None;
+    }
+    state.wait(life)?;
+    let again = match figures.producers[life.tensor.0] {
+        // One launch brings back everything its node writes.
+        Some(node) => figures.nanos[node.0] / figures.graph().nodes[node.0].outputs.len() as f64,
+        None if figures.is_input(life.tensor) => {
+            figures.bytes[life.tensor.0].0 as f64 * memfit_ir::NANOS_PER_BYTE_FED
+        }
+        None => f64::INFINITY,
+    };
+    let out = 2.0 * figures.moved(life.tensor);
+    let least = if figures.problem.budget.host.0 > 0 { again.min(out) } else { again };
+    least.is_finite().then_some((least, bytes as f64))
+}

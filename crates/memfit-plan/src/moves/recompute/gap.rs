@@ -1,0 +1,267 @@
+//! Gaps: where a value waits at the peak, what brings it back if it is given up there, and what that costs.
+
+use memfit_ir::{Kind, TensorId};
+
+use crate::figures::Figures;
+use crate::lives::{Life, Lives};
+use crate::schedule::{Event, Schedule};
+use crate::storage::Storage;
+
+/// How deep a value may be computed from values that are gone as well.
+const DEPTH: usize = 12;
+
+/// Moments of a stretch that are looked at.
+const MOMENTS: usize = 512;
+
+/// What a search may do. No taste is best for every network, so several are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taste {
+    /// A gap of fewer events is left alone: two values that one reader needs would take turns in giving way.
+    pub shortest_gap: usize,
+    /// Count every value that is computed on the way as if it lived beside the one it is for.
+    pub careful: bool,
+}
+
+/// A gap that can be opened.
+pub struct Gap {
+    /// Before so many events, these.
+    pub insertions: Vec<(usize, Vec<Event>)>,
+    /// Whose.
+    pub tensor: TensorId,
+    /// Time that the events take.
+    pub nanos: f64,
+    /// Time for what the gap gives.
+    price: f64,
+}
+
+/// A schedule with everything that must be known to find its cheapest gap.
+pub struct State<'a> {
+    figures: &'a Figures<'a>,
+    schedule: &'a Schedule,
+    taste: Taste,
+    /// Live bytes at each event.
+    pub profile: Vec<u64>,
+    host_profile: Vec<u64>,
+    /// The last of the highest moments.
+    pub peak: usize,
+    /// Lives of the schedule.
+    pub lives: Lives,
+    /// Lives in each stretch at the peak.
+    crowd: Vec<u32>,
+}
+
+impl<'a> State<'a> {
+    /// Looks at a schedule.
+    pub fn new(figures: &'a Figures<'a>, schedule: &'a Schedule, taste: Taste) -> State<'a> {
+        let storage = Storage::new(figures, schedule);
+        let profile = storage.profile();
+        let body = schedule.body..schedule.epilogue;
+        let peak = body.rev().max_by_key(|time| profile[*time]).unwrap_or(0);
+        let lives = Lives::new(figures, schedule, &storage);
+        let mut crowd = vec![0; storage.transient.len()];
+        for life in &lives.all {
+            if life.from <= peak && lives.reads(life).last().is_some_and(|last| peak <= *last) {
+                crowd[life.stretch] += 1;
+            }
+        }
+        let host_profile = storage.host_profile();
+        State { figures, schedule, taste, profile, host_profile, peak, lives, crowd }
+    }
+
+    /// Live bytes at the peak.
+    pub fn live(&self) -> u64 {
+        self.profile.get(self.peak).copied().unwrap_or(0)
+    }
+
+    /// The cheapest gaps at the peak, at most so many, none of a tensor that is spared, and none that brings a value back
+    /// from another's that is given up: both would gain nothing.
+    pub fn cheapest_gaps(&self, target: u64, count: usize, spared: &[TensorId]) -> Vec<Gap> {
+        let above = Above { profile: &self.profile, target };
+        let mut gaps: Vec<Gap> = self
+            .lives
+            .all
+            .iter()
+            .filter(|life| !spared.contains(&life.tensor))
+            .filter_map(|life| self.gap(life, &above))
+            .collect();
+        let order = |a: &Gap, b: &Gap| a.price.total_cmp(&b.price).then(a.tensor.cmp(&b.tensor));
+        if count == 1 {
+            return gaps.into_iter().min_by(order).into_iter().collect();
+        }
+        gaps.sort_by(order);
+        let tensors = self.figures.bytes.len();
+        let (mut read, mut given_up) = (vec![false; tensors], vec![false; tensors]);
+        gaps.retain(|gap| {
+            let reads = || {
+                let events = gap.insertions.iter().flat_map(|(_, events)| events);
+                events.flat_map(|event| self.inputs(event))
+            };
+            let apart = !read[gap.tensor.0] && !reads().any(|input| given_up[input.0]);
+            if apart {
+                given_up[gap.tensor.0] = true;
+                reads().for_each(|input| read[input.0] = true);
+            }
+            apart
+        });
+        gaps.truncate(count);
+        gaps
+    }
+
+    fn inputs(&self, event: &Event) -> &[TensorId] {
+        match event {
+            Event::Launch { node, .. } => &self.figures.graph().nodes[node.0].inputs,
+            Event::Feed(_) | Event::Out(_) | Event::In(_) => &[],
+        }
+    }
+
+    /// The readers of a life around the peak: the event behind which it waits, and the one for which.
+    pub fn wait(&self, life: &Life) -> Option<(usize, usize)> {
+        let reads = self.lives.reads(life);
+        let next = reads.partition_point(|read| *read <= self.peak);
+        let before = *reads.get(next)?;
+        let last = if next == 0 { life.from } else { reads[next - 1] };
+        (last < self.peak).then_some((last, before))
+    }
+
+    /// The gap of a life around the peak, if it can be opened with a gain.
+    fn gap(&self, life: &Life, above: &Above) -> Option<Gap> {
+        if self.peak <= life.from {
+            return None;
+        }
+        let (last, before) = self.wait(life)?;
+        let gain = self.figures.aligned(life.tensor);
+        if gain == 0
+            || self.schedule.epilogue <= before
+            || self.crowd[life.stretch] != 1
+            || before - last < self.taste.shortest_gap
+            || self.figures.graph().keep.contains(&life.tensor)
+        {
+            return None;
+        }
+        let ways = [
+            self.computed_again(life, last, before, gain, above),
+            self.copied_out(life, last, before, gain, above),
+        ];
+        ways.into_iter().flatten().min_by(|a, b| a.price.total_cmp(&b.price))
+    }
+
+    fn copied_out(&self, life: &Life, last: usize, before: usize, gain: u64, above: &Above) -> Option<Gap> {
+        // Sums are added to while they wait, and inputs are fed again for less.
+        let suits = match self.figures.graph().tensors[life.tensor.0].kind {
+            Kind::Activation | Kind::Flow => true,
+            Kind::Input | Kind::Weight { .. } | Kind::Optimizer | Kind::Gradient | Kind::Statistic => false,
+        };
+        let room = self.figures.problem.budget.host.0.checked_sub(gain)?;
+        if !suits || self.host_profile[last..before].iter().any(|held| room < *held) {
+            return None;
+        }
+        let nanos = 2.0 * self.figures.moved(life.tensor);
+        let insertions =
+            vec![(before, vec![Event::In(life.tensor)]), (last + 1, vec![Event::Out(life.tensor)])];
+        let price = nanos / above.worth(last + 1..before, gain);
+        Some(Gap { insertions, nanos, price, tensor: life.tensor })
+    }
+
+    fn computed_again(
+        &self,
+        life: &Life,
+        last: usize,
+        before: usize,
+        gain: u64,
+        above: &Above,
+    ) -> Option<Gap> {
+        let mut again = Again { state: self, before, gain, events: Vec::new(), nanos: 0.0, extra: 0 };
+        again.compute(life.tensor, DEPTH)?;
+        // What is computed on the way must not raise a peak of its own.
+        if self.live() <= self.profile[before] + again.extra {
+            return None;
+        }
+        let Again { events, nanos, extra, .. } = again;
+        // On the way there it may stand above the target itself.
+        let risen = (self.profile[before] + extra).saturating_sub(above.target.max(self.profile[before]));
+        let worth = above.worth(last + 1..before, gain) - risen as f64 * events.len() as f64;
+        let worth = worth.max(gain as f64 * 0.01);
+        Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor: life.tensor })
+    }
+}
+
+/// How far a schedule stands above a target.
+struct Above<'a> {
+    profile: &'a [u64],
+    target: u64,
+}
+
+impl Above<'_> {
+    /// What so many bytes less over a stretch of events are worth: at each moment, no more than what stands above there.
+    fn worth(&self, events: std::ops::Range<usize>, gain: u64) -> f64 {
+        let step = (events.len() / MOMENTS).max(1);
+        let moments = self.profile[events].iter().step_by(step);
+        let sum: u64 = moments.map(|live| live.saturating_sub(self.target).min(gain)).sum();
+        sum as f64 * step as f64
+    }
+}
+
+/// What has to run so that a value is there again.
+struct Again<'a, 'b> {
+    state: &'b State<'a>,
+    before: usize,
+    /// Bytes that the gap gives back at the peak.
+    gain: u64,
+    events: Vec<Event>,
+    nanos: f64,
+    /// Bytes of values that are computed on the way.
+    extra: u64,
+}
+
+impl Again<'_, '_> {
+    /// Adds what computes a tensor; none where it cannot be computed.
+    fn compute(&mut self, tensor: TensorId, depth: usize) -> Option<()> {
+        let figures = self.state.figures;
+        if figures.is_input(tensor) {
+            self.push(Event::Feed(tensor));
+            return Some(());
+        }
+        let id = figures.producers[tensor.0]?;
+        let event = Event::Launch { node: id, fresh: false };
+        if self.events.contains(&event) {
+            return Some(());
+        }
+        let depth = depth.checked_sub(1)?;
+        let in_place = &figures.in_place[id.0];
+        for (index, input) in figures.graph().nodes[id.0].inputs.iter().enumerate() {
+            if figures.persistent[input.0] {
+                if self.state.lives.updated[input.0] < self.before {
+                    return None;
+                }
+            } else if !self.is_there(*input) {
+                // The value takes the place of an input that is computed for it alone.
+                if self.state.taste.careful || !in_place.contains(&(0, index)) {
+                    self.extra += figures.aligned(*input);
+                }
+                self.compute(*input, depth)?;
+            }
+        }
+        self.push(event);
+        Some(())
+    }
+
+    fn push(&mut self, event: Event) {
+        if !self.events.contains(&event) {
+            self.nanos += self.state.figures.nanos_of(&event);
+            self.events.push(event);
+        }
+    }
+
+    /// Whether a value still lives at the gap's end, or can be made to without harm: it died behind the peak, and there
+    /// is room until then.
+    fn is_there(&self, tensor: TensorId) -> bool {
+        let state = self.state;
+        let Some(life) = state.lives.before(tensor, self.before) else { return false };
+        let end = state.lives.end(life);
+        if self.before <= end {
+            return true;
+        }
+        let room = state.live().saturating_sub(self.gain + state.figures.aligned(tensor));
+        state.peak < end && state.profile[end..self.before].iter().all(|live| *live <= room)
+    }
+}

@@ -1,0 +1,255 @@
+//! Recompute and offload: a value that waits long for its next reader is given up, and computed again right before it, or
+//! copied out to the second store and in again. Exact, bit for bit: a node launched twice reads the same values twice.
+//!
+//! The way down is one path, whatever the budget: from level to level, the gap at the peak that costs the least time for
+//! what it gives is opened until the level is reached; then what turned out needless is dropped, and what was dear is
+//! tried another way. Every level is a schedule; a budget only chooses how far to go.
+
+mod bound;
+mod gap;
+
+pub use bound::least_nanos;
+pub use gap::Taste;
+
+use memfit_ir::TensorId;
+
+use crate::figures::Figures;
+use crate::schedule::{Event, Schedule};
+use crate::storage::Storage;
+use gap::{Gap, State};
+
+/// Tries without a new lowest peak before a path ends.
+const PATIENCE: usize = 48;
+
+/// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
+const SLACK: f64 = 3.0;
+
+/// Events of all schedules that are tried at one level.
+const TRIED_EVENTS: usize = 150_000;
+
+/// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Levels between the unconstrained peak and nothing.
+    pub levels: u64,
+    /// How often something dear is tried another way at each level, besides once for every two things; 0 for never.
+    pub tries: usize,
+    /// Gaps that are opened at once.
+    pub gaps: usize,
+}
+
+impl Effort {
+    /// The effort that a schedule of so many events is worth.
+    pub fn of(events: usize) -> Effort {
+        if events <= 6_000 {
+            Effort { levels: 40, tries: 8, gaps: 1 }
+        } else {
+            Effort { levels: 12, tries: 0, gaps: events / 400 }
+        }
+    }
+}
+
+/// One schedule on the way down.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// What happens.
+    pub schedule: Schedule,
+    /// Most live bytes, persistent tensors left out.
+    pub live: u64,
+    /// Time of one piece.
+    pub nanos: f64,
+}
+
+/// Schedules with ever lower peaks below that of the one with nothing computed twice.
+pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) -> Vec<Point> {
+    let search = Search { figures, taste, effort };
+    let high = Storage::new(figures, base).live();
+    let mut points: Vec<Point> = Vec::new();
+    for level in (1..effort.levels).rev() {
+        let target = high * level / effort.levels;
+        let from = points.last().map_or(base, |point| &point.schedule);
+        match search.descend(from, target, &[], f64::INFINITY) {
+            Ok(found) => {
+                let improved = search.improve(found, target);
+                points.push(search.point(improved));
+            }
+            Err(lowest) => {
+                // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
+                let end = search.descend(&lowest, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
+                points.extend([search.point(lowest), search.point(end)]);
+                break;
+            }
+        }
+    }
+    points
+}
+
+struct Search<'a> {
+    figures: &'a Figures<'a>,
+    taste: Taste,
+    effort: Effort,
+}
+
+impl Search<'_> {
+    fn point(&self, schedule: Schedule) -> Point {
+        let live = Storage::new(self.figures, &schedule).live();
+        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule }
+    }
+
+    /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
+    fn descend(
+        &self,
+        from: &Schedule,
+        target: u64,
+        spared: &[TensorId],
+        most: f64,
+    ) -> Result<Schedule, Schedule> {
+        let mut schedule = from.clone();
+        let (mut lowest, mut live, mut tries) = (from.clone(), u64::MAX, 0);
+        let mut nanos = 0.0;
+        loop {
+            let state = State::new(self.figures, &schedule, self.taste);
+            if state.live() <= target {
+                return Ok(schedule);
+            }
+            tries += 1;
+            if state.live() < live {
+                (live, tries) = (state.live(), 0);
+                lowest.clone_from(&schedule);
+            }
+            let gaps = state.cheapest_gaps(target, self.effort.gaps, spared);
+            nanos += gaps.iter().map(|gap| gap.nanos).sum::<f64>();
+            if gaps.is_empty() || PATIENCE < tries || most < nanos {
+                return Err(lowest);
+            }
+            schedule = opened(&schedule, gaps);
+        }
+    }
+
+    /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way.
+    fn improve(&self, schedule: Schedule, target: u64) -> Schedule {
+        if self.effort.tries == 0 {
+            return schedule;
+        }
+        let mut best = self.drop_needless(schedule, target);
+        let mut nanos = self.figures.nanos_of_piece(&best);
+        // The dearest come first; whoever cannot do better is passed by.
+        let mut passed = 0;
+        let tries = (self.effort.tries + self.extras(&best).len() / 2).min(TRIED_EVENTS / best.events.len());
+        for _ in 0..tries {
+            let extras = self.extras(&best);
+            let Some(extra) = extras.get(passed) else { break };
+            let closed = without(&best, &extra.events);
+            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * SLACK);
+            let other = other.map(|other| self.drop_needless(other, target));
+            match other {
+                Ok(other) if self.figures.nanos_of_piece(&other) < nanos * (1.0 - 1e-6) => {
+                    nanos = self.figures.nanos_of_piece(&other);
+                    best = other;
+                }
+                Ok(_) | Err(_) => passed += 1,
+            }
+        }
+        best
+    }
+
+    /// Drops what was computed again, where the value can just as well wait.
+    fn drop_needless(&self, schedule: Schedule, target: u64) -> Schedule {
+        let mut best = schedule;
+        let mut skip = 0;
+        loop {
+            let state = State::new(self.figures, &best, self.taste);
+            let extras = self.extras(&best);
+            let fitting = extras.iter().enumerate().skip(skip).find(|(_, extra)| {
+                let bytes: u64 = extra.tensors.iter().map(|tensor| self.figures.aligned(*tensor)).sum();
+                let lives = extra.tensors.iter().filter_map(|tensor| state.lives.before(*tensor, extra.at()));
+                let begin = lives.map(|life| state.lives.end(life)).min().unwrap_or(0);
+                state.profile[begin..extra.at()].iter().skip(1).all(|live| live + bytes <= target)
+            });
+            let Some((index, extra)) = fitting else { return best };
+            let without = without(&best, &extra.events);
+            if Storage::new(self.figures, &without).live() <= target {
+                best = without;
+            } else {
+                skip = index + 1;
+            }
+        }
+    }
+
+    /// What happens a second time, the dearest first.
+    fn extras(&self, schedule: &Schedule) -> Vec<Extra> {
+        let graph = self.figures.graph();
+        let mut seen = vec![false; graph.nodes.len() + graph.tensors.len()];
+        let mut out: Vec<usize> = vec![0; graph.tensors.len()];
+        let mut extras = Vec::new();
+        for (time, event) in schedule.events.iter().enumerate() {
+            let nanos = self.figures.nanos_of(event);
+            match event {
+                Event::Feed(tensor) => {
+                    if std::mem::replace(&mut seen[graph.nodes.len() + tensor.0], true) {
+                        extras.push(Extra { events: vec![time], tensors: vec![*tensor], nanos });
+                    }
+                }
+                Event::Out(tensor) => out[tensor.0] = time,
+                Event::In(tensor) => {
+                    extras.push(Extra {
+                        events: vec![out[tensor.0], time],
+                        tensors: vec![*tensor],
+                        nanos: 2.0 * nanos,
+                    });
+                }
+                Event::Launch { node, .. } => {
+                    if std::mem::replace(&mut seen[node.0], true) {
+                        let tensors = graph.nodes[node.0].outputs.clone();
+                        extras.push(Extra { events: vec![time], tensors, nanos });
+                    }
+                }
+            }
+        }
+        extras.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.events.cmp(&b.events)));
+        extras
+    }
+}
+
+/// Something that happens a second time.
+struct Extra {
+    /// When.
+    events: Vec<usize>,
+    /// What it brings back.
+    tensors: Vec<TensorId>,
+    nanos: f64,
+}
+
+impl Extra {
+    /// When the value is back.
+    fn at(&self) -> usize {
+        self.events[self.events.len() - 1]
+    }
+}
+
+/// A schedule with gaps opened.
+fn opened(schedule: &Schedule, gaps: Vec<Gap>) -> Schedule {
+    let mut insertions: Vec<(usize, Vec<Event>)> = gaps.into_iter().flat_map(|gap| gap.insertions).collect();
+    // What is copied out stands before what is computed at the same place.
+    insertions.sort_by_key(|(before, _)| *before);
+    let mut insertions = insertions.into_iter().peekable();
+    let mut events = Vec::with_capacity(schedule.events.len());
+    let mut added = 0;
+    for (time, event) in schedule.events.iter().enumerate() {
+        while let Some((_, more)) = insertions.next_if(|(before, _)| *before == time) {
+            added += more.len();
+            events.extend(more);
+        }
+        events.push(*event);
+    }
+    Schedule { events, body: schedule.body, epilogue: schedule.epilogue + added }
+}
+
+fn without(schedule: &Schedule, events: &[usize]) -> Schedule {
+    let mut schedule = schedule.clone();
+    for time in events.iter().rev() {
+        schedule.events.remove(*time);
+        schedule.epilogue -= 1;
+    }
+    schedule
+}
