@@ -5,6 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use memfit::{Bytes, Costs, Disk, Error, Job, Precision};
 
+use crate::evaluate::EvaluateArguments;
+use crate::model_arguments::ModelArguments;
+use crate::predict::PredictArguments;
+use crate::summary::SummaryArguments;
+
 /// fit() that fits: train neural networks inside a byte budget.
 ///
 /// You draw a line in bytes; memfit plans forward, backward and optimizer before the first byte is taken, and
@@ -26,7 +31,9 @@ Examples:
   memfit plan examples/large-images.toml --budget 2GiB
   memfit plan examples/six-convolutions.toml --sweep --report curve.html
   memfit train examples/large-images.toml --budget 2GiB --steps 3 --report report.html
-  memfit batch examples/six-convolutions.toml --budget 8GiB";
+  memfit batch examples/six-convolutions.toml --budget 8GiB
+  memfit train model.keras --data x.npy,y.npy --budget 2GiB --output trained.keras
+  memfit predict trained.keras --data x.npy --output p.npy";
 
 const PLAN_EXAMPLES: &str = "Examples:
   memfit plan job.toml --budget 2GiB                      does it fit, and who holds what?
@@ -57,6 +64,12 @@ pub enum Command {
     /// Speaks minimalloc's CSV: id,lower,upper,size[,alignment][,gaps], lifetimes half-open; --output adds a column `offset`.
     /// Exits with 3 and a set of buffers that cannot fit when the capacity cannot be met.
     Pack(PackArguments),
+    /// Loss and metrics of a trained model over all rows of some data, within the line.
+    Evaluate(EvaluateArguments),
+    /// Write what a model predicts for all rows of some data, within the line.
+    Predict(PredictArguments),
+    /// The layers of a model: Keras's table, and what each holds in training.
+    Summary(SummaryArguments),
     /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
     Batch(JobArguments),
 }
@@ -64,7 +77,7 @@ pub enum Command {
 /// A job, and what overrides it.
 #[derive(Args)]
 pub struct JobArguments {
-    /// The job file (TOML).
+    /// The job file (TOML), or a model alone (.keras, or .json from model.to_json()).
     pub file: PathBuf,
     /// The line: what the whole process may hold, as in 2GiB or 1536MiB [default: what the machine allows].
     #[arg(long, value_name = "SIZE")]
@@ -152,6 +165,11 @@ pub struct TrainArguments {
     /// Passes over the data, instead of the job's.
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
+    #[command(flatten)]
+    pub model: ModelArguments,
+    /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Write where every byte was to this page.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
@@ -165,7 +183,7 @@ impl JobArguments {
 
     /// Another job under the same overrides.
     pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
-        let mut job = Job::read(path)?;
+        let mut job = if is_model(path) { Job::for_model(path) } else { Job::read(path)? };
         if let Some(batch) = self.batch {
             job.train.batch = batch;
         }
@@ -190,6 +208,11 @@ impl JobArguments {
     }
 }
 
+/// Whether a file is a model itself, and no job with one.
+fn is_model(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "keras" || extension == "json")
+}
+
 impl TrainArguments {
     /// The job with its length as typed.
     pub fn apply(&self, mut job: Job) -> Job {
@@ -197,6 +220,9 @@ impl TrainArguments {
             job.train.steps = self.steps;
             job.train.epochs = self.epochs;
         }
-        job
+        if let Some(output) = &self.output {
+            job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));
+        }
+        self.model.apply(job)
     }
 }

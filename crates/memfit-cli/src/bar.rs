@@ -33,6 +33,8 @@ impl Observer for Bar {
                 "budget {asked} lowered to {}: {} allows no more\n",
                 allowed.available, allowed.by
             )),
+            Event::Resumed { iteration } => out(&format!("resumed  behind step {iteration}\n")),
+            Event::Saved { path } => out(&format!("saved    {}", path.display())),
             Event::Piece { rows_done, rows_total } => {
                 if let Some(shown) = &mut self.shown {
                     shown.draw(rows_done as u64, rows_total as u64);

@@ -5,8 +5,12 @@ mod bar;
 mod curve;
 mod demo;
 mod difference;
+mod evaluate;
+mod model_arguments;
 mod new_file;
 mod plan;
+mod predict;
+mod summary;
 mod tables;
 
 use std::io::Write;
@@ -34,6 +38,9 @@ fn main() -> ExitCode {
         Some(Command::Plan(plan)) => plan::run(plan),
         Some(Command::Batch(job)) => run_batch(job),
         Some(Command::Pack(pack)) => run_pack(pack),
+        Some(Command::Evaluate(arguments)) => evaluate::run(arguments),
+        Some(Command::Predict(arguments)) => predict::run(arguments),
+        Some(Command::Summary(arguments)) => summary::run(arguments),
     };
     match result {
         Ok(code) => code,
@@ -111,6 +118,10 @@ impl Observer for Lines {
                 let (available, by) = (allowed.available.0, allowed.by.to_string());
                 out(&json!({"event": "lowered", "asked": asked.0, "budget": available, "by": by}).to_string());
             }
+            Event::Resumed { iteration } => {
+                out(&json!({"event": "resumed", "iteration": iteration}).to_string());
+            }
+            Event::Saved { path } => out(&json!({"event": "saved", "path": path}).to_string()),
             Event::Step { record, metrics, .. } => {
                 let mut line = json!({
                     "event": "step",

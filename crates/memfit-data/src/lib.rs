@@ -17,10 +17,12 @@ mod convert;
 mod error;
 mod header;
 mod npy;
+mod npy_header;
 mod source;
 mod synthetic;
 
 pub use error::DataError;
 pub use npy::Npy;
+pub use npy_header::npy_header;
 pub use source::{Field, Source};
 pub use synthetic::{Synthetic, Values};

@@ -42,3 +42,4 @@ pub use device::{Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Line, Measured, Table};
 pub use setup::{Setup, open};
+pub use store::reserve;

@@ -31,8 +31,9 @@ impl Store {
     }
 }
 
+/// Takes the space of a file on its disk, so that a disk that is full is found out before there is anything to write.
 #[cfg(target_os = "linux")]
-fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
+pub fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
     use std::os::fd::AsRawFd;
 
     let length = libc::off_t::try_from(bytes.0).map_err(|_| io::ErrorKind::FileTooLarge)?;
@@ -43,7 +44,8 @@ fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
     }
 }
 
+/// Gives a file its length; its space is taken as it is written.
 #[cfg(not(target_os = "linux"))]
-fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
+pub fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
     file.set_len(bytes.0)
 }

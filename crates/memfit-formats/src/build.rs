@@ -11,26 +11,32 @@ use crate::layers;
 use crate::model::{Body, Built, Endpoint, Layer, Model};
 use crate::precision::Precision;
 use crate::site::Site;
+use crate::stored::{self, LayerRow};
 use crate::table::{Class, LayerClass};
 use crate::{Mode, Options};
 
-/// The forward graph of a model; `common` is the policy that the options' own replaces.
+/// What each call of each layer gives.
+pub(crate) type Values = Vec<Vec<Vec<TensorId>>>;
+
+/// The forward graph of a model, and the rows of a table of its layers; `common` is the policy that the options' own
+/// replaces.
 pub(crate) fn build(
-    mut model: Model,
+    model: &mut Model,
     options: &Options,
     common: Option<Precision>,
-) -> Result<Graph, FormatError> {
+) -> Result<(Graph, Vec<LayerRow>), FormatError> {
     let mut builder = Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new() };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
         inputs.push(builder.feed(&model.layers[*index])?);
     }
-    let outputs = builder.run(&mut model, "", &inputs, options.mode == Mode::Training)?;
+    let (outputs, values) = builder.run(model, "", &inputs, options.mode == Mode::Training)?;
     let mut graph = builder.graph;
     graph.inputs = inputs;
     graph.outputs = outputs;
+    let rows = stored::rows(model, &values, &graph);
     relu_behind_pool(&mut graph);
-    Ok(graph)
+    Ok((graph, rows))
 }
 
 struct Builder {
@@ -67,7 +73,7 @@ impl Builder {
         path: &str,
         inputs: &[TensorId],
         training: bool,
-    ) -> Result<Vec<TensorId>, FormatError> {
+    ) -> Result<(Vec<TensorId>, Values), FormatError> {
         if inputs.len() != model.inputs.len() {
             return Err(FormatError::InputCount {
                 layer: path.to_owned(),
@@ -76,7 +82,7 @@ impl Builder {
                 got: inputs.len(),
             });
         }
-        let mut values: Vec<Vec<Vec<TensorId>>> =
+        let mut values: Values =
             model.layers.iter().map(|layer| vec![Vec::new(); layer.calls.len()]).collect();
         for (index, tensor) in model.inputs.iter().zip(inputs) {
             values[*index] = vec![vec![*tensor]];
@@ -92,11 +98,12 @@ impl Builder {
                 .collect::<Result<Vec<_>, _>>()?;
             values[index][call] = self.call(layer, &operands, training)?;
         }
-        model
+        let outputs = model
             .outputs
             .iter()
             .map(|endpoint| value(&values, endpoint, || "the model's output".to_owned()))
-            .collect()
+            .collect::<Result<_, _>>()?;
+        Ok((outputs, values))
     }
 
     fn call(
@@ -106,7 +113,7 @@ impl Builder {
         training: bool,
     ) -> Result<Vec<TensorId>, FormatError> {
         let (row, settings) = match &mut layer.body {
-            Body::Nested(model) => return self.run(model, &layer.path, operands, training),
+            Body::Nested(model) => return self.run(model, &layer.path, operands, training).map(|ran| ran.0),
             Body::Single { row, settings } => (*row, &*settings),
             Body::Implied => return Err(FormatError::NoInput),
         };

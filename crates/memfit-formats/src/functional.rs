@@ -8,7 +8,7 @@ use crate::argument::{ArgumentError, brief};
 use crate::error::FormatError;
 use crate::hint::hint;
 use crate::keras::{ANEW, Entry, not_keras};
-use crate::model::{Endpoint, Layer, Model, index};
+use crate::model::{Endpoint, Layer, Model, ModelKind, index};
 
 /// Connects the layers of a functional model, which were read from `entries`, one each.
 pub(crate) fn connect(
@@ -34,7 +34,7 @@ pub(crate) fn connect(
         layer.calls = calls;
         layer.set_flag(CAUSAL, causal);
     }
-    let model = Model { layers, inputs, outputs };
+    let model = Model { layers, inputs, outputs, kind: ModelKind::Functional };
     require_calls(&model)?;
     require_inputs(&model)?;
     Ok(model)

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::FormatError;
 use crate::functional;
-use crate::model::{Body, Endpoint, Layer, Model, index};
+use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
 
 /// What to do about a configuration that contradicts itself.
 pub(crate) const ANEW: &str = "write the configuration anew with `model.to_json()`";
@@ -102,7 +102,7 @@ fn sequential(entry: &Entry<'_>, mut layers: Vec<Layer>, prefix: &str) -> Result
         layer.calls = vec![inputs];
     }
     let outputs = vec![Endpoint::first(layers.len() - 1)];
-    Ok(Model { layers, inputs: vec![0], outputs })
+    Ok(Model { layers, inputs: vec![0], outputs, kind: ModelKind::Sequential })
 }
 
 /// The input of a Sequential model that has none: by the shape it was built for, or by what it is called on.

@@ -32,7 +32,9 @@ mod model;
 mod precision;
 mod settings;
 mod site;
+mod stored;
 mod table;
+mod written;
 
 use memfit_ir::Graph;
 use serde_json::Value;
@@ -40,6 +42,7 @@ use serde_json::Value;
 pub use argument::{Argument, Expects};
 pub use error::{Fault, FormatError};
 pub use precision::{Precision, UnknownPrecision};
+pub use stored::{LayerRow, StoredWeight};
 pub use table::{Inputs, LayerClass};
 
 /// What the graph is for.
@@ -63,11 +66,48 @@ pub struct Options {
     pub precision: Option<Precision>,
 }
 
+/// A model, read: its graph, and how Keras stores, shows and writes it.
+#[derive(Clone, Debug)]
+pub struct KerasModel {
+    /// What it computes.
+    pub graph: Graph,
+    /// Its weights with their places in Keras's files, in the order of Keras's `model.weights`.
+    pub weights: Vec<StoredWeight>,
+    /// Its layers, for a table.
+    pub layers: Vec<LayerRow>,
+    /// Names of its outputs: of the layers that give them.
+    pub output_names: Vec<String>,
+    /// Keras's configuration of it.
+    pub config: Value,
+}
+
+/// The model of a Keras 3 configuration, as `model.to_json()` or a `.keras` file has it.
+pub fn model_from_keras(config: &Value, options: &Options) -> Result<KerasModel, FormatError> {
+    let mut model = keras::read(config)?;
+    let common = model.common_precision();
+    let (graph, layers) = build::build(&mut model, options, common)?;
+    let order: Vec<usize> = (0..model.layers.len()).collect();
+    let weights = stored::weights(&model, &order, &graph);
+    Ok(KerasModel { weights, layers, output_names: model.output_names(), config: config.clone(), graph })
+}
+
+/// The model of layers listed one by one; see [`graph_from_layers`].
+pub fn model_from_layers(
+    layers: &[Value],
+    outputs: Option<&[String]>,
+    options: &Options,
+) -> Result<KerasModel, FormatError> {
+    let mut listed = listed::read(layers, outputs)?;
+    let (graph, layers) = build::build(&mut listed.model, options, None)?;
+    let order = written::keras_order(&listed.model);
+    let weights = stored::weights(&listed.model, &order, &graph);
+    let config = written::config(&listed, &layers, &order);
+    Ok(KerasModel { weights, layers, output_names: listed.model.output_names(), config, graph })
+}
+
 /// The forward graph of a Keras 3 configuration, as `model.to_json()` writes it.
 pub fn graph_from_keras(config: &Value, options: &Options) -> Result<Graph, FormatError> {
-    let model = keras::read(config)?;
-    let common = model.common_precision();
-    build::build(model, options, common)
+    model_from_keras(config, options).map(|model| model.graph)
 }
 
 /// The forward graph of layers listed one by one.
@@ -80,7 +120,7 @@ pub fn graph_from_layers(
     outputs: Option<&[String]>,
     options: &Options,
 ) -> Result<Graph, FormatError> {
-    build::build(listed::read(layers, outputs)?, options, None)
+    model_from_layers(layers, outputs, options).map(|model| model.graph)
 }
 
 /// The names that the copies of each listed layer get, as the graph has them.

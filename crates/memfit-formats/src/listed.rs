@@ -7,14 +7,21 @@ use serde_json::{Map, Value};
 use crate::argument::ArgumentError;
 use crate::error::{Fault, FormatError};
 use crate::hint::hint;
-use crate::model::{Endpoint, Layer, Model, index};
-use crate::table;
+use crate::model::{Endpoint, Layer, Model, ModelKind, index};
+use crate::{table, written};
 
 /// The most copies of one layer, so that a slip of the finger is an answer and not a hang.
 const MOST_COPIES: u64 = 100_000;
 
+/// A list of layers, read.
+pub(crate) struct Listed {
+    pub model: Model,
+    /// Keras's class of each layer and its arguments as they were given.
+    pub arguments: Vec<(&'static str, Map<String, Value>)>,
+}
+
 /// The model of a list of layers.
-pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Model, FormatError> {
+pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Listed, FormatError> {
     let items = listed
         .iter()
         .enumerate()
@@ -22,6 +29,7 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Model
         .collect::<Result<Vec<_>, _>>()?;
     let mut names = Names::new(&items);
     let mut layers: Vec<Layer> = Vec::new();
+    let mut arguments = Vec::new();
     // The names that feed each layer; nothing where it follows the layer before it.
     let mut feeds: Vec<Option<&[String]>> = Vec::new();
     // The name of a repeated layer means its last copy.
@@ -29,6 +37,7 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Model
     for item in &items {
         for copy in 0..item.copies {
             layers.push(Layer::read(names.of(item, copy), item.class, &item.arguments, true)?);
+            arguments.push((layers[layers.len() - 1].class(), item.arguments.clone()));
             feeds.push(item.inputs.as_deref().filter(|_| copy == 0));
         }
         if let Some(name) = item.name {
@@ -66,8 +75,11 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Model
     for (layer, inputs) in layers.iter_mut().zip(calls) {
         layer.calls = vec![inputs];
     }
-    let inputs = (0..layers.len()).filter(|index| layers[*index].is_input()).collect();
-    Ok(Model { layers, inputs, outputs })
+    let inputs: Vec<usize> = (0..layers.len()).filter(|index| layers[*index].is_input()).collect();
+    let last = if let [output] = outputs[..] { Some(output.layer) } else { None };
+    let is_chain = written::is_chain(&layers, &inputs, last);
+    let kind = if is_chain { ModelKind::Sequential } else { ModelKind::Functional };
+    Ok(Listed { model: Model { layers, inputs, outputs, kind }, arguments })
 }
 
 /// The names that the copies of each item get.
@@ -173,7 +185,7 @@ impl Names {
 }
 
 /// Keras's own rule for names of layers: `MaxPooling2D` becomes `max_pooling2d`, `ReLU` `re_lu`.
-fn snake_case(class: &str) -> String {
+pub(crate) fn snake_case(class: &str) -> String {
     let letters: Vec<char> = class.chars().collect();
     let mut name = String::with_capacity(class.len() + 4);
     for (position, letter) in letters.iter().enumerate() {

@@ -21,6 +21,15 @@ pub(crate) struct Model {
     pub inputs: Vec<usize>,
     /// The predictions.
     pub outputs: Vec<Endpoint>,
+    /// Keras's class of it.
+    pub kind: ModelKind,
+}
+
+/// Keras's classes of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModelKind {
+    Sequential,
+    Functional,
 }
 
 /// One layer.
@@ -60,9 +69,19 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct Built {
     pub layer: LayerId,
-    pub weights: Vec<(&'static str, TensorId)>,
+    pub weights: Vec<BuiltWeight>,
     /// How often it was called.
     pub calls: u64,
+}
+
+/// A weight of a layer.
+#[derive(Debug)]
+pub(crate) struct BuiltWeight {
+    /// Its name within the layer; `query/kernel` within a layer of the layer.
+    pub name: &'static str,
+    pub tensor: TensorId,
+    /// Its dimensions in Keras, of which the graph's are another reading.
+    pub dims: Vec<usize>,
 }
 
 impl Endpoint {
@@ -169,6 +188,11 @@ pub(crate) fn index(layers: &[Layer]) -> Result<HashMap<&str, usize>, FormatErro
 }
 
 impl Model {
+    /// Names of the layers that give the predictions.
+    pub fn output_names(&self) -> Vec<String> {
+        self.outputs.iter().map(|endpoint| self.layers[endpoint.layer].path.clone()).collect()
+    }
+
     /// Every call as (layer, call), behind those it reads: in the order written down wherever that is possible.
     ///
     /// It walks without recursion, so that depth costs no stack.

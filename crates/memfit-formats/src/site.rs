@@ -5,6 +5,7 @@ use memfit_ir::{DType, Graph, Kind, LayerId, Op, Shape, ShapeError, TensorId, ra
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
 use crate::initializer::Start;
+use crate::model::BuiltWeight;
 use crate::settings::Settings;
 
 /// The most elements that a row of a tensor, or a weight, may have.
@@ -25,7 +26,7 @@ pub(crate) struct Site<'a> {
     pub call: u64,
     /// The run's seed.
     pub seed: u64,
-    pub weights: &'a mut Vec<(&'static str, TensorId)>,
+    pub weights: &'a mut Vec<BuiltWeight>,
 }
 
 impl Site<'_> {
@@ -89,8 +90,8 @@ impl Site<'_> {
         start: &Start,
         trainable: bool,
     ) -> Result<TensorId, FormatError> {
-        if let Some((_, known)) = self.weights.iter().find(|(known, _)| *known == name) {
-            return Ok(*known);
+        if let Some(known) = self.weights.iter().find(|known| known.name == name) {
+            return Ok(known.tensor);
         }
         let shape = Shape::fixed(dims);
         self.require_size(&shape)?;
@@ -98,7 +99,7 @@ impl Site<'_> {
         let seed = random::derive(self.seed, random::purpose(&path));
         let weight = self.graph.tensor(path, shape, DType::F32, Kind::Weight { trainable }, self.layer);
         self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
-        self.weights.push((name, weight));
+        self.weights.push(BuiltWeight { name, tensor: weight, dims: keras_dims.to_vec() });
         Ok(weight)
     }
 

@@ -219,3 +219,47 @@ fn five_thousand_layers_load_in_no_time() {
     assert_eq!(graph.nodes.len(), 5000);
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
 }
+
+#[test]
+fn weights_stand_where_keras_stores_them() {
+    let layers = [
+        json!({"class": "Input", "shape": [8, 8, 3]}),
+        json!({"class": "Conv2D", "filters": 4, "kernel_size": 3}),
+        json!({"class": "Conv2D", "filters": 4, "kernel_size": 1, "name": "a"}),
+        json!({"class": "DepthwiseConv2D", "kernel_size": 1, "name": "b", "inputs": ["conv2d"], "use_bias": false}),
+        json!({"class": "Conv2D", "filters": 4, "kernel_size": 1, "name": "c", "inputs": ["conv2d"], "use_bias": false}),
+        // Keras holds branches in the order in which a walk back from the outputs meets them.
+        json!({"class": "Add", "inputs": ["c", "b", "a"]}),
+        json!({"class": "BatchNormalization"}),
+    ];
+    let options = Options { mode: Mode::Training, seed: 0, precision: None };
+    let model = memfit_formats::model_from_layers(&layers, None, &options).unwrap();
+    let stored: Vec<(&str, &str, &[usize])> = model
+        .weights
+        .iter()
+        .map(|weight| {
+            (model.graph.tensors[weight.tensor.0].name.as_str(), weight.place.as_str(), &weight.dims[..])
+        })
+        .collect();
+    assert_eq!(
+        stored,
+        [
+            ("conv2d/kernel", "layers/conv2d/vars/0", &[3, 3, 3, 4][..]),
+            ("conv2d/bias", "layers/conv2d/vars/1", &[4]),
+            ("c/kernel", "layers/conv2d_1/vars/0", &[1, 1, 4, 4]),
+            ("b/kernel", "layers/depthwise_conv2d/vars/0", &[1, 1, 4, 1]),
+            ("a/kernel", "layers/conv2d_2/vars/0", &[1, 1, 4, 4]),
+            ("a/bias", "layers/conv2d_2/vars/1", &[4]),
+            ("batch_normalization/gamma", "layers/batch_normalization/vars/0", &[4]),
+            ("batch_normalization/beta", "layers/batch_normalization/vars/1", &[4]),
+            ("batch_normalization/moving_mean", "layers/batch_normalization/vars/2", &[4]),
+            ("batch_normalization/moving_variance", "layers/batch_normalization/vars/3", &[4]),
+        ]
+    );
+    let read_again = memfit_formats::model_from_keras(&model.config, &options).unwrap();
+    assert_eq!(read_again.layers.len(), 7);
+    let places = |model: &memfit_formats::KerasModel| -> Vec<String> {
+        model.weights.iter().map(|weight| weight.place.clone()).collect()
+    };
+    assert_eq!(places(&read_again), places(&model));
+}

@@ -82,10 +82,7 @@ impl std::error::Error for GradError {}
 
 /// Forward, backward and optimizer in one list of nodes.
 pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
-    if training.losses.len() != forward.outputs.len() {
-        let (outputs, losses) = (forward.outputs.len(), training.losses.len());
-        return Err(GradError::Losses { outputs, losses });
-    }
+    require_losses(forward, training)?;
     let mut graph = forward.clone();
     let seeds = add_losses(&mut graph, forward, training)?;
     let mut backward = Backward::new(graph, &training.gradients_of);
@@ -107,6 +104,21 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     add_updates(&mut graph, &weight_gradients, &training.optimizer);
     add_zeros(&mut graph);
     Ok(graph)
+}
+
+/// Forward, losses and metrics: what a model is evaluated by.
+pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
+    require_losses(forward, training)?;
+    let mut graph = forward.clone();
+    add_losses(&mut graph, forward, training)?;
+    compact::drop_dead_nodes(&mut graph);
+    add_zeros(&mut graph);
+    Ok(graph)
+}
+
+fn require_losses(forward: &Graph, training: &Training) -> Result<(), GradError> {
+    let (outputs, losses) = (forward.outputs.len(), training.losses.len());
+    if losses == outputs { Ok(()) } else { Err(GradError::Losses { outputs, losses }) }
 }
 
 /// Appends targets, metrics and losses; returns each prediction with its gradient.

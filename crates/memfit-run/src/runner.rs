@@ -136,6 +136,17 @@ impl Runner {
         self.device.floats_mut(slot)
     }
 
+    /// The bytes of a persistent or kept tensor, for writing them to a file.
+    pub fn bytes(&self, tensor: TensorId) -> &[u8] {
+        self.device.bytes(self.slot(tensor))
+    }
+
+    /// The bytes of a persistent tensor, for reading them from a file before the first step.
+    pub fn bytes_mut(&mut self, tensor: TensorId) -> &mut [u8] {
+        let slot = self.slot(tensor);
+        self.device.bytes_mut(slot)
+    }
+
     fn slot(&self, tensor: TensorId) -> Slot {
         let plan = self.plan.plan();
         let mut known = plan.persistent.iter().chain(&plan.kept);

@@ -85,6 +85,7 @@ fn dependencies_go_down() {
         ("memfit-run", &["memfit-ir", "memfit-device"]),
         ("memfit-data", &["memfit-ir"]),
         ("memfit-formats", &["memfit-ir"]),
+        ("memfit-files", &[]),
         (
             "memfit",
             &[
@@ -96,6 +97,7 @@ fn dependencies_go_down() {
                 "memfit-run",
                 "memfit-data",
                 "memfit-formats",
+                "memfit-files",
             ],
         ),
         ("memfit-cli", &["memfit"]),

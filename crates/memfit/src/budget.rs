@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memfit_device::process;
 use memfit_ir::Bytes;
 
-/// The program's own memory is counted up to the next of 2, 6, 10, 14 … MiB, so that the same job gets the same plan twice though
-/// the system maps a few pages more or fewer. A small job holds 8 to 9 MiB, far from where the count would change.
+/// The program's own memory is counted up to the next of 3, 7, 11, 15 … MiB, so that the same job gets the same plan twice though
+/// the system maps a few pages more or fewer. A small job holds 9 to 10 MiB, far from where the count would change.
 pub(crate) fn in_steps(program: Bytes) -> Bytes {
     const STEP: u64 = 4 << 20;
-    (program + Bytes(STEP / 2)).align_up(STEP) - Bytes(STEP / 2)
+    const BELOW: u64 = 1 << 20;
+    (program + Bytes(BELOW)).align_up(STEP) - Bytes(BELOW)
 }
 
 /// Stack that a worker may still touch behind the measurement.
@@ -39,7 +40,7 @@ pub struct Runtime {
 
 impl Runtime {
     /// Measures the process as it is now: the program, its libraries, the graph and the plan.
-    pub fn measure(threads: usize, input: Bytes) -> Runtime {
+    pub fn measure(threads: usize, input: Bytes, file: Bytes) -> Runtime {
         process::trim();
         let line = |name, bytes| Line { name, bytes };
         Runtime {
@@ -48,6 +49,7 @@ impl Runtime {
                 line("thread stacks", stacks(threads)),
                 line("input pipeline", input),
                 line("training loop", Bytes(LOOP)),
+                line("model file", file),
             ],
         }
     }

@@ -3,7 +3,7 @@
 use memfit_formats::names_of_layers;
 use serde_json::{Map, Value, json};
 
-use crate::prepare::read_config;
+use crate::model_file::read_config;
 use crate::{Error, Job};
 
 /// Classes that are fed, as a job file and as Keras name them.

@@ -26,6 +26,17 @@ pub enum Error {
     /// The model cannot be built.
     #[error(transparent)]
     Model(Box<memfit_formats::FormatError>),
+    /// The model of a file cannot be built.
+    #[error("`{}`: {error}", path.display())]
+    ModelIn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with its model.
+        error: Box<memfit_formats::FormatError>,
+    },
+    /// A model file cannot be read or written.
+    #[error(transparent)]
+    ModelFile(#[from] memfit_files::FileError),
     /// The model cannot be trained as asked.
     #[error(transparent)]
     Training(#[from] memfit_grad::GradError),
@@ -61,6 +72,14 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::DoesNotFit(_) => 3,
+            Error::ModelFile(error) => {
+                if error.is_bad_input() {
+                    2
+                } else {
+                    1
+                }
+            }
+            Error::ModelIn { .. } => 2,
             Error::Job { .. } | Error::Model(_) | Error::Training(_) | Error::Data(_) => 2,
             Error::Device(memfit_device::DeviceError::Store { .. }) => 2,
             Error::File { verb, .. } => {

@@ -32,10 +32,12 @@ pub struct Job {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSection {
-    /// A file as `model.to_json()` writes it.
+    /// A `.keras` file, or one as `model.to_json()` writes it.
     pub file: Option<PathBuf>,
     /// Layers with Keras's class names and arguments.
     pub layers: Option<Vec<Value>>,
+    /// Weights to begin with: a `.keras`, `.weights.h5` or `.safetensors` file. A `.keras` model brings its own.
+    pub weights: Option<PathBuf>,
     /// Names of the output layers; the last layer where it is not given.
     pub outputs: Option<Vec<String>>,
     /// What the file holds, where it is not the file's own text that counts.
@@ -44,15 +46,18 @@ pub struct ModelSection {
 }
 
 /// `[train]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainSection {
-    /// A loss by Keras's name, an object with its arguments, or a list with one for each output.
+    /// A loss by Keras's name, an object with its arguments, or a list with one for each output; that of the `.keras` file
+    /// where it is not given.
+    #[serde(default)]
     pub loss: Value,
     /// Factors of the outputs in the total loss.
     pub loss_weights: Option<Vec<f32>>,
-    /// An optimizer by Keras's name, or an object with its arguments.
-    #[serde(default = "default_optimizer")]
+    /// An optimizer by Keras's name, or an object with its arguments; that of the `.keras` file, or rmsprop, where it is not
+    /// given.
+    #[serde(default)]
     pub optimizer: Value,
     /// Metrics by Keras's names.
     #[serde(default)]
@@ -69,10 +74,8 @@ pub struct TrainSection {
     /// A dtype policy by Keras's name, for every layer that has none of its own.
     #[serde(default, deserialize_with = "precision")]
     pub precision: Option<Precision>,
-}
-
-fn default_optimizer() -> Value {
-    Value::String("rmsprop".to_owned())
+    /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
+    pub output: Option<PathBuf>,
 }
 
 /// `[data]`: random rows, or one `.npy` file for each input and target.
@@ -179,6 +182,19 @@ impl Job {
         })?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Job::parse_named(&text, &path.display().to_string(), folder)
+    }
+
+    /// A job on a model file alone, `.keras` or `model.to_json()`, with what `model.fit` begins with.
+    pub fn for_model(path: &Path) -> Job {
+        let train = TrainSection { batch: 32, ..TrainSection::default() };
+        let model = ModelSection { file: Some(path.to_owned()), ..ModelSection::default() };
+        Job {
+            model,
+            train,
+            data: DataSection::default(),
+            memory: MemorySection::default(),
+            folder: PathBuf::new(),
+        }
     }
 
     /// Reads the text of a job file whose relative paths start from `folder`.

@@ -4,17 +4,17 @@ use std::time::Instant;
 
 use memfit_data::Source;
 use memfit_device::{Setup, process};
-use memfit_formats::{Mode, Options, Precision, graph_from_keras, graph_from_layers};
-use memfit_grad::{Optimizer, Training, training_graph};
+use memfit_formats::{Mode, Precision};
+use memfit_grad::{Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
-use serde_json::Value;
 
 use crate::budget::{Runtime, default_budget, planning_peak};
-use crate::compile::{parse_loss, parse_metric, parse_optimizer};
+use crate::compile::parse_metric;
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
-use crate::{Error, Job, data, tries};
+use crate::state::{self, Variable};
+use crate::{Compiled, Error, Job, ModelFile, Saving, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -33,8 +33,14 @@ pub struct Prepared {
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
     /// The lowest peak that a plan can have, where it was looked for.
     pub lowest: Option<Bytes>,
-    /// The optimizer, for its schedule.
-    pub optimizer: Optimizer,
+    /// The model and the file that holds its weights.
+    pub model: ModelFile,
+    /// What the model is compiled with.
+    pub compiled: Compiled,
+    /// The optimizer's variables in the model's file; none where it does not hold them.
+    pub(crate) resumes: Option<Vec<Variable>>,
+    /// The file to be written when training ends.
+    pub saving: Option<Saving>,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
     /// The costs by which the fastest was chosen.
@@ -64,12 +70,64 @@ fn prepare_and(
 ) -> Result<Prepared, Error> {
     job.check()?;
     process::populate_program();
-    let forward = load_model(job, job.train.precision)?;
-    let (training, metrics) = training(job, &forward)?;
-    let graph = training_graph(&forward, &training)?;
+    let model = ModelFile::open(job, Mode::Training)?;
+    let forward = &model.model.graph;
+    let compiled = compiled(job, &model)?;
+    let (training, metrics) = training(job, forward, &compiled)?;
+    let graph = training_graph(forward, &training)?;
+    let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
+    let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
+    let output = job.train.output.as_ref().map(|path| job.path(path));
+    let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
+    let for_file = saving.as_ref().map_or(Bytes::ZERO, Saving::bytes_writing);
+    let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
+        solve(job, graph, threads, for_file)?;
+    let outcome = outcome.map_err(|mut answer| {
+        let base = tries::Base { job, forward, training: &training, compiled: &compiled, problem: &problem };
+        find_hints(&mut answer, &base, &setup);
+        answer
+    });
+    let precision = PrecisionSummary::of(&problem, || {
+        let graph = graph_at(job, Precision::Float32, &training)?;
+        Some(Problem { costs: setup.costs(&graph), graph, ..problem.clone() })
+    });
+    Ok(Prepared {
+        setup,
+        source,
+        runtime,
+        problem,
+        outcome,
+        lowest,
+        model,
+        compiled,
+        resumes,
+        saving,
+        metrics,
+        costs,
+        precision,
+        seconds_planning,
+        bytes_planning,
+    })
+}
+
+/// A graph with its answer.
+pub(crate) struct Solved {
+    pub(crate) setup: Setup,
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) runtime: Runtime,
+    pub(crate) problem: Problem,
+    pub(crate) outcome: Result<CheckedPlan, Box<DoesNotFit>>,
+    pub(crate) lowest: Option<Bytes>,
+    pub(crate) costs: CostsUsed,
+    pub(crate) seconds_planning: f64,
+    pub(crate) bytes_planning: Bytes,
+}
+
+/// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
+pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) -> Result<Solved, Error> {
     let source = data::open(job, &graph)?;
     let setup = memfit_device::open(threads)?;
-    let mut runtime = Runtime::measure(setup.threads(), source.bytes());
+    let mut runtime = Runtime::measure(setup.threads(), source.bytes(), for_file);
     let total = job.memory.budget.unwrap_or_else(default_budget);
     let host = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let mut problem = Problem {
@@ -97,7 +155,7 @@ fn prepare_and(
             Ok(_) => None,
             Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
         };
-        let again = Runtime::measure(setup.threads(), source.bytes());
+        let again = Runtime::measure(setup.threads(), source.bytes(), for_file);
         if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
             answer.plan = stand_in.plan().clone();
         }
@@ -113,30 +171,7 @@ fn prepare_and(
         None => Ok(plan),
     });
     let bytes_planning = planning_peak();
-    let outcome = outcome.map_err(|mut answer| {
-        let base = tries::Base { job, forward: &forward, training: &training, problem: &problem };
-        find_hints(&mut answer, &base, &setup);
-        answer
-    });
-    let precision = PrecisionSummary::of(&problem, || {
-        let graph = graph_at(job, Precision::Float32, &training)?;
-        Some(Problem { costs: setup.costs(&graph), graph, ..problem.clone() })
-    });
-    let optimizer = training.optimizer;
-    Ok(Prepared {
-        setup,
-        source,
-        runtime,
-        problem,
-        outcome,
-        lowest,
-        optimizer,
-        metrics,
-        costs,
-        precision,
-        seconds_planning,
-        bytes_planning,
-    })
+    Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
 }
 
 impl Prepared {
@@ -150,61 +185,35 @@ impl Prepared {
 
 /// The training graph of a job under another policy.
 pub(crate) fn graph_at(job: &Job, precision: Precision, training: &Training) -> Option<Graph> {
-    let forward = load_model(job, Some(precision)).ok()?;
+    let forward = model_file::forward(job, Some(precision)).ok()?;
     training_graph(&forward, training).ok()
 }
 
-pub(crate) fn load_model(job: &Job, precision: Option<Precision>) -> Result<Graph, Error> {
-    let options = Options { mode: Mode::Training, seed: job.train.seed, precision };
-    if let Some(layers) = &job.model.layers {
-        return Ok(graph_from_layers(layers, job.model.outputs.as_deref(), &options)?);
-    }
-    if let Some(config) = &job.model.config {
-        return Ok(graph_from_keras(config, &options)?);
-    }
-    let config = read_config(job)?;
-    Ok(graph_from_keras(&config, &options)?)
-}
-
-/// The Keras configuration that a job names.
-pub(crate) fn read_config(job: &Job) -> Result<Value, Error> {
-    let path = job.path(job.model.file.as_deref().expect("checked: a model has layers or a file"));
-    let text = std::fs::read_to_string(&path).map_err(|source| Error::File {
-        verb: "read",
-        path: path.clone(),
-        source,
-    })?;
-    serde_json::from_str(&text)
-        .map_err(|error| Error::job(path.display().to_string(), format!("not JSON: {error}")))
-}
-
-pub(crate) fn training(job: &Job, forward: &Graph) -> Result<(Training, Vec<String>), Error> {
+/// What to train for, and the names of its metrics.
+pub(crate) fn training(
+    job: &Job,
+    forward: &Graph,
+    compiled: &Compiled,
+) -> Result<(Training, Vec<String>), Error> {
     let outputs = forward.outputs.len();
-    let loss = &job.train.loss;
-    let one_each = loss.as_array().cloned().unwrap_or_else(|| vec![loss.clone(); outputs]);
-    let weights = job.train.loss_weights.clone().unwrap_or_else(|| vec![1.0; one_each.len()]);
-    if weights.len() != one_each.len() {
-        let problem =
-            format!("expected {} weights, one for each loss, got {}", one_each.len(), weights.len());
-        return Err(Error::job("train.loss_weights", problem));
-    }
-    let losses = one_each
+    let losses: Vec<Loss> = compiled
+        .losses
         .iter()
-        .zip(weights)
-        .map(|(loss, weight)| Ok(Loss { kind: parse_loss(loss, "train.loss")?, weight }))
-        .collect::<Result<Vec<Loss>, Error>>()?;
+        .zip(&compiled.loss_weights)
+        .map(|(kind, weight)| Loss { kind: kind.clone(), weight: *weight })
+        .collect();
     let mut metrics = vec![Vec::new(); outputs];
     let mut names = Vec::new();
     for (index, (output, loss)) in forward.outputs.iter().zip(&losses).enumerate() {
-        for name in &job.train.metrics {
+        for name in compiled.metrics.get(index).into_iter().flatten() {
             let tensor = &forward.tensors[output.0];
             metrics[index].push(parse_metric(name, tensor, loss.kind.is_sparse())?);
             let layer = &forward.layers[tensor.layer.0];
             names.push(if outputs == 1 { name.clone() } else { format!("{layer}_{name}") });
         }
     }
-    let optimizer = parse_optimizer(&job.train.optimizer)?;
     let sample_weights = job.data.sample_weight.is_some();
+    let optimizer = compiled.optimizer.clone();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }
 

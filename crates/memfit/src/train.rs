@@ -1,12 +1,15 @@
 //! `fit`: the whole way from a job to its report.
 
+use std::path::Path;
+
 use memfit_device::process::{self, Limits};
 use memfit_ir::Bytes;
 use memfit_run::{Runner, StepInput, StepRecord};
 
 use crate::data::Feeder;
 use crate::prepare::Prepared;
-use crate::{Error, Job, Report, Summary, Threads, initialize, prepare};
+use crate::state::{self, Variable};
+use crate::{Error, Job, ModelFile, Report, Summary, Threads, initialize, prepare};
 
 /// What happens while a job runs.
 #[derive(Debug)]
@@ -17,6 +20,16 @@ pub enum Event<'a> {
         asked: Bytes,
         /// The machine's.
         allowed: Limits,
+    },
+    /// The optimizer's state was read from a file: training goes on.
+    Resumed {
+        /// Steps that were taken before.
+        iteration: u64,
+    },
+    /// The trained model is written.
+    Saved {
+        /// Where.
+        path: &'a Path,
     },
     /// The plan is made; training is about to start.
     Planned(&'a Summary),
@@ -59,23 +72,34 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let prepared = prepare(job, threads)?;
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
-    let Prepared { setup, mut source, problem, outcome, optimizer, metrics, .. } = prepared;
+    let Prepared { setup, mut source, problem, outcome, model, compiled, resumes, saving, metrics, .. } =
+        prepared;
     let plan = outcome?;
     observer.event(Event::Planned(&summary));
 
+    let saving = saving.map(|saving| saving.take_space().map(|file| (saving, file))).transpose()?;
     process::trim();
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let mut runner = Runner::new(plan, setup, &folder)?;
-    initialize(&mut runner);
+    let iteration = begin(&mut runner, &model, resumes.as_deref())?;
+    if 0 < iteration {
+        observer.event(Event::Resumed { iteration });
+    }
+    let schedule = &compiled.optimizer.schedule;
     let inputs = &problem.graph.inputs;
     for step in 0..length.steps {
         let (epoch, start, rows) = length.rows_of(step, job.train.batch);
         let updates = runner.trace().updates();
         let mut feeder = Feeder { source: &mut *source, inputs, start, observer };
-        let input =
-            StepInput { step, rows, learning_rate: optimizer.schedule.at(updates), seed: job.train.seed };
-        let record = runner.step(input, &mut feeder)?;
+        let learning_rate = schedule.at(iteration + updates);
+        let input = StepInput { step: iteration + step, rows, learning_rate, seed: job.train.seed };
+        let record = StepRecord { step, ..runner.step(input, &mut feeder)? };
         observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
+    }
+    if let Some((saving, file)) = saving {
+        let taken = iteration + runner.trace().updates();
+        let path = saving.write(file, &runner, taken, schedule.at(taken))?;
+        observer.event(Event::Saved { path: &path });
     }
     let (plan, trace) = runner.finish();
     let report = Report::new(summary, &plan, trace, process::resident_peak());
@@ -85,9 +109,20 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     Ok(report)
 }
 
+/// Weights as their file has them, or as they begin; with the file's optimizer state, training goes on where it stopped. Returns the
+/// steps that were taken before.
+fn begin(runner: &mut Runner, model: &ModelFile, resumes: Option<&[Variable]>) -> Result<u64, Error> {
+    let Some(file) = &model.stored else {
+        initialize(runner);
+        return Ok(0);
+    };
+    state::load_weights(runner, model, file)?;
+    resumes.map_or(Ok(0), |variables| state::load_optimizer(runner, file, variables))
+}
+
 /// The job below the line that the machine draws, where that is lower than its own: planning can look beyond this machine,
 /// training cannot.
-fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
+pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
     let allowed = process::limits();
     if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {

@@ -7,13 +7,14 @@ use memfit_ir::{Bytes, Graph, Kind, Plan, Problem, UpdateRule};
 use memfit_plan::{DoesNotFit, Dominant, Hint};
 
 use crate::precision::try_bfloat16;
-use crate::{Job, change, prepare};
+use crate::{Compiled, Job, change, model_file, prepare};
 
 /// The job that does not fit.
 pub(crate) struct Base<'a> {
     pub job: &'a Job,
     pub forward: &'a Graph,
     pub training: &'a Training,
+    pub compiled: &'a Compiled,
     pub problem: &'a Problem,
 }
 
@@ -44,7 +45,7 @@ pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup
 
 /// The plan of a changed job that fits the same line.
 fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option<(Problem, Plan)> {
-    let (training, _) = prepare::training(job, forward).ok()?;
+    let (training, _) = prepare::training(job, forward, base.compiled).ok()?;
     let graph = training_graph(forward, &training).ok()?;
     let problem = Problem { costs: setup.costs(&graph), graph, ..base.problem.clone() };
     let plan = memfit_plan::fastest(&problem)?;
@@ -98,7 +99,7 @@ fn smaller_image(base: &Base<'_>, setup: &Setup, plans: usize) -> Option<Hint> {
         }
         let job = change::with_image_size(base.job, [height, width], size(middle)).ok()??;
         // An image can be too small for a model as well as too large for the line.
-        let Ok(forward) = prepare::load_model(&job, job.train.precision) else {
+        let Ok(forward) = model_file::forward(&job, job.train.precision) else {
             low = middle;
             continue;
         };
@@ -157,7 +158,7 @@ fn other_layer(base: &Base<'_>, setup: &Setup, dominant: &Dominant) -> Option<Hi
             change::with_half(base.job, layer, &WIDTHS).ok()??;
         (job, format!("`{argument} = {after}` there instead of {before}"))
     };
-    let changed = prepare::load_model(&job, job.train.precision).ok()?;
+    let changed = model_file::forward(&job, job.train.precision).ok()?;
     let (problem, plan) = plan_of(base, setup, &job, &changed)?;
     let smallest = problem.budget.smallest(plan.bytes_peak);
     let text = format!("{share}: {change} fits within {smallest}, and is another network");

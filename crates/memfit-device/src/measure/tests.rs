@@ -95,7 +95,7 @@ fn without_time_or_room_the_estimate_serves() {
         assert_eq!((measured.timed, known.len()), (0, 0));
         let estimates = setup.costs(&graph);
         for (index, (cost, estimate)) in measured.costs.iter().zip(estimates).enumerate() {
-            assert!(index == VIEW || *cost == estimate);
+            assert!(index == VIEW || cost.nanos(64) == estimate.nanos(64));
         }
     }
     let mut known = Table::new();

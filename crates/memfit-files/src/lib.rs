@@ -1,0 +1,85 @@
+//! Weights in files: `.keras` archives, `.weights.h5` and `.safetensors`, read and written without a second copy in memory.
+//!
+//! Knows nothing of graphs: arrays have names, dimensions and a place in a file. Reading goes from the file straight into the
+//! caller's bytes; writing lays the whole file out first, so that its size is known and its space taken before training
+//! starts, and then streams.
+//!
+//! ```
+//! use memfit_files::{Array, Bytes, Element, FileKind, Layout, WeightsFile};
+//!
+//! let folder = std::env::temp_dir().join(format!("memfit-files-example-{}", std::process::id()));
+//! std::fs::create_dir_all(&folder).unwrap();
+//! let path = folder.join("weights.safetensors");
+//! let kernel = Array { name: "dense/kernel".into(), dims: vec![2, 3], element: Element::F32 };
+//! let values: Vec<u8> = [1f32, 2., 3., 4., 5., 6.].iter().flat_map(|value| value.to_le_bytes()).collect();
+//! let layout = Layout::new(FileKind::Safetensors, vec![kernel], &[]);
+//! memfit_files::NewFile::create(&path).unwrap().write(&layout, &|_| Bytes::Borrowed(&values)).unwrap();
+//!
+//! let mut file = WeightsFile::open(&path).unwrap();
+//! let mut read = vec![0; 24];
+//! file.read("dense/kernel", "dense/kernel", &[2, 3], &mut read).unwrap();
+//! assert_eq!(read, values);
+//! # std::fs::remove_dir_all(&folder).unwrap();
+//! ```
+
+mod archive;
+mod error;
+mod hdf5;
+mod layout;
+mod new_file;
+mod safetensors;
+mod section;
+mod weights;
+
+pub use error::FileError;
+pub use layout::{Bytes, FileKind, Layout};
+pub use new_file::NewFile;
+pub use weights::WeightsFile;
+
+/// What an array holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// 32-bit floats.
+    F32,
+    /// 32-bit integers.
+    I32,
+    /// 64-bit integers.
+    I64,
+}
+
+impl Element {
+    /// Bytes of one element.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Element::F32 | Element::I32 => 4,
+            Element::I64 => 8,
+        }
+    }
+
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Element::F32 => "float32",
+            Element::I32 => "int32",
+            Element::I64 => "int64",
+        }
+    }
+}
+
+/// An array to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Array {
+    /// Its name within the file.
+    pub name: String,
+    /// Its dimensions; none for a single number.
+    pub dims: Vec<usize>,
+    /// What it holds.
+    pub element: Element,
+}
+
+impl Array {
+    /// Bytes of the whole array.
+    pub fn bytes(&self) -> u64 {
+        self.dims.iter().map(|size| *size as u64).product::<u64>() * self.element.bytes()
+    }
+}

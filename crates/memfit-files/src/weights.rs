@@ -1,0 +1,203 @@
+//! A file with weights, opened: what arrays it has and where, and reading one straight into the caller's bytes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::FileError;
+use crate::layout::FileKind;
+use crate::section::Section;
+use crate::{Element, archive, hdf5, safetensors};
+
+/// Configurations beyond this are no model's.
+const LONGEST_CONFIG: u64 = 64 << 20;
+
+/// An array of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) dims: Vec<usize>,
+    pub(crate) element: StoredElement,
+    /// Where its bytes begin in the file, or why they cannot be read in place.
+    pub(crate) place: Result<u64, &'static str>,
+}
+
+/// What an array of a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredElement {
+    /// What can be read.
+    Known(Element),
+    /// Something else, of so many bytes.
+    Other { what: &'static str, bytes: u64 },
+}
+
+impl StoredElement {
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            StoredElement::Known(element) => element.bytes(),
+            StoredElement::Other { bytes, .. } => bytes,
+        }
+    }
+
+    fn describe(self) -> String {
+        match self {
+            StoredElement::Known(element) => element.name().to_owned(),
+            StoredElement::Other { what, bytes } => format!("{what} of {bytes} bytes"),
+        }
+    }
+}
+
+/// A file with weights.
+pub struct WeightsFile {
+    path: PathBuf,
+    file: File,
+    kind: FileKind,
+    /// The model's configuration, where the file has one.
+    config: Option<Value>,
+    arrays: BTreeMap<String, Stored>,
+}
+
+impl WeightsFile {
+    /// Opens a `.keras`, `.weights.h5` or `.safetensors` file, known by what is in it and not by its name.
+    pub fn open(path: &Path) -> Result<WeightsFile, FileError> {
+        let cannot = |source| FileError::system("read", path, source);
+        let wrong = |problem| FileError::file(path, problem);
+        let file = File::open(path).map_err(cannot)?;
+        let metadata = file.metadata().map_err(cannot)?;
+        if metadata.is_dir() {
+            return Err(wrong("is a folder; give a .keras, .weights.h5 or .safetensors file".to_owned()));
+        }
+        let whole = Section::new(&file, 0, metadata.len());
+        let (kind, config, arrays) = if archive::is_archive(&whole) {
+            let entries = archive::entries(&file, metadata.len()).map_err(wrong)?;
+            let entry = |name: &str| {
+                let found = entries.iter().find(|entry| entry.name == name);
+                found.map(|entry| Section::new(&file, entry.start, entry.length)).ok_or_else(|| {
+                    wrong(format!(
+                        "has no entry `{name}`; save the model anew with `model.save(\"….keras\")`"
+                    ))
+                })
+            };
+            let config = entry("config.json")?;
+            if LONGEST_CONFIG < config.length() {
+                return Err(wrong(format!("has a config.json of {} bytes", config.length())));
+            }
+            let text = config.bytes(0, config.length()).map_err(wrong)?;
+            let config = serde_json::from_slice(&text)
+                .map_err(|error| wrong(format!("has a config.json that is no JSON: {error}")))?;
+            let weights = entry("model.weights.h5")?;
+            let arrays = hdf5::arrays(weights)
+                .map_err(|problem| wrong(format!("has a model.weights.h5 that {problem}")))?;
+            (FileKind::Keras, Some(config), arrays)
+        } else if whole.bytes(0, 8).is_ok_and(|head| head == *b"\x89HDF\r\n\x1a\n") {
+            (FileKind::WeightsH5, None, hdf5::arrays(whole).map_err(wrong)?)
+        } else if safetensors::is_safetensors(&whole) {
+            (FileKind::Safetensors, None, safetensors::arrays(whole).map_err(wrong)?)
+        } else {
+            return Err(wrong(
+                "is neither a .keras archive nor a .weights.h5 nor a .safetensors file; give one of these"
+                    .to_owned(),
+            ));
+        };
+        if arrays.keys().any(|name| name.starts_with("model_weights/")) {
+            return Err(wrong(
+                "is a model in the older HDF5 form; load it in Keras 3 and save it as .keras".to_owned(),
+            ));
+        }
+        Ok(WeightsFile { path: path.to_owned(), file, kind, config, arrays })
+    }
+
+    /// Where it stands.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What kind of file it is.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// The model's configuration, which only a `.keras` archive has.
+    pub fn config(&self) -> Option<&Value> {
+        self.config.as_ref()
+    }
+
+    /// Names of the arrays.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.arrays.keys().map(String::as_str)
+    }
+
+    /// Dimensions of an array, where there is one of this name.
+    pub fn dims(&self, name: &str) -> Option<&[usize]> {
+        self.arrays.get(name).map(|stored| stored.dims.as_slice())
+    }
+
+    /// Whether an array of 32-bit floats of these dimensions can be read; if not, why.
+    pub fn check(&self, name: &str, weight: &str, dims: &[usize]) -> Result<(), FileError> {
+        self.place(name, weight, dims).map(|_| ())
+    }
+
+    /// Reads an array of 32-bit floats straight into the caller's bytes. `weight` is its name in messages.
+    ///
+    /// # Panics
+    /// Where `to` does not have the bytes of these dimensions.
+    pub fn read(&self, name: &str, weight: &str, dims: &[usize], to: &mut [u8]) -> Result<(), FileError> {
+        let place = self.place(name, weight, dims)?;
+        let bytes = dims.iter().product::<usize>() * size_of::<f32>();
+        assert_eq!(to.len(), bytes, "a weight is read into bytes of its own size");
+        self.file.read_exact_at(to, place).map_err(|source| FileError::system("read", &self.path, source))
+    }
+
+    /// A single whole number, of 32 or 64 bits.
+    pub fn integer(&self, name: &str) -> Result<i64, FileError> {
+        let wrong = |problem: String| self.about(name, name, problem);
+        let stored = self.arrays.get(name).ok_or_else(|| wrong("is missing".to_owned()))?;
+        let StoredElement::Known(element @ (Element::I32 | Element::I64)) = stored.element else {
+            return Err(wrong(format!("expected a whole number, got {}", stored.element.describe())));
+        };
+        let place = stored.place.map_err(|why| wrong(why.to_owned()))?;
+        if stored.dims.iter().any(|size| *size != 1) {
+            return Err(wrong(format!("expected a single number, got {:?}", stored.dims)));
+        }
+        let mut bytes = [0; 8];
+        let width = if element == Element::I64 { 8 } else { 4 };
+        let cannot = |source| FileError::system("read", &self.path, source);
+        self.file.read_exact_at(&mut bytes[..width], place).map_err(cannot)?;
+        Ok(match element {
+            Element::I32 => i64::from(i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            Element::I64 | Element::F32 => i64::from_le_bytes(bytes),
+        })
+    }
+
+    fn place(&self, name: &str, weight: &str, dims: &[usize]) -> Result<u64, FileError> {
+        let wrong = |problem: String| Err(self.about(name, weight, problem));
+        let Some(stored) = self.arrays.get(name) else {
+            return wrong(
+                "is missing; the file was cut short or belongs to another model: save it anew with Keras"
+                    .to_owned(),
+            );
+        };
+        if stored.dims != dims {
+            return wrong(format!(
+                "expected the shape {dims:?}, got {:?}; the file belongs to another model",
+                stored.dims
+            ));
+        }
+        if stored.element != StoredElement::Known(Element::F32) {
+            let got = stored.element.describe();
+            return wrong(format!("expected float32, got {got}; save the model in float32"));
+        }
+        stored.place.or_else(|why| wrong(format!("{why}; save the model anew with Keras")))
+    }
+
+    fn about(&self, place: &str, weight: &str, problem: String) -> FileError {
+        FileError::Weight {
+            path: self.path.clone(),
+            weight: weight.to_owned(),
+            place: place.to_owned(),
+            problem,
+        }
+    }
+}

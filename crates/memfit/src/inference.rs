@@ -1,0 +1,167 @@
+//! `evaluate` and `predict`: a graph without gradients, planned within the same line, over all rows of the data.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use memfit_device::process;
+use memfit_files::NewFile;
+use memfit_formats::Mode;
+use memfit_grad::evaluation_graph;
+use memfit_ir::{Bytes, Graph, TensorId};
+use memfit_run::{Runner, StepInput};
+
+use crate::data::Feeder;
+use crate::prepare::{Solved, solve, training};
+use crate::train::within_machine;
+use crate::{Error, Job, ModelFile, Quiet, Threads, compiled, initialize, state};
+
+/// How a model does on some data.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// The mean loss over all rows.
+    pub loss: f64,
+    /// Names and means of the metrics.
+    pub metrics: Vec<(String, f64)>,
+    /// What running it took.
+    pub ran: Ran,
+}
+
+/// What running a model over its data took.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Rows of the data.
+    pub rows: u64,
+    /// Rows of a piece.
+    pub micro_batch: usize,
+    /// Wall time.
+    pub seconds: f64,
+    /// Highest byte of the arena, as planned and as it was.
+    pub bytes_peak: Bytes,
+    /// Most resident memory of the process.
+    pub vm_hwm: Bytes,
+    /// The line.
+    pub budget: Bytes,
+}
+
+/// Loss and metrics of a model over all rows of the job's data.
+pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
+    let model = open(job)?;
+    let compiled = compiled(job, &model)?;
+    let forward = &model.model.graph;
+    let (training, names) = training(job, forward, &compiled)?;
+    let graph = evaluation_graph(forward, &training)?;
+    let (mut loss, mut sums) = (0.0, vec![0.0; names.len()]);
+    let ran = run(job, &model, graph, threads, job.train.batch, &mut |runner, input, feeder| {
+        let record = runner.step(input, feeder)?;
+        let rows = record.rows as f64;
+        loss += record.loss * rows;
+        for (sum, value) in sums.iter_mut().zip(&record.metrics) {
+            *sum += value * rows;
+        }
+        Ok(())
+    })?;
+    let rows = ran.rows.max(1) as f64;
+    let metrics = names.into_iter().zip(sums).map(|(name, sum)| (name, sum / rows)).collect();
+    Ok(Evaluation { loss: loss / rows, metrics, ran })
+}
+
+/// Writes what a model predicts for all rows of the job's data, one `.npy` file for each output.
+pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, Error> {
+    let model = open(job)?;
+    let mut graph = model.model.graph.clone();
+    if outputs.len() != graph.outputs.len() {
+        let names = model.model.output_names.join(", ");
+        let problem = format!("expected one file for each of {names}, got {}", outputs.len());
+        return Err(Error::job("--output", problem));
+    }
+    let predictions = graph.outputs.clone();
+    for output in &predictions {
+        if !graph.keep.contains(output) {
+            graph.keep.push(*output);
+        }
+    }
+    let mut files: Vec<NewFile> =
+        outputs.iter().map(|path| NewFile::create(path)).collect::<Result<_, _>>()?;
+    let mut rows_written = 0;
+    let dims = |output: &TensorId| model.model.graph.tensors[output.0].shape.dims.as_slice();
+    let ran = run(job, &model, graph, threads, usize::MAX, &mut |runner, input, feeder| {
+        runner.step(input, feeder)?;
+        for (output, file) in predictions.iter().zip(&files) {
+            let mut to = file.file();
+            if rows_written == 0 {
+                let header = memfit_data::npy_header(feeder.source.rows().unwrap_or(0), dims(output));
+                to.write_all(&header).map_err(|source| file.refused(source))?;
+            }
+            let row = dims(output).iter().product::<usize>() * size_of::<f32>();
+            let rows = &runner.bytes(*output)[..row * input.rows];
+            to.write_all(rows).map_err(|source| file.refused(source))?;
+        }
+        rows_written += input.rows;
+        Ok(())
+    })?;
+    if rows_written == 0 {
+        return Err(Error::job("data", "there are no rows; give at least one"));
+    }
+    for file in files.drain(..) {
+        file.finish()?;
+    }
+    Ok(ran)
+}
+
+fn open(job: &Job) -> Result<ModelFile, Error> {
+    job.check()?;
+    process::populate_program();
+    ModelFile::open(job, Mode::Inference)
+}
+
+/// What happens with one stretch of rows.
+type Step<'a> = dyn FnMut(&mut Runner, StepInput, &mut Feeder<'_>) -> Result<(), Error> + 'a;
+
+/// Plans a graph and runs it over all rows, at most so many at a time, and never more than a piece of the plan where nothing
+/// sums over pieces.
+fn run(
+    job: &Job,
+    model: &ModelFile,
+    graph: Graph,
+    threads: Threads,
+    most: usize,
+    step: &mut Step<'_>,
+) -> Result<Ran, Error> {
+    if job.data.x.paths().is_empty() && job.data.rows.is_none() {
+        return Err(Error::job("data", "there is none; give `--data x.npy`, or `x` under [data]"));
+    }
+    let job = &within_machine(job, &mut Quiet);
+    let inputs = graph.inputs.clone();
+    let Solved { setup, mut source, problem, outcome, .. } = solve(job, graph, threads, Bytes::ZERO)?;
+    let plan = outcome?;
+    process::trim();
+    let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
+    let micro_batch = plan.plan().micro_batch;
+    let mut runner = Runner::new(plan, setup, &folder)?;
+    match &model.stored {
+        Some(file) => state::load_weights(&mut runner, model, file)?,
+        None => initialize(&mut runner),
+    }
+    let start = Instant::now();
+    let rows = source.rows().unwrap_or(0);
+    let stretch = if most == usize::MAX { micro_batch } else { most };
+    let mut first = 0;
+    let mut number = 0;
+    while first < rows {
+        let now = usize::try_from(rows - first).unwrap_or(usize::MAX).min(stretch);
+        let mut feeder = Feeder { source: &mut *source, inputs: &inputs, start: first, observer: &mut Quiet };
+        let input = StepInput { step: number, rows: now, learning_rate: 0.0, seed: job.train.seed };
+        step(&mut runner, input, &mut feeder)?;
+        first += now as u64;
+        number += 1;
+    }
+    let (plan, trace) = runner.finish();
+    let (vm_hwm, budget) = (process::resident_peak(), problem.budget.total);
+    if budget < vm_hwm {
+        return Err(Error::OverBudget { used: vm_hwm, budget });
+    }
+    debug_assert!(trace.steps == 0 || trace.bytes_peak == plan.plan().bytes_peak);
+    let (bytes_peak, seconds) = (plan.plan().bytes_peak, start.elapsed().as_secs_f64());
+    Ok(Ran { rows, micro_batch, seconds, bytes_peak, vm_hwm, budget })
+}
