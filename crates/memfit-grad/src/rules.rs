@@ -138,7 +138,7 @@ impl Backward {
             | Op::AveragePool2DGrad(..)
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::SoftmaxGrad
             | Op::Loss(_)

@@ -217,7 +217,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
-        Op::SignBits => return vec![format!("{prefix}{layer}:bits")],
+        Op::SignBits { .. } => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }

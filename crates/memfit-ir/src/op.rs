@@ -41,7 +41,10 @@ pub enum Op {
     /// `x… → y`: elementwise work on tensors of one shape.
     Elementwise(Chain),
     /// `y → bits`: one bit an element, set where it is positive; every row starts on a byte.
-    SignBits,
+    SignBits {
+        /// Elements from here on have no bit either: where a bounded ReLU saturates. Infinite for none.
+        below: f32,
+    },
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
     /// `x → y` over the last axis.
@@ -391,7 +394,7 @@ impl Op {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::Metric(_)
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
@@ -433,7 +436,7 @@ impl Op {
             Op::GlobalMaxPool2D => "global_max_pool2d",
             Op::GlobalMaxPool2DGrad(_) => "global_max_pool2d_grad",
             Op::Elementwise(_) => "elementwise",
-            Op::SignBits => "sign_bits",
+            Op::SignBits { .. } => "sign_bits",
             Op::MaskBits => "mask_bits",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",

@@ -137,7 +137,7 @@ impl Rule<'_> {
                 }
                 vec![self.typed(self.inputs[0].shape.clone())]
             }
-            Op::SignBits => {
+            Op::SignBits { .. } => {
                 let shape = self.floats(0)?;
                 let bytes = shape.elements_per_row().div_ceil(8);
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]

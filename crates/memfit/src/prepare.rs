@@ -138,7 +138,9 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
     };
     let start = Instant::now();
-    let costs = if job.memory.costs == Costs::Measured && !memfit_plan::fits_whole(&problem) {
+    // No choice hangs on time where everything fits, or nothing.
+    let chooses = Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
+    let costs = if job.memory.costs == Costs::Measured && chooses {
         costs::measure(&setup, &mut problem)
     } else {
         CostsUsed::estimated()

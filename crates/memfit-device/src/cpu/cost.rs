@@ -117,7 +117,7 @@ impl Operation<'_> {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::Softmax
             | Op::SoftmaxGrad

@@ -27,7 +27,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::GlobalMaxPool2D => pool::global::largest(operands),
         Op::GlobalMaxPool2DGrad(_) => pool::global::largest_grad(operands),
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
-        Op::SignBits => bits::sign_bits(operands),
+        Op::SignBits { below } => bits::sign_bits(operands, *below),
         Op::MaskBits => bits::mask_bits(operands),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),

@@ -73,7 +73,7 @@ fn knows_halves(op: &Op) -> bool {
     matches!(
         op,
         Op::Elementwise(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::Dropout { .. }
             | Op::BatchNormStatistics

@@ -173,7 +173,9 @@ fn bits_mask_what_was_not_positive() {
         for at in (0..y.len()).filter(|at| y[*at] > 0.0) {
             bits[at / width * bytes + at % width / 8] |= 1 << (at % width % 8);
         }
-        let signs = Case::new(Op::SignBits, rows).input(Shape::rows([width]), y.clone()).run();
+        let signs = Case::new(Op::SignBits { below: f32::INFINITY }, rows)
+            .input(Shape::rows([width]), y.clone())
+            .run();
         assert_eq!(signs.outputs, [Values::U8(bits.clone())]);
         let masked = Case::new(Op::MaskBits, rows)
             .input(Shape::rows([width]), dy.clone())
