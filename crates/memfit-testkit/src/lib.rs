@@ -1,4 +1,5 @@
-//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference.
+//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference, an exact oracle
+//! for the planner.
 
 mod attention_cases;
 pub mod halves;
