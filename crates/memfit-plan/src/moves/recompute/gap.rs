@@ -257,8 +257,9 @@ impl Again<'_, '_> {
                     return None;
                 }
             } else if !self.is_there(*input) {
-                // The value takes the place of an input that is computed for it alone.
-                if self.state.taste.careful || !in_place.contains(&(0, index)) {
+                // The value takes the place of an input that is computed for it alone; what several read is there once.
+                let beside = self.state.taste.careful || !in_place.contains(&(0, index));
+                if beside && !self.is_computed(*input) {
                     self.extra += figures.aligned(*input);
                 }
                 self.compute(*input, depth)?;
@@ -266,6 +267,15 @@ impl Again<'_, '_> {
         }
         self.push(event);
         Some(())
+    }
+
+    /// Whether a value is computed on the way already.
+    fn is_computed(&self, tensor: TensorId) -> bool {
+        self.events.iter().any(|event| match event {
+            Event::Feed(fed) => *fed == tensor,
+            Event::Launch { node, .. } => self.state.figures.producers[tensor.0] == Some(*node),
+            Event::Out(_) | Event::In(_) => false,
+        })
     }
 
     fn push(&mut self, event: Event) {
