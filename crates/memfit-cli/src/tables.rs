@@ -132,10 +132,11 @@ fn split(summary: &Summary) -> String {
     if let Some(region) = &summary.region {
         let (first, last) = (region.layers.first(), region.layers.last());
         text += &format!(
-            ", of which {} to {} run in {} slices, forward once more before backward",
+            ", of which {} to {} run in {} slices{}",
             first.map_or("", String::as_str),
             last.map_or("", String::as_str),
-            region.slices
+            region.slices,
+            if region.keeps { "" } else { ", forward once more before backward" }
         );
     }
     if summary.nodes_recomputed > 0 {

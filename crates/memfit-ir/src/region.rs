@@ -21,6 +21,8 @@ pub struct Region {
     pub boundary: TensorId,
     /// How many slices.
     pub slices: usize,
+    /// Values of the region wait for backward; where not, each slice's forward is launched again right before it.
+    pub keeps: bool,
 }
 
 /// Some of the rows of a piece: the first slices have one more where they do not divide evenly.
@@ -64,7 +66,8 @@ impl Region {
         }
         let cut = Cut::at(&problem.graph, self.boundary)?;
         let mut writer = Writer {
-            slices: self.slices,
+            region: *self,
+            kept: Vec::new(),
             from: problem,
             graph: Graph { nodes: Vec::new(), region: Some(*self), ..problem.graph.clone() },
             costs: Vec::new(),
@@ -206,8 +209,10 @@ fn needed_again(graph: &Graph, forward: &[NodeId], backward: &[NodeId], boundary
 
 /// Writes the graph in slices.
 struct Writer<'a> {
-    slices: usize,
+    region: Region,
     from: &'a Problem,
+    /// What the forward pass of each slice wrote or was fed, where it is kept.
+    kept: Vec<BTreeMap<TensorId, TensorId>>,
     graph: Graph,
     costs: Vec<Cost>,
 }
@@ -239,17 +244,22 @@ impl Writer<'_> {
                 Node { op, inputs, outputs, updates, layer, phase }
             };
         self.push(node(Op::Zero, vec![], vec![boundary], vec![], Phase::Begin), copy);
-        for index in 0..self.slices {
+        for index in 0..self.region.slices {
             let mut known = BTreeMap::new();
             cut.forward.iter().for_each(|id| self.sliced(*id, index, &mut known));
             self.push(node(Op::PutRows, vec![known[&boundary]], vec![], vec![boundary], Phase::Piece), copy);
+            known.remove(&boundary);
+            self.kept.push(known);
         }
     }
 
     fn backward(&mut self, cut: &Cut) {
-        for index in 0..self.slices {
-            let mut known = BTreeMap::new();
-            for id in cut.again.iter().chain(&cut.backward) {
+        for index in 0..self.region.slices {
+            let (mut known, again) = match self.region.keeps {
+                true => (std::mem::take(&mut self.kept[index]), &cut.again[..0]),
+                false => (BTreeMap::new(), &cut.again[..]),
+            };
+            for id in again.iter().chain(&cut.backward) {
                 self.sliced(*id, index, &mut known);
             }
         }
@@ -291,8 +301,8 @@ impl Writer<'_> {
 
     fn slice(&mut self, of: TensorId, index: usize) -> TensorId {
         let mut tensor = self.graph.tensors[of.0].clone();
-        tensor.name = format!("{} rows {}/{}", tensor.name, index + 1, self.slices);
-        tensor.slice = Some(Slice { index, count: self.slices, of });
+        tensor.name = format!("{} rows {}/{}", tensor.name, index + 1, self.region.slices);
+        tensor.slice = Some(Slice { index, count: self.region.slices, of });
         self.graph.tensors.push(tensor);
         TensorId(self.graph.tensors.len() - 1)
     }

@@ -71,6 +71,8 @@ pub struct Summary {
 pub struct RegionSummary {
     /// How many slices.
     pub slices: usize,
+    /// Whether its values wait for backward rather than being computed again.
+    pub keeps: bool,
     /// Its layers, from the first to the last.
     pub layers: Vec<String>,
 }
@@ -153,7 +155,11 @@ impl Summary {
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
-            "region": self.region.as_ref().map(|region| json!({"slices": region.slices, "layers": region.layers})),
+            "region": self.region.as_ref().map(|region| json!({
+                "slices": region.slices,
+                "keeps": region.keeps,
+                "layers": region.layers,
+            })),
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
@@ -173,7 +179,7 @@ impl Summary {
 fn region(problem: &Problem, plan: &Plan) -> Option<RegionSummary> {
     let region = plan.region?;
     let layers = Cut::at(&problem.graph, region.boundary)?.layers(&problem.graph);
-    Some(RegionSummary { slices: region.slices, layers })
+    Some(RegionSummary { slices: region.slices, keeps: region.keeps, layers })
 }
 
 fn layers(problem: &Problem, timeline: &Timeline) -> Vec<LayerBytes> {

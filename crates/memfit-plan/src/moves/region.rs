@@ -1,5 +1,5 @@
-//! Region: a prefix of the network runs in slices of the batch, forward and once more before backward, while the rest sees
-//! the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
+//! Region: a prefix of the network runs in slices of the batch, whose values wait for backward or are computed again right
+//! before it, while the rest sees the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
 
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, TensorId};
 
@@ -13,7 +13,7 @@ const NODES: usize = 1_500;
 pub struct Family<'a> {
     /// As it was given.
     pub problem: &'a Problem,
-    /// With 2, 4, 8 … slices. None where the batch may be split as it is, which saves more and costs less.
+    /// With 2, 4, 8 … slices, kept or computed again. None where the batch may be split as it is, which saves more and costs less.
     pub in_slices: Vec<Problem>,
 }
 
@@ -29,7 +29,10 @@ impl<'a> Family<'a> {
                 .take_while(|slices| {
                     *slices <= problem.batch && problem.graph.nodes.len() + slices * extra <= NODES
                 })
-                .filter_map(|slices| Region { boundary: cut.boundary, slices }.applied(problem))
+                .flat_map(|slices| {
+                    [true, false].map(|keeps| Region { boundary: cut.boundary, slices, keeps })
+                })
+                .filter_map(|region| region.applied(problem))
                 .collect()
         });
         Family { problem, in_slices }

@@ -255,10 +255,11 @@ fn batch(report: &Report) -> String {
     };
     if let Some(region) = &summary.region {
         text += &format!(
-            " Its first layers, {}, run in {} slices, forward once more before backward; their gradients add up to those \
-             of the whole batch, so the result is the same up to rounding.",
+            " Its first layers, {}, run in {} slices{}; their gradients add up to those of the whole batch, so the \
+             result is the same up to rounding.",
             region.layers.join(", "),
-            region.slices
+            region.slices,
+            if region.keeps { "" } else { ", forward once more before backward" }
         );
     }
     if summary.nodes_recomputed > 0 {
