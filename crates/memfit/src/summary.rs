@@ -77,6 +77,13 @@ pub struct RegionSummary {
     pub layers: Vec<String>,
 }
 
+impl RegionSummary {
+    /// As a JSON object.
+    pub fn to_json(&self) -> Value {
+        json!({"slices": self.slices, "keeps": self.keeps, "layers": self.layers})
+    }
+}
+
 /// What one layer holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBytes {
@@ -155,11 +162,7 @@ impl Summary {
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
-            "region": self.region.as_ref().map(|region| json!({
-                "slices": region.slices,
-                "keeps": region.keeps,
-                "layers": region.layers,
-            })),
+            "region": self.region.as_ref().map(RegionSummary::to_json),
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
