@@ -79,16 +79,27 @@ pub fn table(points: &[SweepPoint], budget: Bytes) -> String {
             point.bytes_activations,
             point.time_relative,
             point.time_bound,
-            point.micro_batches,
+            pieces(point),
             point.nodes_recomputed,
             point.bytes_offloaded,
             if bought == Some(at) { " <" } else { "" }
         ));
     }
+    if let Some(most) = points.iter().map(|point| point.slices).max().filter(|slices| 1 < *slices) {
+        lines.push(format!("1/{most}: in one piece, the first layers in {most} slices"));
+    }
     if LINES < points.len() {
         lines.push(format!("some of {} plans; --json and --report have them all", points.len()));
     }
     lines.join("\n")
+}
+
+/// Pieces of the batch, and slices where the first layers run in some.
+fn pieces(point: &SweepPoint) -> String {
+    match point.slices {
+        1 => point.micro_batches.to_string(),
+        slices => format!("{}/{slices}", point.micro_batches),
+    }
 }
 
 /// The first, the last, the one that is bought, and others evenly between.

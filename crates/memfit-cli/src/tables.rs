@@ -129,6 +129,16 @@ fn split(summary: &Summary) -> String {
             if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { " (the last is smaller)" };
         format!("batch {} = {} pieces of {}{last}", summary.batch, summary.micro_batches, summary.micro_batch)
     };
+    if let Some(region) = &summary.region {
+        let (first, last) = (region.layers.first(), region.layers.last());
+        text += &format!(
+            ", of which {} to {} run in {} slices{}",
+            first.map_or("", String::as_str),
+            last.map_or("", String::as_str),
+            region.slices,
+            if region.keeps { "" } else { ", forward once more before backward" }
+        );
+    }
     if summary.nodes_recomputed > 0 {
         text += &format!(", {} launches compute a value again", summary.nodes_recomputed);
     }

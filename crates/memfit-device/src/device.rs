@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{Bytes, Graph, NodeId, Slot};
+use memfit_ir::{Bytes, Graph, NodeId, Slice, Slot};
 
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
@@ -30,6 +30,13 @@ pub struct Context {
     pub loss_scale: f32,
     /// The seed of the run.
     pub seed: u64,
+}
+
+impl Context {
+    /// The same for a slice of the piece.
+    pub fn sliced(&self, slice: Slice) -> Context {
+        Context { row_start: self.row_start + slice.start(self.rows), rows: slice.rows(self.rows), ..*self }
+    }
 }
 
 /// One arena and the threads that work in it. It never allocates.
@@ -84,7 +91,12 @@ impl Device {
             self.mark(*slot);
         }
         let node = &graph.nodes[node.0];
-        widen::launch(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, context);
+        let slice = graph.slice_of(node);
+        let context = slice.map_or(*context, |slice| context.sliced(slice));
+        // A batch of fewer rows than slices leaves the last of them empty.
+        if slice.is_none() || 0 < context.rows {
+            widen::launch(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, &context);
+        }
     }
 
     /// The bytes of a slot.

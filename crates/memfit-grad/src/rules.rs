@@ -153,6 +153,8 @@ impl Backward {
             | Op::UpSample2DGrad(..)
             | Op::Slice { .. }
             | Op::EmbeddingGrad
+            | Op::TakeRows
+            | Op::PutRows
             | Op::Zero
             | Op::SumSquares
             | Op::CheckFinite(_)

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::{ALIGNMENT, Bytes, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Slot, Step, TensorId};
+use crate::{
+    ALIGNMENT, Bytes, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step, TensorId,
+};
 
 /// A plan that was checked against its problem; the only kind that runs.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ impl CheckedPlan {
 pub enum CheckError {
     /// A piece of no rows, or more than the batch.
     MicroBatch(usize),
+    /// A region that the graph does not have, or that runs in slices of a split batch.
+    Region(Region),
     /// The batch is split though this node mixes its rows.
     MixesRows(NodeId),
     /// More bytes than the budget leaves for the arena.
@@ -79,10 +83,14 @@ impl std::error::Error for CheckError {}
 
 /// Checks a plan against its problem.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
+    let problem = &*Region::of_plan(problem, &plan).map_err(CheckError::Region)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {
         return Err(CheckError::MicroBatch(plan.micro_batch));
     }
     let split = plan.micro_batches() > 1;
+    if let Some(region) = problem.graph.region.filter(|_| split) {
+        return Err(CheckError::Region(region));
+    }
     if split && !problem.allow_batchnorm_split {
         let mixing = problem.graph.nodes.iter().position(|node| node.op.mixes_rows());
         if let Some(index) = mixing {
@@ -279,7 +287,7 @@ impl<'a> Machine<'a> {
         for (tensor, slot) in operands.iter().zip(args) {
             self.size(*tensor, slot)?;
         }
-        if workspace.bytes < self.problem.costs[id.0].workspace(self.rows) {
+        if workspace.bytes < self.problem.costs[id.0].workspace(self.problem.graph.rows_of(id, self.rows)) {
             return Err(CheckError::Workspace(id));
         }
         let again = 0 < self.launched[id.0] && !node.updates.is_empty();
@@ -354,8 +362,7 @@ impl<'a> Machine<'a> {
     }
 
     fn size(&self, tensor: TensorId, slot: &Slot) -> Result<(), CheckError> {
-        let tensor = &self.problem.graph.tensors[tensor.0];
-        let bytes = tensor.shape.bytes(tensor.dtype, self.rows);
+        let bytes = self.problem.graph.tensors[tensor.0].bytes(self.rows);
         if slot.bytes == bytes { Ok(()) } else { Err(CheckError::Size(*slot)) }
     }
 

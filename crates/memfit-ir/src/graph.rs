@@ -1,6 +1,6 @@
 //! The graph: tensors, and nodes in an order that is valid to run.
 
-use crate::{DType, Op, Shape, ShapeError, infer};
+use crate::{Bytes, DType, Op, Region, Shape, ShapeError, Slice, infer};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub struct Graph {
     pub keep: Vec<TensorId>,
     /// How weights begin. Other persistent tensors begin at zero.
     pub initial: Vec<(TensorId, Initializer)>,
+    /// The prefix that was rewritten to run in slices of the batch, where there is one.
+    pub region: Option<Region>,
 }
 
 /// One value.
@@ -49,6 +51,15 @@ pub struct Tensor {
     pub kind: Kind,
     /// The layer it belongs to.
     pub layer: LayerId,
+    /// The rows it holds, where these are not all rows of a piece.
+    pub slice: Option<Slice>,
+}
+
+impl Tensor {
+    /// Bytes at a piece of `rows`.
+    pub fn bytes(&self, rows: usize) -> Bytes {
+        self.shape.bytes(self.dtype, self.slice.map_or(rows, |slice| slice.rows(rows)))
+    }
 }
 
 /// What a tensor is for; decides how long it lives and under which head its bytes are counted.
@@ -165,7 +176,7 @@ impl Graph {
         kind: Kind,
         layer: LayerId,
     ) -> TensorId {
-        self.tensors.push(Tensor { name: name.into(), shape, dtype, kind, layer });
+        self.tensors.push(Tensor { name: name.into(), shape, dtype, kind, layer, slice: None });
         TensorId(self.tensors.len() - 1)
     }
 
@@ -200,6 +211,16 @@ impl Graph {
             phase: Phase::Piece,
         });
         Ok(outputs)
+    }
+
+    /// The rows that a node works on, where these are not all rows of a piece.
+    pub fn slice_of(&self, node: &Node) -> Option<Slice> {
+        node.inputs.iter().chain(&node.outputs).find_map(|id| self.tensors[id.0].slice)
+    }
+
+    /// How many rows of a piece of `rows` a node works on.
+    pub fn rows_of(&self, node: NodeId, rows: usize) -> usize {
+        self.slice_of(&self.nodes[node.0]).map_or(rows, |slice| slice.rows(rows))
     }
 
     /// The node that writes a tensor, where there is one.
@@ -260,6 +281,8 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::EmbeddingGrad
         | Op::Reshape(_)
         | Op::Cast(_)
+        | Op::TakeRows
+        | Op::PutRows
         | Op::Zero
         | Op::SumSquares
         | Op::CheckFinite(_)

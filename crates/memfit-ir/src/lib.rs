@@ -24,6 +24,7 @@ mod op;
 mod plan;
 mod problem;
 pub mod random;
+mod region;
 mod rules;
 mod shape;
 mod text;
@@ -39,5 +40,6 @@ pub use op::{
 };
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Nanos, Problem};
+pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;

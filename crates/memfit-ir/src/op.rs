@@ -120,6 +120,10 @@ pub enum Op {
     Reshape(Vec<usize>),
     /// `x → y`: the same numbers as floats of another type, rounded where it is the smaller.
     Cast(DType),
+    /// `x → y`: a slice of the rows of a piece.
+    TakeRows,
+    /// `x ⇒ y`: writes a slice of the rows; all slices together write all of them.
+    PutRows,
     /// `→ x`: zeros.
     Zero,
     /// `gradient ⇒ sum` (adds): the sum of squares, for clipping by norm.
@@ -410,6 +414,8 @@ impl Op {
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Cast(_)
+            | Op::TakeRows
+            | Op::PutRows
             | Op::Zero
             | Op::SumSquares
             | Op::CheckFinite(_)
@@ -466,6 +472,8 @@ impl Op {
             Op::EmbeddingGrad => "embedding_grad",
             Op::Reshape(_) => "reshape",
             Op::Cast(_) => "cast",
+            Op::TakeRows => "take_rows",
+            Op::PutRows => "put_rows",
             Op::Zero => "zero",
             Op::SumSquares => "sum_squares",
             Op::CheckFinite(_) => "check_finite",

@@ -1,6 +1,6 @@
 //! A plan: exactly what happens. Offsets in one arena, and one list of steps.
 
-use crate::{Bytes, NodeId, TensorId};
+use crate::{Bytes, NodeId, Region, TensorId};
 
 /// Every offset is a multiple of this: a cache line, and the widest vector.
 pub const ALIGNMENT: u64 = 64;
@@ -12,6 +12,9 @@ pub struct Plan {
     pub batch: usize,
     /// Rows of a full piece; equal to `batch` when nothing is split.
     pub micro_batch: usize,
+    /// The prefix of the network that runs in slices, where there is one: nodes and tensors are those of the problem that
+    /// [`Region::of_plan`] makes of the one that was planned.
+    pub region: Option<Region>,
     /// Height of the arena: the end of the highest slot.
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
@@ -113,6 +116,7 @@ mod tests {
             let plan = Plan {
                 batch,
                 micro_batch,
+                region: None,
                 bytes_peak: Bytes::ZERO,
                 bytes_bound: Bytes::ZERO,
                 bytes_host: Bytes::ZERO,

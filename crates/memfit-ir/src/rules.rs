@@ -260,6 +260,14 @@ impl Rule<'_> {
                 )?;
                 vec![Type { shape: self.like(0, dims.clone()), dtype: self.inputs[0].dtype }]
             }
+            Op::TakeRows => {
+                self.count(1..=1)?;
+                vec![Type { shape: self.inputs[0].shape.clone(), dtype: self.inputs[0].dtype }]
+            }
+            Op::PutRows => {
+                self.count(1..=1)?;
+                vec![]
+            }
             Op::Zero => vec![],
             Op::Update(_) => {
                 self.count(1..=3)?;

@@ -7,12 +7,13 @@ use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
 use crate::moves::recompute::{Effort, Point, Taste, least_nanos, path};
+use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
 use crate::place::place;
 use crate::schedule::{Schedule, in_pieces, whole};
-use crate::seconds;
 use crate::storage::Storage;
+use crate::{seconds, solved};
 
 /// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
@@ -52,7 +53,8 @@ struct Choice {
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
     unsplit(problem).or_else(|| {
-        let choices = Choices::new(problem);
+        let family = Family::of(problem);
+        let choices = Choices::new(&family);
         choices.fastest(&choices.smallest())
     })
 }
@@ -69,12 +71,12 @@ fn fits(problem: &Problem, plan: &Plan) -> bool {
 
 /// The plan with the lowest peak, whatever the budget.
 pub fn smallest(problem: &Problem) -> Plan {
-    Choices::new(problem).smallest()
+    Choices::new(&Family::of(problem)).smallest()
 }
 
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
-    Choices::new(problem).curve()
+    Choices::new(&Family::of(problem)).curve()
 }
 
 /// Whether a graph is too large to go down a path for every size of pieces.
@@ -84,49 +86,10 @@ pub fn is_large(problem: &Problem) -> bool {
 
 impl<'a> Choices<'a> {
     /// Goes down every path once.
-    pub fn new(problem: &'a Problem) -> Choices<'a> {
-        let mut sizes = vec![problem.batch];
-        if split::may_split(problem) {
-            sizes.extend(split::pieces(problem.batch));
-        }
-        let last = sizes.len() - 1;
-        let large = is_large(problem);
-        let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
-        let sizes = sizes
-            .iter()
-            .enumerate()
-            .map(|(index, rows)| {
-                let figures = Figures::new(problem, *rows);
-                let schedule = schedule(&figures);
-                let pieces = problem.batch.div_ceil(*rows);
-                // Between the powers of two, splitting alone is dense enough.
-                let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
-                let tastes = match (recomputes, large) {
-                    (false, _) => &TASTES[..0],
-                    (true, true) => &TASTES[..1],
-                    (true, false) => &TASTES[..],
-                };
-                let live = Storage::new(&figures, &schedule).live();
-                let nanos = figures.nanos_of_piece(&schedule);
-                let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
-                let effort = Effort::of(schedule.events.len());
-                let estimated = Figures::estimated(problem, *rows);
-                for taste in tastes {
-                    points.extend(path(&estimated, &schedule, *taste, effort));
-                }
-                let by_estimates = points.len();
-                if measured {
-                    for point in &mut points {
-                        point.nanos = figures.nanos_of_piece(&point.schedule);
-                    }
-                    for taste in &tastes[..tastes.len().min(1)] {
-                        points.extend(path(&figures, &schedule, *taste, effort));
-                    }
-                }
-                Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points, by_estimates }
-            })
-            .collect();
-        Choices { problem, sizes }
+    pub fn new(family: &'a Family<'a>) -> Choices<'a> {
+        let problem = family.problem;
+        let regions = family.in_slices.iter().flat_map(sizes);
+        Choices { problem, sizes: sizes(problem).into_iter().chain(regions).collect() }
     }
 
     /// The fastest plan that fits the budget; none below the smallest plan, even if what was measured led lower.
@@ -207,8 +170,56 @@ impl<'a> Choices<'a> {
     }
 }
 
+/// Every path of one problem, for each size of pieces.
+fn sizes(problem: &Problem) -> Vec<Size<'_>> {
+    let mut sizes = vec![problem.batch];
+    if split::may_split(problem) {
+        sizes.extend(split::pieces(problem.batch));
+    }
+    let last = sizes.len() - 1;
+    let large = is_large(problem);
+    // One problem of several has its time for one path.
+    let one_path = large || problem.graph.region.is_some();
+    let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
+    sizes
+        .iter()
+        .enumerate()
+        .map(|(index, rows)| {
+            let figures = Figures::new(problem, *rows);
+            let schedule = schedule(&figures);
+            let pieces = problem.batch.div_ceil(*rows);
+            // Between the powers of two, splitting alone is dense enough.
+            let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
+            let tastes = match (recomputes, one_path) {
+                (false, _) => &TASTES[..0],
+                (true, true) => &TASTES[..1],
+                (true, false) => &TASTES[..],
+            };
+            let live = Storage::new(&figures, &schedule).live();
+            let nanos = figures.nanos_of_piece(&schedule);
+            let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
+            let effort = Effort::of(schedule.events.len());
+            let estimated = Figures::estimated(problem, *rows);
+            for taste in tastes {
+                points.extend(path(&estimated, &schedule, *taste, effort));
+            }
+            let by_estimates = points.len();
+            if measured {
+                for point in &mut points {
+                    point.nanos = figures.nanos_of_piece(&point.schedule);
+                }
+                for taste in &tastes[..tastes.len().min(1)] {
+                    points.extend(path(&figures, &schedule, *taste, effort));
+                }
+            }
+            Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points, by_estimates }
+        })
+        .collect()
+}
+
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
+    let problem = &*solved(problem, plan);
     let figures = Figures::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;

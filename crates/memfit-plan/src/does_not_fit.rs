@@ -7,7 +7,7 @@ use memfit_ir::{Bytes, Plan, Problem};
 use crate::hints::Hint;
 use crate::reason::{Dominant, Reason, dominant, reason};
 use crate::timeline::{Group, Held, timeline};
-use crate::{choose, seconds};
+use crate::{choose, seconds, solved};
 
 /// How many reasons a person is shown one by one.
 const REASONS: usize = 8;
@@ -51,6 +51,7 @@ impl DoesNotFit {
 
     /// The same where the smallest plan is known.
     pub(crate) fn of_smallest(problem: &Problem, smallest: Plan) -> DoesNotFit {
+        let problem = &*solved(problem, &smallest);
         let timeline = timeline(problem, &smallest);
         let moment = timeline.moments.get(timeline.peak);
         let layers = &problem.graph.layers;

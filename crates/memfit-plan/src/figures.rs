@@ -1,7 +1,8 @@
 //! Figures: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
 
 use memfit_ir::{
-    ALIGNMENT, Bytes, Graph, Kind, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, NodeId, Op, Problem, TensorId,
+    ALIGNMENT, Bytes, Cost, Graph, Kind, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, NodeId, Op, Problem,
+    TensorId,
 };
 
 use crate::schedule::{Event, Schedule};
@@ -32,8 +33,7 @@ impl<'a> Figures<'a> {
     /// Looks everything up.
     pub fn new(problem: &'a Problem, rows: usize) -> Figures<'a> {
         let graph = &problem.graph;
-        let bytes: Vec<Bytes> =
-            graph.tensors.iter().map(|tensor| tensor.shape.bytes(tensor.dtype, rows)).collect();
+        let bytes: Vec<Bytes> = graph.tensors.iter().map(|tensor| tensor.bytes(rows)).collect();
         let persistent: Vec<bool> = graph.tensors.iter().map(|tensor| tensor.kind.is_persistent()).collect();
         let mut producers = vec![None; graph.tensors.len()];
         for (index, node) in graph.nodes.iter().enumerate() {
@@ -50,15 +50,15 @@ impl<'a> Figures<'a> {
             bytes,
             persistent,
             producers,
-            nanos: problem.costs.iter().map(|cost| cost.nanos(rows)).collect(),
-            workspace: problem.costs.iter().map(|cost| cost.workspace(rows)).collect(),
+            nanos: of_nodes(problem, rows, Cost::nanos),
+            workspace: of_nodes(problem, rows, Cost::workspace),
             in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
         }
     }
 
     /// The same with estimated times, whatever was measured.
     pub fn estimated(problem: &'a Problem, rows: usize) -> Figures<'a> {
-        let nanos = problem.costs.iter().map(|cost| cost.nanos_estimated(rows)).collect();
+        let nanos = of_nodes(problem, rows, Cost::nanos_estimated);
         Figures { nanos, ..Figures::new(problem, rows) }
     }
 
@@ -105,6 +105,12 @@ impl<'a> Figures<'a> {
     pub fn is_input(&self, tensor: TensorId) -> bool {
         self.graph().tensors[tensor.0].kind == Kind::Input
     }
+}
+
+/// A figure of each node at the rows it works on.
+fn of_nodes<T>(problem: &Problem, rows: usize, figure: impl Fn(&Cost, usize) -> T) -> Vec<T> {
+    let nodes = problem.costs.iter().enumerate();
+    nodes.map(|(index, cost)| figure(cost, problem.graph.rows_of(NodeId(index), rows))).collect()
 }
 
 /// Tensors that keep their bytes from step to step.

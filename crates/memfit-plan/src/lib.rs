@@ -3,7 +3,7 @@
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
 //! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
-//! comes first), `split` (the batch in pieces), `recompute` (a value given
+//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
@@ -23,11 +23,19 @@ mod timeline;
 pub use choose::{curve, fastest, least_seconds, smallest};
 pub use does_not_fit::DoesNotFit;
 pub use hints::Hint;
+use moves::region::Family;
 pub use moves::split::largest_batch;
 pub use reason::{Dominant, Needed, Reason, Why};
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
-use memfit_ir::{Bytes, Place, Plan, Problem};
+use std::borrow::Cow;
+
+use memfit_ir::{Bytes, Place, Plan, Problem, Region};
+
+/// The problem whose nodes a plan of ours speaks of: the given one, or the same with a region in slices.
+pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
+    Region::of_plan(problem, plan).expect("a plan's region is one of its problem")
+}
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
@@ -39,7 +47,8 @@ pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Opt
     if let Some(plan) = choose::unsplit(problem) {
         return (Ok(plan), None);
     }
-    let choices = choose::Choices::new(problem);
+    let family = Family::of(problem);
+    let choices = choose::Choices::new(&family);
     let smallest = choices.smallest();
     let lowest = Some(smallest.bytes_peak);
     match choices.fastest(&smallest) {
@@ -86,12 +95,15 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
 
 /// Time of one training step by the problem's costs, in seconds.
 pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
+    let problem = &*solved(problem, plan);
     let nanos = |steps: &[memfit_ir::Step], rows: usize| -> f64 {
         let share = rows as f64 / plan.micro_batch as f64;
         steps
             .iter()
             .map(|step| match step {
-                memfit_ir::Step::Launch { node, .. } => problem.costs[node.0].nanos(rows),
+                memfit_ir::Step::Launch { node, .. } => {
+                    problem.costs[node.0].nanos(problem.graph.rows_of(*node, rows))
+                }
                 memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
                     slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_FED * share
                 }

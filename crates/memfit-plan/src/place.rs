@@ -77,6 +77,7 @@ pub fn place(figures: &Figures, schedule: &Schedule) -> Plan {
     let mut plan = Plan {
         batch: problem.batch.max(rows),
         micro_batch: rows,
+        region: graph.region,
         bytes_peak: Bytes::ZERO,
         bytes_bound: Bytes::ZERO,
         bytes_host: Bytes(host.height),

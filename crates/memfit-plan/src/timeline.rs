@@ -127,7 +127,7 @@ impl Timeline {
 
 /// The live bytes of a plan, step by step.
 pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
-    let graph = &problem.graph;
+    let graph = &crate::solved(problem, plan).graph;
     let count = plan.steps().count();
     let mut holders = value_holders(graph, plan, count);
     for (time, step) in plan.steps().enumerate() {

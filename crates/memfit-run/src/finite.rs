@@ -72,7 +72,7 @@ impl fmt::Display for NotFinite {
 /// The first row of a tensor that holds a value that is not finite.
 pub fn first_bad_row(graph: &Graph, tensor: TensorId, bytes: &[u8], rows: usize) -> Option<usize> {
     let tensor = &graph.tensors[tensor.0];
-    let bytes = &bytes[..tensor.shape.bytes(tensor.dtype, rows).to_usize()];
+    let bytes = &bytes[..tensor.bytes(rows).to_usize()];
     let halves = || bytes.as_chunks().0.iter().map(|two| u16::from_ne_bytes(*two));
     // All bits of the exponent are set in infinity and NaN alone.
     let bad = match tensor.dtype {

@@ -299,10 +299,17 @@ impl Loop<'_> {
                 Ok(())
             }
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
-                let shape = &self.plan.problem().graph.tensors[tensor.0];
-                let bytes = shape.shape.bytes(shape.dtype, context.rows).to_usize();
-                let to = &mut self.device.bytes_mut(*slot)[..bytes];
-                let fed = self.feed.feed(*tensor, context.row_start, context.rows, to);
+                let known = &self.plan.problem().graph.tensors[tensor.0];
+                let to = &mut self.device.bytes_mut(*slot)[..known.bytes(context.rows).to_usize()];
+                // A slice is read where it stands in the piece; a small batch may leave it without rows.
+                let (input, context) = match known.slice {
+                    Some(slice) => (slice.of, context.sliced(slice)),
+                    None => (*tensor, *context),
+                };
+                let fed = match context.rows {
+                    0 => Ok(()),
+                    rows => self.feed.feed(input, context.row_start, rows, to),
+                };
                 self.heap.by_feeds += taken();
                 fed.map_err(RunError::Feed)
             }
@@ -350,6 +357,8 @@ impl Loop<'_> {
                 if let Some(row) = bad(self.device, pair) {
                     let is_input = graph.tensors[pair.0.0].kind == Kind::Input;
                     let culprit = if is_input {
+                        let slice = graph.tensors[pair.0.0].slice;
+                        let context = slice.map_or(*context, |slice| context.sliced(slice));
                         Culprit::Input { row: context.row_start + row }
                     } else {
                         Culprit::Output

@@ -19,8 +19,38 @@ pub fn random_graph(seed: u64, batch_norm: bool) -> Graph {
         let made = random_layer(&mut builder, &mut draws, from, &values, batch_norm);
         values.push(made);
     }
-    builder.layer = builder.graph.layer("head");
     let last = values[values.len() - 1];
+    with_head(builder, last)
+}
+
+/// Drawn layers in which rows never meet, then a batch normalisation of the last of them.
+pub fn random_prefix(seed: u64) -> Graph {
+    let mut graph = Graph::default();
+    let layer = graph.layer("random");
+    let mut builder = Builder { graph, layer };
+    let mut draws = Draws { seed, next: 0 };
+    let mut values: Vec<TensorId> = vec![builder.input([8, 8, 3])];
+    for index in 0..draws.below(6) + 2 {
+        builder.layer = builder.graph.layer(&format!("layer{index}"));
+        let from = values[values.len() - 1 - draws.below(values.len().min(2))];
+        let made = match (index, seed % 2) {
+            (1, 0) => builder.op(Op::Dropout { rate: 0.2, seed }, &[from]),
+            _ => random_layer(&mut builder, &mut draws, from, &values, false),
+        };
+        values.push(made);
+    }
+    builder.layer = builder.graph.layer("normalisation");
+    let last = values[values.len() - 1];
+    let channels = image(&builder, last)[2];
+    let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+    let operands = vec![last, builder.weight("gamma", &[channels]), builder.weight("beta", &[channels])];
+    let normal = builder.batch_norm(&norm, operands);
+    let active = builder.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[normal]);
+    with_head(builder, active)
+}
+
+fn with_head(mut builder: Builder, last: TensorId) -> Graph {
+    builder.layer = builder.graph.layer("head");
     let pooled = builder.op(Op::GlobalAveragePool2D, &[last]);
     let logits = builder.dense(pooled, 3, true);
     let output = builder.op(Op::Softmax, &[logits]);

@@ -53,7 +53,7 @@ pub use refusal::refusal_json;
 pub use report::{Report, html, sweep_html};
 pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};
 pub use saving::Saving;
-pub use summary::{BatchCurve, LayerBytes, Summary, batch_curve};
+pub use summary::{BatchCurve, LayerBytes, RegionSummary, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};
 pub use train::{Event, Observer, Quiet, fit};
 pub use values::initialize;

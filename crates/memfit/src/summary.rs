@@ -1,6 +1,6 @@
 //! The answer to `memfit plan`: what holds how much at the peak, and what the split costs.
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, Cut, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
@@ -34,6 +34,8 @@ pub struct Summary {
     pub micro_batch: usize,
     /// Pieces of a step.
     pub micro_batches: usize,
+    /// The prefix of the network that runs in slices of the batch, where there is one.
+    pub region: Option<RegionSummary>,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: usize,
     /// Bytes of a piece that are copied out to the disk.
@@ -62,6 +64,24 @@ pub struct Summary {
     pub peak_label: String,
     /// The layer it belongs to.
     pub peak_layer: String,
+}
+
+/// A prefix of the network that runs in slices of the batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionSummary {
+    /// How many slices.
+    pub slices: usize,
+    /// Whether its values wait for backward rather than being computed again.
+    pub keeps: bool,
+    /// Its layers, from the first to the last.
+    pub layers: Vec<String>,
+}
+
+impl RegionSummary {
+    /// As a JSON object.
+    pub fn to_json(&self) -> Value {
+        json!({"slices": self.slices, "keeps": self.keeps, "layers": self.layers})
+    }
 }
 
 /// What one layer holds.
@@ -102,6 +122,7 @@ impl Summary {
             batch: plan.batch,
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
+            region: region(problem, &plan),
             nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
             bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
             splits_batchnorm: plan.micro_batches() > 1
@@ -141,6 +162,7 @@ impl Summary {
             "batch": self.batch,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
+            "region": self.region.as_ref().map(RegionSummary::to_json),
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
@@ -155,6 +177,12 @@ impl Summary {
             "peak_layer": self.peak_layer,
         })
     }
+}
+
+fn region(problem: &Problem, plan: &Plan) -> Option<RegionSummary> {
+    let region = plan.region?;
+    let layers = Cut::at(&problem.graph, region.boundary)?.layers(&problem.graph);
+    Some(RegionSummary { slices: region.slices, keeps: region.keeps, layers })
 }
 
 fn layers(problem: &Problem, timeline: &Timeline) -> Vec<LayerBytes> {

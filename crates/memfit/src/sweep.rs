@@ -21,6 +21,8 @@ pub struct SweepPoint {
     pub time_bound: f64,
     /// Pieces of a batch.
     pub micro_batches: usize,
+    /// Slices in which a prefix of the network runs; 1 where none does.
+    pub slices: usize,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: usize,
     /// Bytes of a piece that are copied out to the disk.
@@ -42,6 +44,7 @@ impl SweepPoint {
             "time_relative": self.time_relative,
             "time_bound": self.time_bound,
             "micro_batches": self.micro_batches,
+            "slices": self.slices,
             "nodes_recomputed": self.nodes_recomputed,
             "bytes_offloaded": self.bytes_offloaded.0,
         })
@@ -64,6 +67,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 time_relative: seconds(problem, plan) / fastest,
                 time_bound: least_seconds(problem, plan) / fastest,
                 micro_batches: plan.micro_batches(),
+                slices: plan.region.map_or(1, |region| region.slices),
                 nodes_recomputed: nodes_recomputed(plan),
                 bytes_offloaded: bytes_offloaded(plan),
             }

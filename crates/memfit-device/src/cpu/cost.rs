@@ -136,6 +136,8 @@ impl Operation<'_> {
             | Op::EmbeddingGrad
             | Op::Reshape(_)
             | Op::Cast(_)
+            | Op::TakeRows
+            | Op::PutRows
             | Op::Zero
             | Op::Update(_) => floats(0),
         }

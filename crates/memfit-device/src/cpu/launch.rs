@@ -56,6 +56,8 @@ pub(crate) fn launch(operands: &Operands) {
         Op::EmbeddingGrad => embedding::grad(operands),
         Op::Reshape(_) => rearrange::reshape(operands),
         Op::Cast(_) => cast::launch(operands),
+        Op::TakeRows => rearrange::take_rows(operands),
+        Op::PutRows => rearrange::put_rows(operands),
         Op::Zero => rearrange::zero(operands),
         Op::SumSquares => optimizer::sum_squares(operands),
         Op::CheckFinite(number) => optimizer::check_finite(operands, *number),

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{DType, Graph, Node, Shape, Slot, Tensor};
+use memfit_ir::{DType, Graph, Node, Op, Shape, Slot, Tensor};
 
 use super::half::Half;
 use super::tasks::BLOCK;
@@ -161,6 +161,16 @@ impl<'a> Operands<'a> {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
+    /// The bytes of a tensor of any type that is changed in place; can be taken once.
+    pub(crate) fn update_bytes(&self, index: usize) -> &'a mut [u8] {
+        let write = self.node.outputs.len() + index;
+        self.take(write);
+        let slot = self.args[self.node.inputs.len() + write];
+        let (start, length) = self.byte_stretch(slot, &self.graph.tensors[self.node.updates[index].0]);
+        // SAFETY: as for an output.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+    }
+
     /// Whether the first output stands at the bytes of the first input.
     pub(crate) fn is_in_place(&self) -> bool {
         self.args[0] == self.args[self.node.inputs.len()]
@@ -250,10 +260,15 @@ impl<'a> Operands<'a> {
     /// Start and length of a tensor's bytes at the rows of this piece.
     fn byte_stretch(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
         let bytes = tensor.shape.bytes(self.dtype(tensor), self.context.rows);
-        assert!(bytes <= slot.bytes, "{}: `{}` fits its slot", self.node.op.name(), tensor.name);
+        // Of a tensor that holds all rows, these ops touch a slice; batches in slices are not split, so rows count from 0.
+        let is_part = tensor.slice.is_none() && matches!(self.node.op, Op::TakeRows | Op::PutRows);
+        let before = if is_part { self.context.row_start } else { 0 };
+        let skipped = tensor.shape.bytes(tensor.dtype, before) * u64::from(is_part);
+        assert!(skipped + bytes <= slot.bytes, "{}: `{}` fits its slot", self.node.op.name(), tensor.name);
         // Beside operands that were widened, others are parts of their slots.
         let start = if self.widened { self.arena.pointer_to_part(slot) } else { self.arena.pointer(slot) };
-        (start, bytes.to_usize())
+        // SAFETY: what is skipped and what follows lie inside the slot, as was just checked.
+        (unsafe { start.add(skipped.to_usize()) }, bytes.to_usize())
     }
 }
 

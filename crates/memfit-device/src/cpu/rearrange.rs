@@ -57,9 +57,22 @@ pub(crate) fn reshape(operands: &Operands) {
     if operands.is_in_place() {
         return;
     }
-    let x = operands.input_bytes(0);
-    operands.threads.for_each_chunk(operands.output_bytes(0), TASK, |chunk, to| {
-        to.copy_from_slice(&x[chunk * TASK..][..to.len()]);
+    copy_bytes(operands, operands.input_bytes(0), operands.output_bytes(0));
+}
+
+/// Copies a slice out of all rows.
+pub(crate) fn take_rows(operands: &Operands) {
+    copy_bytes(operands, operands.input_bytes(0), operands.output_bytes(0));
+}
+
+/// Copies a slice to its place among all rows.
+pub(crate) fn put_rows(operands: &Operands) {
+    copy_bytes(operands, operands.input_bytes(0), operands.update_bytes(0));
+}
+
+fn copy_bytes(operands: &Operands, from: &[u8], to: &mut [u8]) {
+    operands.threads.for_each_chunk(to, TASK, |chunk, to| {
+        to.copy_from_slice(&from[chunk * TASK..][..to.len()]);
     });
 }
 

@@ -88,6 +88,8 @@ fn knows_halves(op: &Op) -> bool {
             | Op::Slice { .. }
             | Op::Reshape(_)
             | Op::Cast(_)
+            | Op::TakeRows
+            | Op::PutRows
             | Op::Zero
     )
 }

@@ -1,6 +1,7 @@
 //! Moves: ways to buy bytes, each a pure function in its own file.
 
 pub mod recompute;
+pub mod region;
 pub mod release;
 pub mod reorder;
 pub mod split;

@@ -16,7 +16,9 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
 
 /// Whether the batch may be cut at all.
 pub fn may_split(problem: &Problem) -> bool {
-    problem.allow_batchnorm_split || !problem.graph.nodes.iter().any(|node| node.op.mixes_rows())
+    let in_slices = problem.graph.region.is_some();
+    !in_slices
+        && (problem.allow_batchnorm_split || !problem.graph.nodes.iter().any(|node| node.op.mixes_rows()))
 }
 
 /// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.

@@ -63,6 +63,7 @@ mod tests {
             time_relative,
             time_bound: 1.0,
             micro_batches: 1,
+            slices: 1,
             nodes_recomputed: 3,
             bytes_offloaded: Bytes::ZERO,
         }

@@ -11,7 +11,7 @@ use memfit_plan::{Timeline, timeline};
 use memfit_run::Trace;
 use serde_json::{Value, json};
 
-use crate::{PrecisionSummary, Summary};
+use crate::{PrecisionSummary, RegionSummary, Summary};
 
 /// How a job went.
 #[derive(Clone, Debug)]
@@ -61,6 +61,7 @@ impl Report {
             "seconds_step": self.summary.seconds_step,
             "seconds": self.trace.seconds,
             "rows": self.trace.rows,
+            "region": self.summary.region.as_ref().map(RegionSummary::to_json),
             "precision": self.summary.precision.as_ref().map(PrecisionSummary::to_json),
             "loss_scale": self.trace.loss_scale,
             "steps_skipped": self.trace.steps_skipped,

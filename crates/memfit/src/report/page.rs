@@ -253,6 +253,15 @@ fn batch(report: &Report) -> String {
         };
         format!("A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}.")
     };
+    if let Some(region) = &summary.region {
+        text += &format!(
+            " Its first layers, {}, run in {} slices{}; their gradients add up to those of the whole batch, so the \
+             result is the same up to rounding.",
+            region.layers.join(", "),
+            region.slices,
+            if region.keeps { "" } else { ", forward once more before backward" }
+        );
+    }
     if summary.nodes_recomputed > 0 {
         let again = grouped(summary.nodes_recomputed as u64);
         text += &format!(" Values are given up and computed again by {again} launches, to the bit the same.");
@@ -373,6 +382,7 @@ mod tests {
             nodes: 40,
             micro_batch: 4,
             micro_batches: 64,
+            region: None,
             nodes_recomputed: 3,
             bytes_offloaded: Bytes::mib(1),
             splits_batchnorm: false,

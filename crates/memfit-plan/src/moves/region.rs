@@ -1,0 +1,76 @@
+//! Region: a prefix of the network runs in slices of the batch, whose values wait for backward or are computed again right
+//! before it, while the rest sees the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
+
+use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, TensorId};
+
+use crate::choose::is_large;
+use crate::moves::split;
+
+/// A graph in slices has at most so many nodes: more of them would take longer to plan than they give.
+const NODES: usize = 1_500;
+
+/// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
+const PARTS: u64 = 8;
+
+/// A problem, and the same with a prefix of its network in slices. None of it depends on the budget.
+pub struct Family<'a> {
+    /// As it was given.
+    pub problem: &'a Problem,
+    /// With 2, 4, 8 … slices, kept or computed again. None where the batch may be split as it is, which saves more and costs less.
+    pub in_slices: Vec<Problem>,
+}
+
+impl<'a> Family<'a> {
+    /// All problems that are planned for one.
+    pub fn of(problem: &'a Problem) -> Family<'a> {
+        let whole = split::may_split(problem) || is_large(problem) || problem.graph.region.is_some();
+        let cut = if whole { None } else { best_cut(&problem.graph) };
+        let in_slices = cut.map_or_else(Vec::new, |cut| {
+            let extra = cut.forward.len() + cut.again.len() + cut.backward.len() + 2;
+            let counts = std::iter::successors(Some(2), |slices| Some(slices * 2));
+            counts
+                .take_while(|slices| {
+                    *slices <= problem.batch && problem.graph.nodes.len() + slices * extra <= NODES
+                })
+                .flat_map(|slices| {
+                    [true, false].map(|keeps| Region { boundary: cut.boundary, slices, keeps })
+                })
+                .filter_map(|region| region.applied(problem))
+                .collect()
+        });
+        Family { problem, in_slices }
+    }
+}
+
+/// The cut that spares the most bytes of a row between forward and backward.
+fn best_cut(graph: &Graph) -> Option<Cut> {
+    let loss = graph.nodes.iter().position(|node| matches!(node.op, Op::Loss(_)))?;
+    let outputs = graph.nodes[..loss].iter().flat_map(|node| node.outputs.first());
+    let is_activation = |id: &&TensorId| {
+        let tensor = &graph.tensors[id.0];
+        tensor.kind == Kind::Activation && tensor.shape.batched
+    };
+    let all = bytes_waiting(graph, loss).0;
+    let cuts = outputs.filter(is_activation).filter_map(|id| Cut::at(graph, *id));
+    let spared = |cut: &Cut| {
+        let reads = |node: &memfit_ir::Node| node.inputs.contains(&cut.boundary);
+        let waits_anyway = graph.nodes[loss..].iter().any(reads);
+        let boundary = if waits_anyway { Bytes::ZERO } else { graph.tensors[cut.boundary.0].bytes(1) };
+        cut.bytes_waiting(graph).0.checked_sub(boundary.0).filter(|bytes| all < *bytes * PARTS)
+    };
+    // Of equals the last, which leaves the least to the rest of the network.
+    let worth = cuts.filter_map(|cut| spared(&cut).map(|bytes| (bytes, cut)));
+    worth.max_by_key(|(bytes, _)| *bytes).map(|(_, cut)| cut)
+}
+
+/// Bytes of a row that wait from before the loss until behind it.
+fn bytes_waiting(graph: &Graph, loss: usize) -> Bytes {
+    let mut waits = vec![false; graph.tensors.len()];
+    graph.nodes[loss..].iter().flat_map(|node| &node.inputs).for_each(|id| waits[id.0] = true);
+    let is_value = |kind: Kind| matches!(kind, Kind::Input | Kind::Activation);
+    let tensors = graph.tensors.iter().zip(waits);
+    tensors
+        .filter(|(tensor, waits)| *waits && tensor.shape.batched && is_value(tensor.kind))
+        .map(|(tensor, _)| tensor.bytes(1))
+        .sum()
+}
