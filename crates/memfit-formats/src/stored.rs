@@ -61,7 +61,9 @@ fn collect(model: &Model, order: &[usize], prefix: &str, graph: &Graph, found: &
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
                 collect(inner, &order, &format!("{prefix}{name}/layers/"), graph, found);
             }
-            Body::Single { .. } | Body::Implied => own(layer, &format!("{prefix}{name}"), graph, found),
+            Body::Single { .. } | Body::Operation(_) | Body::Implied => {
+                own(layer, &format!("{prefix}{name}"), graph, found)
+            }
         }
     }
 }
@@ -120,7 +122,7 @@ pub(crate) fn rows(model: &Model, values: &[Vec<Vec<TensorId>>], graph: &Graph) 
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
                 collect(inner, &order, "", graph, &mut stored);
             }
-            Body::Single { .. } | Body::Implied => own(layer, "", graph, &mut stored),
+            Body::Single { .. } | Body::Operation(_) | Body::Implied => own(layer, "", graph, &mut stored),
         }
         let count = |weight: &StoredWeight| weight.dims.iter().map(|size| *size as u64).product::<u64>();
         let made = values[*index].first().into_iter().flatten();
@@ -156,6 +158,6 @@ fn class(layer: &Layer) -> &'static str {
             ModelKind::Sequential => "Sequential",
             ModelKind::Functional => "Functional",
         },
-        Body::Single { .. } | Body::Implied => layer.class(),
+        Body::Single { .. } | Body::Operation(_) | Body::Implied => layer.class(),
     }
 }

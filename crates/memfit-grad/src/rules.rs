@@ -1,6 +1,8 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
-use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Norm, Op, Shape, TensorId};
+use memfit_ir::{
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Norm, Op, Shape, TensorId,
+};
 
 use crate::GradError;
 use crate::chain::{InputGradient, Operand, gradient};
@@ -111,6 +113,23 @@ impl Backward {
             Op::UpSample2D(size, how) => Some((Op::UpSample2DGrad(*size, *how), vec![dy])),
             Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
+            Op::Transpose(order) => {
+                let mut back = vec![0; order.len()];
+                order.iter().enumerate().for_each(|(to, from)| back[*from] = to);
+                Some((Op::Transpose(back), vec![dy]))
+            }
+            Op::Slice { axis, start, length } => {
+                let after = self.dims(x)[*axis] - start - length;
+                Some((Op::PadAxis { axis: *axis, before: *start, after }, vec![dy]))
+            }
+            Op::PadAxis { axis, before, .. } => {
+                let length = self.dims(x)[*axis];
+                Some((Op::Slice { axis: *axis, start: *before, length }, vec![dy]))
+            }
+            Op::MatMul(product) => {
+                self.product(node, *product, dy);
+                None
+            }
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
@@ -151,7 +170,6 @@ impl Backward {
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
             | Op::UpSample2DGrad(..)
-            | Op::Slice { .. }
             | Op::EmbeddingGrad
             | Op::Zero
             | Op::SumSquares
@@ -217,6 +235,27 @@ impl Backward {
                     self.add(*input, contribution);
                 }
             }
+        }
+    }
+
+    /// The gradients of a product are products.
+    fn product(&mut self, node: &Node, product: MatMul, dy: TensorId) {
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let MatMul { transpose_a, transpose_b } = product;
+        let multiply = |transpose_a, transpose_b| Op::MatMul(MatMul { transpose_a, transpose_b });
+        if self.needs[a.0] {
+            let da = match transpose_a {
+                false => self.flow(multiply(false, !transpose_b), &[dy, b], node.layer),
+                true => self.flow(multiply(transpose_b, true), &[b, dy], node.layer),
+            };
+            self.add(a, da);
+        }
+        if self.needs[b.0] {
+            let db = match transpose_b {
+                false => self.flow(multiply(!transpose_a, false), &[a, dy], node.layer),
+                true => self.flow(multiply(true, transpose_a), &[dy, a], node.layer),
+            };
+            self.add(b, db);
         }
     }
 

@@ -256,6 +256,9 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::SumTo(_)
         | Op::Concat(_)
         | Op::Slice { .. }
+        | Op::PadAxis { .. }
+        | Op::Transpose(_)
+        | Op::MatMul(_)
         | Op::Embedding
         | Op::EmbeddingGrad
         | Op::Reshape(_)

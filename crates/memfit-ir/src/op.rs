@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Chain, DType};
+use crate::{Attention, Chain, DType, MatMul};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,6 +109,19 @@ pub enum Op {
         /// Number of indices.
         length: usize,
     },
+    /// `x → y`: zeros before and behind the indices of an axis counted behind the batch.
+    PadAxis {
+        /// The axis, counted behind the batch.
+        axis: usize,
+        /// Indices before.
+        before: usize,
+        /// Indices behind.
+        after: usize,
+    },
+    /// `x → y`: the axes behind the batch in another order; axis `i` of `y` is axis `order[i]` of `x`.
+    Transpose(Vec<usize>),
+    /// `a[…,m,k], b[…,k,n] → y[…,m,n]`: a product for each index of the axes before.
+    MatMul(MatMul),
     /// `ids, table → y`.
     Embedding,
     /// `ids, dy ⇒ dtable` (adds).
@@ -404,6 +417,9 @@ impl Op {
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Transpose(_)
+            | Op::MatMul(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Cast(_)
@@ -459,6 +475,9 @@ impl Op {
             Op::SumTo(_) => "sum_to",
             Op::Concat(_) => "concat",
             Op::Slice { .. } => "slice",
+            Op::PadAxis { .. } => "pad_axis",
+            Op::Transpose(_) => "transpose",
+            Op::MatMul(_) => "matmul",
             Op::Embedding => "embedding",
             Op::EmbeddingGrad => "embedding_grad",
             Op::Reshape(_) => "reshape",

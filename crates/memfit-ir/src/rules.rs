@@ -237,6 +237,30 @@ impl Rule<'_> {
                 shape.dims[*axis] = *length;
                 vec![self.typed(shape)]
             }
+            Op::PadAxis { axis, before, after } => {
+                let mut shape = self.floats(0)?.clone();
+                self.require(*axis < shape.dims.len(), &format!("an axis {axis} behind the batch"))?;
+                shape.dims[*axis] += before + after;
+                vec![self.typed(shape)]
+            }
+            Op::Transpose(order) => {
+                let from = self.floats(0)?;
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                let all = sorted.iter().copied().eq(0..from.dims.len());
+                self.require(all, &format!("axes that {order:?} puts in another order"))?;
+                vec![self.typed(self.like(0, order.iter().map(|axis| from.dims[*axis]).collect::<Vec<_>>()))]
+            }
+            Op::MatMul(product) => {
+                self.count(2..=2)?;
+                let (a, b) = (self.floats(0)?, self.alike(1)?);
+                let Some(sizes) = product.sizes(a, b) else {
+                    return Err(self.error("a[…,m,k] and b[…,k,n], alike in the axes before"));
+                };
+                let mut dims = a.dims[..a.dims.len() - 2].to_vec();
+                dims.extend([sizes.m, sizes.n]);
+                vec![self.typed(self.like(0, dims))]
+            }
             Op::Embedding => {
                 self.count(2..=2)?;
                 let table = self.singles(1)?;

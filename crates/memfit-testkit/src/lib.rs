@@ -4,6 +4,7 @@ mod attention_cases;
 pub mod halves;
 pub mod harness;
 pub mod op_cases;
+mod operation_cases;
 pub mod random_graphs;
 pub mod reference;
 pub mod specs;

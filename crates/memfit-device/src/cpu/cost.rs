@@ -6,7 +6,7 @@ use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
-use super::{attention, conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
+use super::{attention, conv2d, dense, elementwise, loss, matmul, metric, norm, optimizer, widen};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -66,6 +66,11 @@ impl Operation<'_> {
             Op::DenseGradInput => self.product(dense::grad_input_product(self.input(0), self.input(1), rows)),
             Op::DenseGradKernel => {
                 self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
+            }
+            Op::MatMul(product) => {
+                let (flops, workspace) =
+                    matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
+                Demand { flops, ..floats(workspace) }
             }
             Op::Conv2D(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
@@ -132,6 +137,8 @@ impl Operation<'_> {
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Transpose(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Reshape(_)

@@ -21,6 +21,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod maths;
+mod matmul;
 mod metric;
 mod microkernel;
 mod norm;
@@ -34,6 +35,7 @@ mod stretch;
 mod sums;
 mod tasks;
 pub mod threads;
+mod transpose;
 mod upsample;
 pub(crate) mod widen;
 

@@ -18,6 +18,7 @@ use crate::site::Site;
 use crate::table::Class;
 
 pub(crate) use input::input;
+pub(crate) use merging::merge;
 
 /// Calls a layer on its operands, whose number the table has checked.
 pub(crate) fn call(
@@ -63,7 +64,7 @@ pub(crate) fn call(
 }
 
 /// An axis as Keras counts it (the batch is 0, -1 the last), counted behind the batch instead.
-fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
+pub(crate) fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
     let rank = i64::try_from(dims).ok()? + 1;
     let counted = if axis < 0 { axis + rank } else { axis };
     if 1 <= counted && counted < rank { usize::try_from(counted - 1).ok() } else { None }
