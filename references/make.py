@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 import keras
 import tensorflow as tf
 
+import augmentation_cases
 import layer_cases
 import operation_cases
 import precision_cases
@@ -51,6 +52,7 @@ def main():
     write(folder / "layers.json", layer_cases.compute())
     write(folder / "operations.json", operation_cases.compute())
     write(folder / "recurrent.json", recurrent_cases.compute())
+    write(folder / "augmentation.json", augmentation_cases.compute())
     write(folder / "training.json", training_cases.compute())
     write(folder / "precision.json", precision_cases.compute())
 

@@ -86,7 +86,12 @@ impl Activation {
             | Class::EinsumDense
             | Class::Attention
             | Class::MultiHeadAttention
-            | Class::GroupQueryAttention => None,
+            | Class::GroupQueryAttention
+            | Class::Lstm
+            | Class::Gru
+            | Class::SimpleRnn
+            | Class::Bidirectional
+            | Class::TimeDistributed => None,
         }
     }
 }

@@ -49,6 +49,8 @@ pub enum Expects {
     Activation,
     /// The name of an initializer, or one with arguments.
     Initializer,
+    /// A layer within the layer.
+    Layer,
     /// A seed; null for one that is derived from the run's.
     Seed,
     /// A dtype policy; null for the model's.
@@ -138,6 +140,7 @@ impl Expects {
             Expects::Initializer => {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }
+            Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),

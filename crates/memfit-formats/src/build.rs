@@ -62,6 +62,7 @@ impl Builder {
             training: false,
             call: 0,
             seed: self.options.seed,
+            within: String::new(),
             weights: &mut Vec::new(),
         })
     }
@@ -139,6 +140,7 @@ impl Builder {
             training,
             call: built.calls,
             seed: self.options.seed,
+            within: String::new(),
             weights: &mut built.weights,
         };
         let output = layers::call(&mut site, row.class, &operands)?;
@@ -181,6 +183,7 @@ impl Builder {
                 training: false,
                 call: built.calls,
                 seed: self.options.seed,
+                within: String::new(),
                 weights: &mut built.weights,
             },
             &operands,

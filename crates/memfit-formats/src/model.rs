@@ -81,7 +81,7 @@ pub(crate) struct Built {
 #[derive(Debug)]
 pub(crate) struct BuiltWeight {
     /// Its name within the layer; `query/kernel` within a layer of the layer.
-    pub name: &'static str,
+    pub name: String,
     pub tensor: TensorId,
     /// Its dimensions in Keras, of which the graph's are another reading.
     pub dims: Vec<usize>,

@@ -8,7 +8,9 @@ use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, 
 use crate::error::Fault;
 use crate::hint::hint;
 use crate::initializer::Start;
+use crate::listed::snake_case;
 use crate::precision::Precision;
+use crate::table::{self, LayerClass};
 
 /// Arguments that every layer has.
 const COMMON: &[Argument] = &[
@@ -35,6 +37,45 @@ enum Setting {
     Initializer(Start),
     Seed(Option<u64>),
     Policy(Precision),
+    Layer(Box<Inner>),
+}
+
+/// A layer within a layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Inner {
+    pub row: &'static LayerClass,
+    pub settings: Settings,
+}
+
+impl Inner {
+    /// Its own name, or the one that Keras gives to its class.
+    pub fn name(&self) -> String {
+        self.settings.text("name").map_or_else(|| snake_case(self.row.name), str::to_owned)
+    }
+
+    /// From `{"class_name": …, "config": {…}}`, or from a class among its arguments, as a list of layers has it.
+    fn read(value: &Value) -> Result<Inner, ArgumentError> {
+        let wrong = || ArgumentError::wrong(Expects::Layer.describe(), value);
+        let object = value.as_object().ok_or_else(wrong)?;
+        let (class, arguments) = match (object.get("class_name"), object.get("config")) {
+            (Some(class), Some(Value::Object(config))) => (class, config.clone()),
+            _ => {
+                let class = object.get("class").ok_or_else(wrong)?;
+                (
+                    class,
+                    object
+                        .iter()
+                        .filter(|(key, _)| *key != "class")
+                        .map(|(key, value)| (key.clone(), value.clone()))
+                        .collect(),
+                )
+            }
+        };
+        let class = class.as_str().ok_or_else(wrong)?;
+        let known = table::LAYERS.iter().map(|row| row.name);
+        let row = table::find(class).ok_or_else(|| ArgumentError::unsupported(class, hint(class, known)))?;
+        Ok(Inner { row, settings: Settings::read(row.arguments, &arguments)? })
+    }
 }
 
 /// All arguments of one layer, given or by default.
@@ -159,6 +200,11 @@ impl Settings {
         if let Setting::Policy(policy) = self.get("dtype") { Some(*policy) } else { None }
     }
 
+    /// A layer within the layer, or nothing where it is null.
+    pub fn inner(&self, name: &str) -> Option<&Inner> {
+        if let Setting::Layer(inner) = self.get(name) { Some(inner) } else { None }
+    }
+
     pub fn seed(&self, name: &str) -> Option<u64> {
         let Setting::Seed(value) = self.get(name) else { panic!("`{name}` is no seed in the table") };
         *value
@@ -199,6 +245,7 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
         Expects::Axes => Setting::Integers(axes(value).ok_or_else(wrong)?),
         Expects::Activation => Setting::Activation(Activation::read(value)?),
         Expects::Initializer => Setting::Initializer(Start::read(value)?),
+        Expects::Layer => Setting::Layer(Box::new(Inner::read(value)?)),
         Expects::Seed => Setting::Seed(seed(value).ok_or_else(wrong)?),
         Expects::Policy if value.is_null() => Setting::Nothing,
         Expects::Policy => {

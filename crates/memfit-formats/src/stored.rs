@@ -74,6 +74,12 @@ fn own(layer: &Layer, place: &str, graph: &Graph, found: &mut Vec<StoredWeight>)
     for weight in layer.built.iter().flat_map(|built| &built.weights) {
         let inner: String = match weight.name.rsplit_once('/') {
             None => String::new(),
+            // Whatever their names, Keras holds layers within these as that.
+            Some(_) if layer.class() == "TimeDistributed" => "/layer".to_owned(),
+            Some((inner, _)) if layer.class() == "Bidirectional" => {
+                let way = if inner.starts_with("forward_") { "forward" } else { "backward" };
+                format!("/{way}_layer/cell")
+            }
             Some((inner, _)) => inner.split('/').map(|part| format!("/{}", attribute(part))).collect(),
         };
         let known = counts.iter().position(|(known, _)| *known == inner).unwrap_or_else(|| {
@@ -99,8 +105,6 @@ fn attribute(inner: &str) -> &str {
         "value" => "value_dense",
         "attention_output" => "output_dense",
         "lstm_cell" | "gru_cell" | "simple_rnn_cell" => "cell",
-        inner if inner.starts_with("forward_") => "forward_layer",
-        inner if inner.starts_with("backward_") => "backward_layer",
         inner => inner,
     }
 }

@@ -140,6 +140,16 @@ impl Backward {
                 }
                 None
             }
+            Op::Recurrent(kind) => {
+                let mut reads = vec![dy];
+                reads.extend(outputs);
+                reads.push(inputs[1]);
+                let updates: Vec<TensorId> =
+                    inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                let op = Op::RecurrentGrad(kind.clone());
+                self.updating(op, &reads, &updates, node);
+                None
+            }
             Op::Concat(axis) => {
                 self.concat(node, *axis, dy);
                 None
@@ -169,6 +179,7 @@ impl Backward {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
+            | Op::RecurrentGrad(_)
             | Op::UpSample2DGrad(..)
             | Op::EmbeddingGrad
             | Op::Zero
@@ -206,12 +217,17 @@ impl Backward {
         let weights = usize::from(norm.scale) + usize::from(norm.center);
         let updates: Vec<TensorId> =
             node.inputs[1..1 + weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
+        self.updating(op, &reads, &updates, node);
+    }
+
+    /// An op that gives the gradient of a node's first input and adds to those of its weights.
+    fn updating(&mut self, op: Op, reads: &[TensorId], updates: &[TensorId], node: &Node) {
         let dx = self
             .graph
-            .push_updating(op, &reads, &updates, Kind::Flow, node.layer)
+            .push_updating(op, reads, updates, Kind::Flow, node.layer)
             .expect("operands come from a forward node that passed the shape rules");
         self.know_new_tensors();
-        self.add(x, dx[0]);
+        self.add(node.inputs[0], dx[0]);
     }
 
     fn elementwise(&mut self, node: &Node, chain: &Chain, dy: TensorId) {

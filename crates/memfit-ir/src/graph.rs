@@ -134,6 +134,22 @@ pub enum Initializer {
         /// Seed of the draws.
         seed: u64,
     },
+    /// Ones from an index to before another, zeros elsewhere.
+    Ones {
+        /// The first one.
+        start: usize,
+        /// Behind the last one.
+        end: usize,
+    },
+    /// A matrix whose rows are at right angles and of one length, or its columns where these are fewer.
+    Orthogonal {
+        /// The length.
+        gain: f32,
+        /// How many elements a row has.
+        columns: usize,
+        /// Seed of the draws.
+        seed: u64,
+    },
     /// Normal, drawn again beyond two standard deviations.
     TruncatedNormal {
         /// Mean.
@@ -214,6 +230,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::Attention(_) => &["log_sums"],
+        Op::Recurrent(_) => &["kept"],
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
@@ -248,6 +265,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
         | Op::LayerNormGrad(..)
+        | Op::RecurrentGrad(_)
         | Op::Pad2D(_)
         | Op::Crop2D(_)
         | Op::UpSample2D(..)

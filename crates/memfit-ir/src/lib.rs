@@ -25,6 +25,7 @@ mod op;
 mod plan;
 mod problem;
 pub mod random;
+mod recurrent;
 mod rules;
 mod shape;
 mod text;
@@ -41,5 +42,6 @@ pub use op::{
 };
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Nanos, Problem};
+pub use recurrent::{Cell, Gate, Recurrent};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;

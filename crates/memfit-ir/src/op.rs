@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Chain, DType, MatMul};
+use crate::{Attention, Chain, DType, MatMul, Recurrent};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,6 +86,11 @@ pub enum Op {
     Attention(Attention),
     /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
     AttentionGrad(Attention),
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
+    /// what a dense op made of its input.
+    Recurrent(Recurrent),
+    /// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]` (adds).
+    RecurrentGrad(Recurrent),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),
     /// `x → y`: height and width without their margins.
@@ -409,6 +414,8 @@ impl Op {
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Attention(_)
+            | Op::Recurrent(_)
+            | Op::RecurrentGrad(_)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
@@ -467,6 +474,8 @@ impl Op {
             Op::LayerNormGrad(..) => "layer_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",
+            Op::Recurrent(_) => "recurrent",
+            Op::RecurrentGrad(_) => "recurrent_grad",
             Op::Pad2D(_) => "pad2d",
             Op::Crop2D(_) => "crop2d",
             Op::UpSample2D(..) => "up_sample2d",

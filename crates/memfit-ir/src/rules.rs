@@ -197,6 +197,29 @@ impl Rule<'_> {
                 self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
                 (1..4).map(|index| self.typed(self.inputs[index].shape.clone())).collect()
             }
+            Op::Recurrent(kind) => {
+                self.count(2..=3)?;
+                let (x, kernel) = (self.floats(0)?, self.singles(1)?);
+                let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
+                let [steps, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
+                let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
+                self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
+                if let Some(bias) = self.inputs.get(2) {
+                    let wanted = kind.cell.biases() * wide;
+                    self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
+                }
+                let kept = kind.cell.kept() * units;
+                let outputs = [units, kept].into_iter().filter(|wide| *wide > 0);
+                outputs.map(|wide| self.typed(self.like(0, [steps, wide]))).collect()
+            }
+            Op::RecurrentGrad(kind) => {
+                let count = 3 + usize::from(kind.cell.kept() > 0);
+                self.count(count..=count)?;
+                let (dy, y) = (self.floats(0)?, self.alike(1)?);
+                let [steps, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
+                self.require(dy == y, "dy and y of one shape")?;
+                vec![self.typed(self.like(0, [steps, kind.cell.gates() * units]))]
+            }
             Op::Pad2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
                 vec![self.typed(self.like(0, [height + pads.height(), width + pads.width(), channels]))]

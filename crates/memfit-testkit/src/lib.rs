@@ -6,5 +6,6 @@ pub mod harness;
 pub mod op_cases;
 mod operation_cases;
 pub mod random_graphs;
+mod recurrent_cases;
 pub mod reference;
 pub mod specs;

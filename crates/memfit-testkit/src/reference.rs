@@ -8,6 +8,7 @@ use memfit_ir::{
 use crate::attention_cases::{self, Heads};
 use crate::harness::Values;
 use crate::operation_cases;
+use crate::recurrent_cases;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
 pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
@@ -67,6 +68,11 @@ impl Evaluation<'_> {
             Op::UpSample2D(size, how) => vec![self.up_sample(*size, *how)],
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
+            Op::Recurrent(kind) => {
+                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                let steps = self.dims(self.node.inputs[0])[0];
+                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias)
+            }
             Op::Transpose(order) => {
                 let from = self.dims(self.node.inputs[0]);
                 vec![operation_cases::transpose(self.input(0), self.rows, from, order)]

@@ -25,6 +25,11 @@ fn every_function_of_keras_ops_gives_its_values_and_gradients() {
 }
 
 #[test]
+fn every_recurrent_layer_gives_its_values_and_gradients() {
+    check_all(references("recurrent.json"), 40, check_layer);
+}
+
+#[test]
 fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
     // TensorFlow keeps the gradient of an embedding as slices and squares each by itself; memfit sums first, as
     // the optimizer's formula says, and agrees with the case that does the same.

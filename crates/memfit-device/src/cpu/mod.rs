@@ -29,6 +29,7 @@ mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
+mod recurrent;
 mod softmax;
 mod spatial;
 mod stretch;

@@ -8,6 +8,7 @@ mod input;
 mod merging;
 mod normalization;
 mod pooling;
+mod recurrent;
 mod shaping;
 mod weighted;
 
@@ -43,6 +44,9 @@ pub(crate) fn call(
         Class::Attention => attention::dot_product(site, operands),
         Class::MultiHeadAttention => attention::multi_head(site, operands),
         Class::GroupQueryAttention => attention::grouped_query(site, operands),
+        Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
+        Class::Bidirectional => recurrent::bidirectional(site, first),
+        Class::TimeDistributed => recurrent::time_distributed(site, first),
         Class::Flatten => shaping::flatten(site, first),
         Class::Reshape => shaping::reshape(site, first),
         Class::ZeroPadding2D => shaping::zero_padding(site, first),

@@ -98,25 +98,25 @@ fn bias(site: &mut Site<'_>, cell: &Cell, name: &str, units: usize) -> Result<Te
 pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let settings = site.settings;
     let forward = settings.inner("layer").expect("the table asks for a layer");
-    let turned;
-    let backward = match settings.inner("backward_layer") {
-        Some(backward) => backward,
+    let base = forward.name();
+    let base = base.strip_prefix("forward_").unwrap_or(&base);
+    // A layer that was given for the way back keeps its own name.
+    let (backward, back_name) = match settings.inner("backward_layer") {
+        Some(given) => (given.clone(), given.name()),
         None => {
-            let mut own = forward.clone();
-            own.settings.set_flag("go_backwards", !own.settings.flag("go_backwards"));
-            turned = own;
-            &turned
+            let mut turned = forward.clone();
+            turned.settings.set_flag("go_backwards", !turned.settings.flag("go_backwards"));
+            (turned, format!("backward_{base}"))
         }
     };
     let mut made = Vec::with_capacity(2);
-    for (inner, prefix, is_backward) in [(forward, "forward_", false), (backward, "backward_", true)] {
+    for (inner, name, is_backward) in
+        [(forward, format!("forward_{base}"), false), (&backward, back_name, true)]
+    {
         let class = inner.row.class;
         if !matches!(class, Class::Lstm | Class::Gru | Class::SimpleRnn) {
             return Err(site.unsupported("layer", inner.row.name, "LSTM, GRU or SimpleRNN"));
         }
-        let own = inner.name();
-        let base = own.strip_prefix("forward_").or(own.strip_prefix("backward_")).unwrap_or(&own);
-        let name = format!("{prefix}{base}");
         made.push(within(site, inner, &name, |site| run(site, class, x, is_backward))?);
     }
     match settings.choice("merge_mode") {

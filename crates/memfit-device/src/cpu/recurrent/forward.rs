@@ -95,16 +95,7 @@ impl Run<'_> {
     #[inline(always)]
     fn step(&self, block: &mut Block<'_>, step: usize) {
         let shape = self.sizes.product(block.rows.len());
-        gemm::gemm(
-            &self.alone,
-            &shape,
-            block.states,
-            self.kernel,
-            None,
-            block.gates,
-            false,
-            block.memory,
-        );
+        gemm::gemm(&self.alone, &shape, block.states, self.kernel, None, block.gates, false, block.memory);
         let Sizes { units, wide, .. } = self.sizes;
         match *self.cell {
             Cell::Simple { activation } => {
