@@ -91,7 +91,14 @@ impl Activation {
             | Class::Gru
             | Class::SimpleRnn
             | Class::Bidirectional
-            | Class::TimeDistributed => None,
+            | Class::TimeDistributed
+            | Class::RandomFlip
+            | Class::RandomCrop
+            | Class::RandomRotation
+            | Class::RandomTranslation
+            | Class::RandomZoom
+            | Class::RandomContrast
+            | Class::RandomBrightness => None,
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum Expects {
         /// Above the largest.
         below: f64,
     },
+    /// Two numbers, or one for as much below 0 as above.
+    Range,
     /// True or false.
     Flag,
     /// Any text.
@@ -127,6 +129,7 @@ impl Expects {
                 (true, false) => format!("a number from {least}"),
                 (true, true) => format!("a number from {least} to below {below}"),
             },
+            Expects::Range => "a number, or two numbers [low, high]".to_owned(),
             Expects::Flag => "true or false".to_owned(),
             Expects::Text => "a text".to_owned(),
             Expects::OneOf(texts) => texts.join(" or "),

@@ -28,6 +28,7 @@ enum Setting {
     Pair([usize; 2]),
     Margins(Pads),
     Number(f64),
+    Range([f32; 2]),
     Flag(bool),
     Text(String),
     Choice(&'static str),
@@ -148,6 +149,16 @@ impl Settings {
         if let Setting::Number(value) = self.get(name) { Some(*value) } else { None }
     }
 
+    pub fn range(&self, name: &str) -> [f32; 2] {
+        let Setting::Range(value) = self.get(name) else { panic!("`{name}` is no range in the table") };
+        *value
+    }
+
+    /// A range, or nothing where it is null.
+    pub fn maybe_range(&self, name: &str) -> Option<[f32; 2]> {
+        if let Setting::Range(value) = self.get(name) { Some(*value) } else { None }
+    }
+
     pub fn flag(&self, name: &str) -> bool {
         let Setting::Flag(value) = self.get(name) else { panic!("`{name}` is no flag in the table") };
         *value
@@ -223,6 +234,7 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
             let fits = *least <= number && number < *below && number.abs() <= f64::from(f32::MAX);
             Setting::Number(if fits { number } else { return Err(wrong()) })
         }
+        Expects::Range => Setting::Range(range(value).ok_or_else(wrong)?),
         Expects::Flag => Setting::Flag(value.as_bool().ok_or_else(wrong)?),
         Expects::Text => Setting::Text(value.as_str().ok_or_else(wrong)?.to_owned()),
         Expects::OneOf(texts) => {
@@ -273,6 +285,21 @@ fn pair(value: &Value, least: u64) -> Option<[usize; 2]> {
         Some([height, width]) => Some([whole(height, least, SIDE_LIMIT)?, whole(width, least, SIDE_LIMIT)?]),
         Some(_) => None,
         None => whole(value, least, SIDE_LIMIT).map(|size| [size, size]),
+    }
+}
+
+/// Two numbers in ascending order; one stands for itself below and above 0.
+fn range(value: &Value) -> Option<[f32; 2]> {
+    let number = |value: &Value| {
+        value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX)).map(|number| number as f32)
+    };
+    match value.as_array().map(Vec::as_slice) {
+        Some([low, high]) => {
+            let (low, high) = (number(low)?, number(high)?);
+            Some([low.min(high), low.max(high)])
+        }
+        Some(_) => None,
+        None => number(value).map(|number| [-number.abs(), number.abs()]),
     }
 }
 

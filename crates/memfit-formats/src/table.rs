@@ -71,6 +71,13 @@ pub(crate) enum Class {
     SimpleRnn,
     Bidirectional,
     TimeDistributed,
+    RandomFlip,
+    RandomCrop,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+    RandomContrast,
+    RandomBrightness,
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -101,6 +108,14 @@ const SCALE: Argument = optional("scale", Expects::Flag, "true");
 /// Keras is told with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
 const DROPOUT: Argument = optional("dropout", SHARE, "0");
+
+const RANDOM_SEED: Argument = optional("seed", Expects::Seed, "null");
+const VALUE_RANGE: Argument = optional("value_range", Expects::Range, "[0, 255]");
+const FILL_MODE: Argument =
+    optional("fill_mode", Expects::OneOf(&["reflect", "constant", "nearest", "wrap"]), r#""reflect""#);
+const FILL_VALUE: Argument = optional("fill_value", ANY, "0");
+const INTERPOLATION: Argument =
+    optional("interpolation", Expects::OneOf(&["bilinear", "nearest"]), r#""bilinear""#);
 
 const fn required(name: &'static str, expects: Expects) -> Argument {
     Argument::required(name, expects)
@@ -494,6 +509,72 @@ pub(crate) const LAYERS: &[LayerClass] = &[
         ],
     ),
     row(Class::TimeDistributed, "TimeDistributed", Inputs::One, &[required("layer", Expects::Layer)]),
+    row(
+        Class::RandomFlip,
+        "RandomFlip",
+        Inputs::One,
+        &[
+            optional(
+                "mode",
+                Expects::OneOf(&["horizontal_and_vertical", "horizontal", "vertical"]),
+                r#""horizontal_and_vertical""#,
+            ),
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomCrop,
+        "RandomCrop",
+        Inputs::One,
+        &[required("height", Expects::Size), required("width", Expects::Size), RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomRotation,
+        "RandomRotation",
+        Inputs::One,
+        &[required("factor", Expects::Range), FILL_MODE, FILL_VALUE, INTERPOLATION, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomTranslation,
+        "RandomTranslation",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            required("width_factor", Expects::Range),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomZoom,
+        "RandomZoom",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            optional("width_factor", Expects::Maybe(&Expects::Range), "null"),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomContrast,
+        "RandomContrast",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomBrightness,
+        "RandomBrightness",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
 ];
 
 /// Types an input may be declared as; floats are fed as f32, the rest as i32.

@@ -179,6 +179,7 @@ impl Backward {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
+            | Op::Augment(_)
             | Op::RecurrentGrad(_)
             | Op::UpSample2DGrad(..)
             | Op::EmbeddingGrad

@@ -265,6 +265,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
         | Op::LayerNormGrad(..)
+        | Op::Augment(_)
         | Op::RecurrentGrad(_)
         | Op::Pad2D(_)
         | Op::Crop2D(_)

@@ -15,6 +15,7 @@
 //! ```
 
 mod attention;
+mod augment;
 mod bytes;
 mod chain;
 mod check;
@@ -31,6 +32,7 @@ mod shape;
 mod text;
 
 pub use attention::Attention;
+pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};

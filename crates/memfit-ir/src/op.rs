@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Chain, DType, MatMul, Recurrent};
+use crate::{Attention, Augment, Chain, DType, MatMul, Recurrent};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +59,8 @@ pub enum Op {
         /// Which sequence of draws this layer uses.
         seed: u64,
     },
+    /// `x → y`: images changed at random.
+    Augment(Augment),
     /// `x → mean, variance` over all axes but the last.
     BatchNormStatistics,
     /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
@@ -414,6 +416,7 @@ impl Op {
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Attention(_)
+            | Op::Augment(_)
             | Op::Recurrent(_)
             | Op::RecurrentGrad(_)
             | Op::Pad2D(_)
@@ -474,6 +477,7 @@ impl Op {
             Op::LayerNormGrad(..) => "layer_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",
+            Op::Augment(_) => "augment",
             Op::Recurrent(_) => "recurrent",
             Op::RecurrentGrad(_) => "recurrent_grad",
             Op::Pad2D(_) => "pad2d",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+use crate::{Change, Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,6 +196,24 @@ impl Rule<'_> {
                 self.require(alike == [true; 2], "dy and y of what the attention writes")?;
                 self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
                 (1..4).map(|index| self.typed(self.inputs[index].shape.clone())).collect()
+            }
+            Op::Augment(augment) => {
+                self.count(1..=1)?;
+                let [height, width, channels] = self.image(0)?;
+                let dims = match augment.change {
+                    Change::Crop { height: rows, width: columns } => {
+                        let fits = rows <= height && columns <= width;
+                        self.require(fits, &format!("an image of at least {rows}×{columns}"))?;
+                        [rows, columns, channels]
+                    }
+                    Change::Flip { .. }
+                    | Change::Rotate { .. }
+                    | Change::Translate { .. }
+                    | Change::Zoom { .. }
+                    | Change::Contrast { .. }
+                    | Change::Brightness { .. } => [height, width, channels],
+                };
+                vec![self.typed(self.like(0, dims))]
             }
             Op::Recurrent(kind) => {
                 self.count(2..=3)?;

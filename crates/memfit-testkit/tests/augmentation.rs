@@ -48,8 +48,7 @@ fn fixed_changes_are_those_of_keras() {
 
 fn listed(layer: Value) -> Problem {
     let input = json!({"class": "Input", "shape": [4, 3, 2]});
-    let layers = [input, layer].map(|layer| layer.as_object().unwrap().clone());
-    forward_problem(graph_from_layers(&layers, None, &TRAINING).unwrap(), 16)
+    forward_problem(graph_from_layers(&[input, layer], None, &TRAINING).unwrap(), 16)
 }
 
 /// The first image of a list, sixteen times.

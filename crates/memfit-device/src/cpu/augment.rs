@@ -145,8 +145,7 @@ fn sample(image: &Image<'_>, sampling: &Sampling, across: [f32; 3], down: [f32; 
 impl Image<'_> {
     /// A pixel, or what stands outside.
     fn at(&self, fill: Fill, row: f32, column: f32, channel: usize) -> f32 {
-        let inside =
-            0.0 <= row && row < self.height as f32 && 0.0 <= column && column < self.width as f32;
+        let inside = 0.0 <= row && row < self.height as f32 && 0.0 <= column && column < self.width as f32;
         if inside {
             return self.values[(row as usize * self.width + column as usize) * self.channels + channel];
         }

@@ -147,6 +147,7 @@ impl Operation<'_> {
             | Op::Concat(_)
             | Op::Slice { .. }
             | Op::PadAxis { .. }
+            | Op::Augment(_)
             | Op::Transpose(_)
             | Op::Embedding
             | Op::EmbeddingGrad

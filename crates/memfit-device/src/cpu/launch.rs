@@ -4,8 +4,8 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    attention, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul, metric, norm,
-    optimizer, pool, rearrange, recurrent, softmax, spatial, stretch, transpose, upsample,
+    attention, augment, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul, metric,
+    norm, optimizer, pool, rearrange, recurrent, softmax, spatial, stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -44,6 +44,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
         Op::Attention(kind) => attention::forward(operands, kind),
         Op::AttentionGrad(kind) => attention::grad(operands, kind),
+        Op::Augment(kind) => augment::launch(operands, kind),
         Op::Recurrent(kind) => recurrent::forward(operands, kind),
         Op::RecurrentGrad(kind) => recurrent::grad(operands, kind),
         Op::Pad2D(pads) => spatial::pad(operands, pads),

@@ -5,6 +5,7 @@
 )]
 
 mod attention;
+mod augment;
 mod bands;
 mod bits;
 mod cast;

@@ -21,9 +21,7 @@ pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<Te
             }
             Change::Crop { height, width }
         }
-        Class::RandomRotation => {
-            Change::Rotate { turns: settings.range("factor"), sampling: sampling(site) }
-        }
+        Class::RandomRotation => Change::Rotate { turns: settings.range("factor"), sampling: sampling(site) },
         Class::RandomTranslation => Change::Translate {
             height: settings.range("height_factor"),
             width: settings.range("width_factor"),

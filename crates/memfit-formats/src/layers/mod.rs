@@ -2,6 +2,7 @@
 
 mod activations;
 mod attention;
+mod augmentation;
 mod convolution;
 mod einsum;
 mod input;
@@ -47,6 +48,13 @@ pub(crate) fn call(
         Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
         Class::Bidirectional => recurrent::bidirectional(site, first),
         Class::TimeDistributed => recurrent::time_distributed(site, first),
+        Class::RandomFlip
+        | Class::RandomCrop
+        | Class::RandomRotation
+        | Class::RandomTranslation
+        | Class::RandomZoom
+        | Class::RandomContrast
+        | Class::RandomBrightness => augmentation::layer(site, class, first),
         Class::Flatten => shaping::flatten(site, first),
         Class::Reshape => shaping::reshape(site, first),
         Class::ZeroPadding2D => shaping::zero_padding(site, first),
