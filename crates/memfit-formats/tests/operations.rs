@@ -54,7 +54,21 @@ fn what_a_function_cannot_do_is_told() {
             answer("Einsum", json!({"subscripts": "bij->bji"}), &[]),
             answer("Cast", json!({"dtype": "int32"}), &[]),
         ],
-        expect![[""]],
+        expect![[r#"
+            layer `step`: the class `Cumsum` is not supported; of `keras.ops`, use functions of elements, of axes, of shapes, slices, matmul and einsum; else layers
+            layer `step` (Sum), argument `axis` is null, which is not supported; use axes behind the batch that the tensor has
+            layer `step` (Mean), argument `axis` is [0,1], which is not supported; use axes behind the batch that the tensor has
+            layer `step` (Transpose), argument `axes` is [1,0,2], which is not supported; use all axes, with the batch in front
+            layer `step` (Reshape), argument `newshape` is [4,-1], which is not supported; use the batch as -1, then the row's own elements
+            accepted: [24]
+            layer `step` (Add), argument `call` is {"class_name":"__numpy__","config":{}}, which is not supported; use numbers and tensors of the model
+            accepted: [4, 6]
+            layer `step` (GetItem), argument `call` is {"class_name":"__slice__","config":{"start":null,"stop":null,"step":2}}, which is not supported; use a number or a slice with step 1 that takes something
+            layer `step` (GetItem), argument `call` is 0, which is not supported; use `:` for the batch
+            accepted: [6]
+            layer `step` (Einsum), argument `subscripts` is "bij->bji", which is not supported; use two tensors as in "bij,bjk->bik", each letter in two of the three, the batch in front
+            layer `step` (Cast), argument `dtype` is "int32", which is not supported; use float32; a layer's policy chooses other types
+        "#]],
     );
 }
 
@@ -88,6 +102,19 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             ),
             answer(json!({"class": "Masking"}), json!([8, 2])),
         ],
-        expect![[""]],
+        expect![[r#"
+            accepted: [3]
+            layer `lstm` (LSTM), argument `dropout` is 0.2, which is not supported; use 0: put a Dropout layer before or behind
+            layer `lstm` (LSTM), argument `return_state` is true, which is not supported; use null
+            layer `gru` (GRU), argument `stateful` is true, which is not supported; use null
+            layer `simple_rnn` (SimpleRNN), argument `activation` is gelu(a), which is not supported; use tanh, sigmoid, relu or linear
+            layer `gru` (GRU), input: expected a sequence [batch,steps,features], got f32[batch,5]; change the layer or what feeds it
+            layer `bidirectional` (Bidirectional), argument `layer` is Dense, which is not supported; use LSTM, GRU or SimpleRNN
+            accepted: [6]
+            layer `time_distributed` (TimeDistributed), argument `layer` is Conv2D, which is not supported; use Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation
+            layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
+            layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap
+            layer `masking`: the class `Masking` is not supported; check its spelling, and the README for what there is
+        "#]],
     );
 }

@@ -67,13 +67,17 @@ fn cell(site: &Site<'_>, class: Class) -> Result<(Cell, &'static str), FormatErr
     Ok((Cell::Gru { activation, recurrent, reset_after }, "gru_cell"))
 }
 
+/// Functions whose derivatives follow from their values.
+const GATES: &str = "tanh, sigmoid, relu or linear";
+
 fn gate(site: &Site<'_>, argument: &str) -> Result<Gate, FormatError> {
     match site.settings.activation(argument) {
         Activation::Linear => Ok(Gate::Linear),
         Activation::Unary(Unary::Relu) => Ok(Gate::Relu),
         Activation::Unary(Unary::Sigmoid) => Ok(Gate::Sigmoid),
         Activation::Unary(Unary::Tanh) => Ok(Gate::Tanh),
-        other => Err(site.unsupported(argument, format!("{other:?}"), "tanh, sigmoid, relu or linear")),
+        Activation::Unary(other) => Err(site.unsupported(argument, Chain::unary(other), GATES)),
+        Activation::Softmax { .. } => Err(site.unsupported(argument, "softmax", GATES)),
     }
 }
 
@@ -98,6 +102,14 @@ fn bias(site: &mut Site<'_>, cell: &Cell, name: &str, units: usize) -> Result<Te
 pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let settings = site.settings;
     let forward = settings.inner("layer").expect("the table asks for a layer");
+    for (argument, inner) in [("layer", Some(forward)), ("backward_layer", settings.inner("backward_layer"))]
+    {
+        let other =
+            inner.filter(|inner| !matches!(inner.row.class, Class::Lstm | Class::Gru | Class::SimpleRnn));
+        if let Some(inner) = other {
+            return Err(site.unsupported(argument, inner.row.name, "LSTM, GRU or SimpleRNN"));
+        }
+    }
     let base = forward.name();
     let base = base.strip_prefix("forward_").unwrap_or(&base);
     // A layer that was given for the way back keeps its own name.
@@ -114,9 +126,6 @@ pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
         [(forward, format!("forward_{base}"), false), (&backward, back_name, true)]
     {
         let class = inner.row.class;
-        if !matches!(class, Class::Lstm | Class::Gru | Class::SimpleRnn) {
-            return Err(site.unsupported("layer", inner.row.name, "LSTM, GRU or SimpleRNN"));
-        }
         made.push(within(site, inner, &name, |site| run(site, class, x, is_backward))?);
     }
     match settings.choice("merge_mode") {
