@@ -86,7 +86,19 @@ impl Activation {
             | Class::EinsumDense
             | Class::Attention
             | Class::MultiHeadAttention
-            | Class::GroupQueryAttention => None,
+            | Class::GroupQueryAttention
+            | Class::Lstm
+            | Class::Gru
+            | Class::SimpleRnn
+            | Class::Bidirectional
+            | Class::TimeDistributed
+            | Class::RandomFlip
+            | Class::RandomCrop
+            | Class::RandomRotation
+            | Class::RandomTranslation
+            | Class::RandomZoom
+            | Class::RandomContrast
+            | Class::RandomBrightness => None,
         }
     }
 }

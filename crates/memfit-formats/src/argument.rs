@@ -31,6 +31,8 @@ pub enum Expects {
         /// Above the largest.
         below: f64,
     },
+    /// Two numbers, or one for as much below 0 as above.
+    Range,
     /// True or false.
     Flag,
     /// Any text.
@@ -49,6 +51,8 @@ pub enum Expects {
     Activation,
     /// The name of an initializer, or one with arguments.
     Initializer,
+    /// A layer within the layer.
+    Layer,
     /// A seed; null for one that is derived from the run's.
     Seed,
     /// A dtype policy; null for the model's.
@@ -125,6 +129,7 @@ impl Expects {
                 (true, false) => format!("a number from {least}"),
                 (true, true) => format!("a number from {least} to below {below}"),
             },
+            Expects::Range => "a number, or two numbers [low, high]".to_owned(),
             Expects::Flag => "true or false".to_owned(),
             Expects::Text => "a text".to_owned(),
             Expects::OneOf(texts) => texts.join(" or "),
@@ -138,6 +143,7 @@ impl Expects {
             Expects::Initializer => {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }
+            Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),

@@ -17,7 +17,9 @@ pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Stri
         .max_by(|a, b| a.0.total_cmp(&b.0));
     match nearest {
         Some((_, other)) => format!("did you mean `{other}`?"),
-        None if !(1..=MOST_LISTED).contains(&known.len()) => "check its spelling".to_owned(),
+        None if !(1..=MOST_LISTED).contains(&known.len()) => {
+            "check its spelling, and the README for what there is".to_owned()
+        }
         None => format!("use one of {}", known.join(", ")),
     }
 }

@@ -29,6 +29,7 @@ mod keras;
 mod layers;
 mod listed;
 mod model;
+mod operations;
 mod precision;
 mod settings;
 mod site;

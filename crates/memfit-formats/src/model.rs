@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
 use crate::hint::hint;
+use crate::operations::Operation;
 use crate::precision::Precision;
 use crate::settings::Settings;
 use crate::table::{self, LayerClass};
@@ -51,6 +52,8 @@ pub(crate) struct Layer {
 pub(crate) enum Body {
     /// A layer of the table.
     Single { row: &'static LayerClass, settings: Settings },
+    /// A function of `keras.ops`.
+    Operation(Operation),
     /// A model used as a layer.
     Nested(Model),
     /// The input of a Sequential model that was written down without one.
@@ -78,7 +81,7 @@ pub(crate) struct Built {
 #[derive(Debug)]
 pub(crate) struct BuiltWeight {
     /// Its name within the layer; `query/kernel` within a layer of the layer.
-    pub name: &'static str,
+    pub name: String,
     pub tensor: TensorId,
     /// Its dimensions in Keras, of which the graph's are another reading.
     pub dims: Vec<usize>,
@@ -123,7 +126,7 @@ impl Layer {
     pub fn precision(&self) -> Option<Precision> {
         match &self.body {
             Body::Single { settings, .. } => settings.precision(),
-            Body::Nested(_) | Body::Implied => None,
+            Body::Operation(_) | Body::Nested(_) | Body::Implied => None,
         }
     }
 
@@ -131,6 +134,7 @@ impl Layer {
     pub fn class(&self) -> &'static str {
         match &self.body {
             Body::Single { row, .. } => row.name,
+            Body::Operation(operation) => operation.name,
             Body::Nested(_) => "Model",
             Body::Implied => "InputLayer",
         }
@@ -147,7 +151,7 @@ impl Layer {
             {
                 &["query", "value", "key"]
             }
-            Body::Single { .. } | Body::Nested(_) | Body::Implied => &[],
+            Body::Single { .. } | Body::Operation(_) | Body::Nested(_) | Body::Implied => &[],
         }
     }
 
@@ -155,7 +159,7 @@ impl Layer {
     pub fn has(&self, argument: &str) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.arguments.iter().any(|known| known.name == argument),
-            Body::Nested(_) | Body::Implied => false,
+            Body::Operation(_) | Body::Nested(_) | Body::Implied => false,
         }
     }
 
@@ -170,7 +174,7 @@ impl Layer {
     pub fn is_input(&self) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.class == table::Class::InputLayer,
-            Body::Nested(_) => false,
+            Body::Operation(_) | Body::Nested(_) => false,
             Body::Implied => true,
         }
     }

@@ -66,6 +66,18 @@ pub(crate) enum Class {
     Attention,
     MultiHeadAttention,
     GroupQueryAttention,
+    Lstm,
+    Gru,
+    SimpleRnn,
+    Bidirectional,
+    TimeDistributed,
+    RandomFlip,
+    RandomCrop,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+    RandomContrast,
+    RandomBrightness,
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -96,6 +108,14 @@ const SCALE: Argument = optional("scale", Expects::Flag, "true");
 /// Keras is told with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
 const DROPOUT: Argument = optional("dropout", SHARE, "0");
+
+const RANDOM_SEED: Argument = optional("seed", Expects::Seed, "null");
+const VALUE_RANGE: Argument = optional("value_range", Expects::Range, "[0, 255]");
+const FILL_MODE: Argument =
+    optional("fill_mode", Expects::OneOf(&["reflect", "constant", "nearest", "wrap"]), r#""reflect""#);
+const FILL_VALUE: Argument = optional("fill_value", ANY, "0");
+const INTERPOLATION: Argument =
+    optional("interpolation", Expects::OneOf(&["bilinear", "nearest"]), r#""bilinear""#);
 
 const fn required(name: &'static str, expects: Expects) -> Argument {
     Argument::required(name, expects)
@@ -383,6 +403,178 @@ pub(crate) const LAYERS: &[LayerClass] = &[
             optional("seed", Expects::Seed, "null"),
         ],
     ),
+    row(
+        Class::Lstm,
+        "LSTM",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
+            optional("unit_forget_bias", Expects::Flag, "true"),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::Gru,
+        "GRU",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
+            optional("reset_after", Expects::Flag, "true"),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::SimpleRnn,
+        "SimpleRNN",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::Bidirectional,
+        "Bidirectional",
+        Inputs::One,
+        &[
+            required("layer", Expects::Layer),
+            optional("merge_mode", Expects::OneOf(&["concat", "sum", "ave", "mul"]), r#""concat""#),
+            refused("weights"),
+            optional("backward_layer", Expects::Maybe(&Expects::Layer), "null"),
+        ],
+    ),
+    row(Class::TimeDistributed, "TimeDistributed", Inputs::One, &[required("layer", Expects::Layer)]),
+    row(
+        Class::RandomFlip,
+        "RandomFlip",
+        Inputs::One,
+        &[
+            optional(
+                "mode",
+                Expects::OneOf(&["horizontal_and_vertical", "horizontal", "vertical"]),
+                r#""horizontal_and_vertical""#,
+            ),
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomCrop,
+        "RandomCrop",
+        Inputs::One,
+        &[required("height", Expects::Size), required("width", Expects::Size), RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomRotation,
+        "RandomRotation",
+        Inputs::One,
+        &[required("factor", Expects::Range), FILL_MODE, FILL_VALUE, INTERPOLATION, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomTranslation,
+        "RandomTranslation",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            required("width_factor", Expects::Range),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomZoom,
+        "RandomZoom",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            optional("width_factor", Expects::Maybe(&Expects::Range), "null"),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomContrast,
+        "RandomContrast",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomBrightness,
+        "RandomBrightness",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
 ];
 
 /// Types an input may be declared as; floats are fed as f32, the rest as i32.
@@ -427,6 +619,7 @@ mod tests {
             for argument in row.arguments.iter().filter(|argument| argument.default.is_none()) {
                 let value = match argument.name {
                     "equation" => serde_json::json!("ab,bc->ac"),
+                    "layer" => serde_json::json!({"class": "LSTM", "units": 2}),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
                     "rate" => serde_json::json!(0.5),

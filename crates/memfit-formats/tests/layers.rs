@@ -200,6 +200,44 @@ fn shapes_and_nodes_are_as_keras_has_them() {
             &[7, 3],
             PROJECTED,
         ),
+        (
+            json!([3, 5]),
+            json!({"class": "Softmax", "axis": 1}),
+            &[3, 5],
+            &["transpose", "softmax", "transpose"],
+        ),
+        (json!([7, 3]), json!({"class": "LSTM", "units": 4}), &[4], LAST_STATE),
+        (
+            json!([7, 3]),
+            json!({"class": "GRU", "units": 4, "return_sequences": true}),
+            &[7, 4],
+            &["dense", "recurrent"],
+        ),
+        (json!([7, 3]), json!({"class": "SimpleRNN", "units": 4, "go_backwards": true}), &[4], LAST_STATE),
+        (
+            json!([7, 3]),
+            json!({"class": "Bidirectional", "layer": {"class": "GRU", "units": 4, "return_sequences": true}}),
+            &[7, 8],
+            &["dense", "recurrent", "dense", "recurrent", "concat"],
+        ),
+        (
+            json!([7, 3]),
+            json!({"class": "TimeDistributed", "layer": {"class": "Dense", "units": 4}}),
+            &[7, 4],
+            &["dense"],
+        ),
+        (json!(image), json!({"class": "RandomFlip"}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomCrop", "height": 4, "width": 5}), &[4, 5, 6], &["augment"]),
+        (json!(image), json!({"class": "RandomRotation", "factor": 0.1}), &image, &["augment"]),
+        (
+            json!(image),
+            json!({"class": "RandomTranslation", "height_factor": 0.1, "width_factor": [-0.1, 0.2]}),
+            &image,
+            &["augment"],
+        ),
+        (json!(image), json!({"class": "RandomZoom", "height_factor": 0.1}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomContrast", "factor": 0.1}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomBrightness", "factor": 0.1}), &image, &["augment"]),
     ];
     for (shape, layer, dims, names) in cases {
         let graph = one(shape.clone(), layer.clone(), &TRAINING);
@@ -212,6 +250,7 @@ fn shapes_and_nodes_are_as_keras_has_them() {
     assert_eq!(missing, ["InputLayer"]);
 }
 
+const LAST_STATE: &[&str] = &["dense", "recurrent", "slice", "reshape"];
 const SINGLE_HEAD: &[&str] = &["reshape", "reshape", "reshape", "attention", "reshape"];
 
 /// Three projections, what happens between them, and the projection back.

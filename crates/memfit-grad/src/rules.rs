@@ -1,6 +1,8 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
-use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Norm, Op, Shape, TensorId};
+use memfit_ir::{
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Norm, Op, Shape, TensorId,
+};
 
 use crate::GradError;
 use crate::chain::{InputGradient, Operand, gradient};
@@ -111,6 +113,23 @@ impl Backward {
             Op::UpSample2D(size, how) => Some((Op::UpSample2DGrad(*size, *how), vec![dy])),
             Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
+            Op::Transpose(order) => {
+                let mut back = vec![0; order.len()];
+                order.iter().enumerate().for_each(|(to, from)| back[*from] = to);
+                Some((Op::Transpose(back), vec![dy]))
+            }
+            Op::Slice { axis, start, length } => {
+                let after = self.dims(x)[*axis] - start - length;
+                Some((Op::PadAxis { axis: *axis, before: *start, after }, vec![dy]))
+            }
+            Op::PadAxis { axis, before, .. } => {
+                let length = self.dims(x)[*axis];
+                Some((Op::Slice { axis: *axis, start: *before, length }, vec![dy]))
+            }
+            Op::MatMul(product) => {
+                self.product(node, *product, dy);
+                None
+            }
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
@@ -119,6 +138,16 @@ impl Backward {
                 for (input, gradient) in inputs.iter().zip(written) {
                     self.add(*input, gradient);
                 }
+                None
+            }
+            Op::Recurrent(kind) => {
+                let mut reads = vec![dy];
+                reads.extend(outputs);
+                reads.push(inputs[1]);
+                let updates: Vec<TensorId> =
+                    inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                let op = Op::RecurrentGrad(kind.clone());
+                self.updating(op, &reads, &updates, node);
                 None
             }
             Op::Concat(axis) => {
@@ -150,8 +179,9 @@ impl Backward {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
+            | Op::Augment(_)
+            | Op::RecurrentGrad(_)
             | Op::UpSample2DGrad(..)
-            | Op::Slice { .. }
             | Op::EmbeddingGrad
             | Op::TakeRows
             | Op::PutRows
@@ -190,12 +220,17 @@ impl Backward {
         let weights = usize::from(norm.scale) + usize::from(norm.center);
         let updates: Vec<TensorId> =
             node.inputs[1..1 + weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
+        self.updating(op, &reads, &updates, node);
+    }
+
+    /// An op that gives the gradient of a node's first input and adds to those of its weights.
+    fn updating(&mut self, op: Op, reads: &[TensorId], updates: &[TensorId], node: &Node) {
         let dx = self
             .graph
-            .push_updating(op, &reads, &updates, Kind::Flow, node.layer)
+            .push_updating(op, reads, updates, Kind::Flow, node.layer)
             .expect("operands come from a forward node that passed the shape rules");
         self.know_new_tensors();
-        self.add(x, dx[0]);
+        self.add(node.inputs[0], dx[0]);
     }
 
     fn elementwise(&mut self, node: &Node, chain: &Chain, dy: TensorId) {
@@ -219,6 +254,27 @@ impl Backward {
                     self.add(*input, contribution);
                 }
             }
+        }
+    }
+
+    /// The gradients of a product are products.
+    fn product(&mut self, node: &Node, product: MatMul, dy: TensorId) {
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let MatMul { transpose_a, transpose_b } = product;
+        let multiply = |transpose_a, transpose_b| Op::MatMul(MatMul { transpose_a, transpose_b });
+        if self.needs[a.0] {
+            let da = match transpose_a {
+                false => self.flow(multiply(false, !transpose_b), &[dy, b], node.layer),
+                true => self.flow(multiply(transpose_b, true), &[b, dy], node.layer),
+            };
+            self.add(a, da);
+        }
+        if self.needs[b.0] {
+            let db = match transpose_b {
+                false => self.flow(multiply(!transpose_a, false), &[a, dy], node.layer),
+                true => self.flow(multiply(true, transpose_a), &[dy, a], node.layer),
+            };
+            self.add(b, db);
         }
     }
 

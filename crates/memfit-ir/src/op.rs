@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Chain, DType};
+use crate::{Attention, Augment, Chain, DType, MatMul, Recurrent};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,8 @@ pub enum Op {
         /// Which sequence of draws this layer uses.
         seed: u64,
     },
+    /// `x → y`: images changed at random.
+    Augment(Augment),
     /// `x → mean, variance` over all axes but the last.
     BatchNormStatistics,
     /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
@@ -89,6 +91,11 @@ pub enum Op {
     Attention(Attention),
     /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
     AttentionGrad(Attention),
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
+    /// what a dense op made of its input.
+    Recurrent(Recurrent),
+    /// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]` (adds).
+    RecurrentGrad(Recurrent),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),
     /// `x → y`: height and width without their margins.
@@ -112,6 +119,19 @@ pub enum Op {
         /// Number of indices.
         length: usize,
     },
+    /// `x → y`: zeros before and behind the indices of an axis counted behind the batch.
+    PadAxis {
+        /// The axis, counted behind the batch.
+        axis: usize,
+        /// Indices before.
+        before: usize,
+        /// Indices behind.
+        after: usize,
+    },
+    /// `x → y`: the axes behind the batch in another order; axis `i` of `y` is axis `order[i]` of `x`.
+    Transpose(Vec<usize>),
+    /// `a[…,m,k], b[…,k,n] → y[…,m,n]`: a product for each index of the axes before.
+    MatMul(MatMul),
     /// `ids, table → y`.
     Embedding,
     /// `ids, dy ⇒ dtable` (adds).
@@ -403,6 +423,9 @@ impl Op {
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Attention(_)
+            | Op::Augment(_)
+            | Op::Recurrent(_)
+            | Op::RecurrentGrad(_)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
@@ -411,6 +434,9 @@ impl Op {
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Transpose(_)
+            | Op::MatMul(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Cast(_)
@@ -460,6 +486,9 @@ impl Op {
             Op::LayerNormGrad(..) => "layer_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",
+            Op::Augment(_) => "augment",
+            Op::Recurrent(_) => "recurrent",
+            Op::RecurrentGrad(_) => "recurrent_grad",
             Op::Pad2D(_) => "pad2d",
             Op::Crop2D(_) => "crop2d",
             Op::UpSample2D(..) => "up_sample2d",
@@ -468,6 +497,9 @@ impl Op {
             Op::SumTo(_) => "sum_to",
             Op::Concat(_) => "concat",
             Op::Slice { .. } => "slice",
+            Op::PadAxis { .. } => "pad_axis",
+            Op::Transpose(_) => "transpose",
+            Op::MatMul(_) => "matmul",
             Op::Embedding => "embedding",
             Op::EmbeddingGrad => "embedding_grad",
             Op::Reshape(_) => "reshape",

@@ -4,8 +4,8 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    attention, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, metric, norm, optimizer,
-    pool, rearrange, softmax, spatial, stretch, upsample,
+    attention, augment, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul, metric,
+    norm, optimizer, pool, rearrange, recurrent, softmax, spatial, stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -44,6 +44,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
         Op::Attention(kind) => attention::forward(operands, kind),
         Op::AttentionGrad(kind) => attention::grad(operands, kind),
+        Op::Augment(kind) => augment::launch(operands, kind),
+        Op::Recurrent(kind) => recurrent::forward(operands, kind),
+        Op::RecurrentGrad(kind) => recurrent::grad(operands, kind),
         Op::Pad2D(pads) => spatial::pad(operands, pads),
         Op::Crop2D(pads) => spatial::crop(operands, pads),
         Op::UpSample2D(size, interpolation) => upsample::forward(operands, *size, *interpolation),
@@ -52,6 +55,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::SumTo(_) => stretch::sum_to(operands),
         Op::Concat(axis) => rearrange::concat(operands, *axis),
         Op::Slice { axis, start, .. } => rearrange::slice(operands, *axis, *start),
+        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(operands, *axis, *before),
+        Op::Transpose(order) => transpose::launch(operands, order),
+        Op::MatMul(product) => matmul::launch(operands, *product),
         Op::Embedding => embedding::forward(operands),
         Op::EmbeddingGrad => embedding::grad(operands),
         Op::Reshape(_) => rearrange::reshape(operands),

@@ -5,6 +5,7 @@
 )]
 
 mod attention;
+mod augment;
 mod bands;
 mod bits;
 mod cast;
@@ -21,6 +22,7 @@ mod lanes;
 mod launch;
 mod loss;
 mod maths;
+mod matmul;
 mod metric;
 mod microkernel;
 mod norm;
@@ -28,12 +30,14 @@ mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
+mod recurrent;
 mod softmax;
 mod spatial;
 mod stretch;
 mod sums;
 mod tasks;
 pub mod threads;
+mod transpose;
 mod upsample;
 pub(crate) mod widen;
 

@@ -86,6 +86,8 @@ fn knows_halves(op: &Op) -> bool {
             | Op::Crop2D(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Transpose(_)
             | Op::Reshape(_)
             | Op::Cast(_)
             | Op::TakeRows

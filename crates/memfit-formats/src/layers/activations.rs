@@ -27,7 +27,15 @@ fn apply(site: &mut Site<'_>, activation: Activation, x: TensorId) -> Result<Ten
             let axes = site.dims(x).len();
             match axis_behind_batch(axis, axes) {
                 Some(behind) if behind + 1 == axes => site.push(Op::Softmax, &[x]),
-                Some(_) | None => Err(site.unsupported("axis", axis, "-1, the last axis")),
+                // The axis is the last one while it runs.
+                Some(behind) => {
+                    let mut order: Vec<usize> = (0..axes).collect();
+                    order.swap(behind, axes - 1);
+                    let turned = site.push(Op::Transpose(order.clone()), &[x])?;
+                    let soft = site.push(Op::Softmax, &[turned])?;
+                    site.push(Op::Transpose(order), &[soft])
+                }
+                None => Err(site.unsupported("axis", axis, "an axis behind the batch")),
             }
         }
     }
