@@ -26,6 +26,7 @@ import tensorflow as tf
 
 import layer_cases
 import precision_cases
+import spatial_cases
 import training_cases
 
 
@@ -47,6 +48,7 @@ def main():
     tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = pathlib.Path(__file__).resolve().parent
     write(folder / "layers.json", layer_cases.compute())
+    write(folder / "spatial.json", spatial_cases.compute())
     write(folder / "training.json", training_cases.compute())
     write(folder / "precision.json", precision_cases.compute())
 

@@ -99,6 +99,9 @@ impl Reader<'_> {
                 (name, value) => return refuse(name, value, "a call on tensors alone"),
             }
         }
+        if entry.shift_or_scale().is_some() {
+            leaves.retain(|leaf| is_tensor(leaf));
+        }
         if let Some(constant) = leaves.iter().find(|leaf| !is_tensor(leaf)) {
             return refuse("call", constant, "a Rescaling layer to scale or to shift");
         }

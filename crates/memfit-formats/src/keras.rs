@@ -50,6 +50,21 @@ impl<'a> Entry<'a> {
             .is_some_and(|module| module.starts_with("keras.src.ops") || module.starts_with("keras.ops"))
     }
 
+    /// The arguments of the Rescaling that an operator between a tensor and a number is.
+    pub fn shift_or_scale(&self) -> Option<Map<String, Value>> {
+        let nodes = self.object.get("inbound_nodes").and_then(Value::as_array);
+        let [node] = nodes.filter(|_| self.is_operation())?.as_slice() else { return None };
+        let [a, b] = node.get("args").and_then(Value::as_array)?.as_slice() else { return None };
+        let (scale, offset) = match (self.class, a.as_f64(), b.as_f64()) {
+            ("Add", Some(number), None) | ("Add", None, Some(number)) => (1.0, number),
+            ("Multiply", Some(number), None) | ("Multiply", None, Some(number)) => (number, 0.0),
+            ("Subtract", None, Some(number)) => (1.0, -number),
+            ("Subtract", Some(number), None) => (-1.0, number),
+            _ => return None,
+        };
+        Some(Map::from_iter([("scale".to_owned(), scale.into()), ("offset".to_owned(), offset.into())]))
+    }
+
     fn name(&self) -> Result<&'a str, FormatError> {
         let name = self.config.get("name").or_else(|| self.object.get("name")).and_then(Value::as_str);
         name.ok_or_else(|| not_keras(format!("a {} has no name", self.class)))
@@ -88,6 +103,9 @@ fn read_layer(entry: &Entry<'_>, prefix: &str, trainable: bool) -> Result<Layer,
     }
     if entry.is_operation() && !OPERATORS.contains(&entry.class) {
         return Err(unknown("of the functions in `keras.ops`, use +, - and * between tensors, else layers"));
+    }
+    if let Some(arguments) = entry.shift_or_scale() {
+        return Layer::read(path, "Rescaling", &arguments, trainable);
     }
     Layer::read(path, entry.class, entry.config, trainable)
 }

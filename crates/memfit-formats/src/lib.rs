@@ -32,6 +32,7 @@ mod model;
 mod precision;
 mod settings;
 mod site;
+mod spatial_table;
 mod stored;
 mod table;
 mod written;

@@ -1,6 +1,8 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
-use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Norm, Op, Shape, TensorId};
+use memfit_ir::{
+    Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Noise, NoiseKind, Norm, Op, Shape, TensorId,
+};
 
 use crate::GradError;
 use crate::chain::{InputGradient, Operand, gradient};
@@ -91,6 +93,35 @@ impl Backward {
             }
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
+            Op::Noise(noise) => self.noise(noise, x, dy),
+            Op::Affine { scale, center } => {
+                if *scale {
+                    self.weight(Op::AffineGradScale, &[x, dy], inputs[1], layer);
+                }
+                if *center {
+                    self.weight(Op::BiasGrad, &[dy], inputs[inputs.len() - 1], layer);
+                }
+                if !scale {
+                    self.add(x, dy);
+                }
+                scale.then(|| (Op::Affine { scale: true, center: false }, vec![dy, inputs[1]]))
+            }
+            Op::AffineConstant { scale, .. } => {
+                let offset = vec![0.0; scale.len()];
+                Some((Op::AffineConstant { scale: scale.clone(), offset }, vec![dy]))
+            }
+            // A convolution backwards is a layer too; its gradients are the convolution's own ops.
+            Op::Conv2DGradInput(conv, _) => {
+                self.weight(Op::Conv2DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
+                Some((Op::Conv2D(conv.clone()), vec![dy, inputs[1]]))
+            }
+            Op::Resize2D(_, how) => Some((Op::Resize2DGrad(image, *how), vec![dy])),
+            Op::Transpose(order) => {
+                let back = |axis: usize| order.iter().position(|from| *from == axis);
+                let back =
+                    (0..order.len()).map(|axis| back(axis).expect("an order has every axis")).collect();
+                Some((Op::Transpose(back), vec![dy]))
+            }
             Op::BatchNorm(norm) => {
                 let statistics = [inputs[inputs.len() - 2], inputs[inputs.len() - 1]];
                 self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy, statistics);
@@ -132,7 +163,6 @@ impl Backward {
             Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2DGrad(..)
@@ -151,6 +181,8 @@ impl Backward {
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2DGrad(..)
+            | Op::AffineGradScale
             | Op::Slice { .. }
             | Op::EmbeddingGrad
             | Op::Zero
@@ -176,6 +208,19 @@ impl Backward {
         if let Some(bias) = node.inputs.get(2) {
             self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
         }
+    }
+
+    /// The gradient through noise: the same draws again, or none where they only add.
+    fn noise(&mut self, noise: &Noise, x: TensorId, dy: TensorId) -> Option<(Op, Vec<TensorId>)> {
+        let kind = match noise.kind {
+            NoiseKind::Add { .. } => {
+                self.add(x, dy);
+                return None;
+            }
+            NoiseKind::Alpha { rate } | NoiseKind::AlphaGrad { rate } => NoiseKind::AlphaGrad { rate },
+            NoiseKind::Dropout { .. } | NoiseKind::Multiply { .. } => noise.kind,
+        };
+        Some((Op::Noise(Noise { kind, ..noise.clone() }), vec![dy]))
     }
 
     /// Both normalisations: one op hands the gradient to the values, gamma and beta, through the statistics.

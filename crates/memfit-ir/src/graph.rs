@@ -241,6 +241,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Loss(_)
         | Op::Metric(_)
         | Op::Dropout { .. }
+        | Op::Noise(_)
+        | Op::Affine { .. }
+        | Op::AffineGradScale
+        | Op::AffineConstant { .. }
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
@@ -252,6 +256,9 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
+        | Op::Resize2D(..)
+        | Op::Resize2DGrad(..)
+        | Op::Transpose(_)
         | Op::Broadcast(_)
         | Op::SumTo(_)
         | Op::Concat(_)

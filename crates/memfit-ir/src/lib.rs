@@ -20,6 +20,7 @@ mod chain;
 mod check;
 mod dtype;
 mod graph;
+mod noise;
 mod op;
 mod plan;
 mod problem;
@@ -34,6 +35,7 @@ pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
 pub use dtype::DType;
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
+pub use noise::{Noise, NoiseKind};
 pub use op::{
     Clip, Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Update, UpdateRule,
 };

@@ -6,4 +6,5 @@ pub mod harness;
 pub mod op_cases;
 pub mod random_graphs;
 pub mod reference;
+mod spatial_cases;
 pub mod specs;

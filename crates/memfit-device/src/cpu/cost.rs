@@ -6,7 +6,7 @@ use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
-use super::{attention, conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
+use super::{affine, attention, conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -89,6 +89,10 @@ impl Operation<'_> {
                 let flops = sizes.scores(kind) * 2.0 * (3 * sizes.width + 2 * sizes.value_width) as f64;
                 Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
             }
+            Op::AffineGradScale => {
+                let scale = &self.graph.tensors[self.node.updates[0].0].shape;
+                doubles(affine::grad_scale_workspace(scale.elements_per_row()))
+            }
             Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
             Op::Elementwise(chain) => {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
@@ -122,12 +126,18 @@ impl Operation<'_> {
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
             | Op::BatchNormMoving { .. }
             | Op::LayerNorm(..)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::SumTo(_)
             | Op::Concat(_)

@@ -4,6 +4,7 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod affine;
 mod attention;
 mod bands;
 mod bits;
@@ -23,17 +24,20 @@ mod loss;
 mod maths;
 mod metric;
 mod microkernel;
+mod noise;
 mod norm;
 mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
+mod resize;
 mod softmax;
 mod spatial;
 mod stretch;
 mod sums;
 mod tasks;
 pub mod threads;
+mod transpose;
 mod upsample;
 pub(crate) mod widen;
 

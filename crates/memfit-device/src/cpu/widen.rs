@@ -76,6 +76,10 @@ fn knows_halves(op: &Op) -> bool {
             | Op::SignBits
             | Op::MaskBits
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
+            | Op::Transpose(_)
             | Op::BatchNormStatistics
             | Op::BatchNorm(_)
             | Op::BatchNormThen(..)

@@ -37,7 +37,11 @@ pub(crate) fn concatenate(site: &mut Site<'_>, operands: &[TensorId]) -> Result<
     }
 }
 
-fn merge(site: &mut Site<'_>, chain: Chain, operands: &[TensorId]) -> Result<TensorId, FormatError> {
+pub(super) fn merge(
+    site: &mut Site<'_>,
+    chain: Chain,
+    operands: &[TensorId],
+) -> Result<TensorId, FormatError> {
     let dims = common_dims(site, operands)?;
     let mut stretched = Vec::with_capacity(operands.len());
     for operand in operands {
