@@ -4,7 +4,8 @@
 
 Each architecture has 10 classes, random weights, and no random layers (rates are set to 0), and is trained by SGD on 24 rows
 in batches of 8. Losses must agree within 1e-4 relative; every weight, behind the last step, within 1e-3 of its own size.
-Also shown: how far the whole step from the first weights to the last differs, relative to itself.
+The whole step from the first weights to the last must agree within 1e-2 of itself. Where that fails, Keras takes the same
+steps in float64: memfit must be as near to those as Keras's own float32 is, within a factor of two.
 """
 
 import argparse
@@ -32,6 +33,9 @@ DEFAULT = [
     "InceptionResNetV2",
 ]
 ROWS, BATCH, CLASSES = 24, 8, 10
+# Small: normalised over the 8 values that are left of a small image, gradients of early layers are in the hundreds, and
+# at Keras's own rate the second step is chaos that no two orders of summation agree on.
+RATE = 1e-5
 RATES = {"Dropout": "rate", "StochasticDepth": "drop_path_rate"}
 
 
@@ -52,13 +56,39 @@ def model_of(name):
     config = json.loads(applications.build(name, classes=CLASSES).to_json())
     keras.backend.clear_session()
     model = keras.models.model_from_json(json.dumps(without_chance(config)))
-    model.compile(optimizer=keras.optimizers.SGD(0.01), loss="categorical_crossentropy", run_eagerly=True)
+    model.compile(optimizer=keras.optimizers.SGD(RATE), loss="categorical_crossentropy", run_eagerly=True)
     return model
 
 
 def flat(model):
     for layer in model.layers:
         yield from flat(layer) if isinstance(layer, keras.Model) else [layer]
+
+
+def train(model, x, y):
+    """The losses of all batches."""
+    losses = []
+    for first in range(0, ROWS, BATCH):
+        model.reset_metrics()
+        part = slice(first, first + BATCH)
+        losses.append(float(model.train_on_batch(x[part], y[part], return_dict=True)["loss"]))
+    return losses
+
+
+def in_float64(model, before, x, y):
+    """The weights behind the same steps in double precision."""
+    config = model.to_json().replace('"float32"', '"float64"')
+    keras.config.set_floatx("float64")
+    double = keras.models.model_from_json(config)
+    double.compile(optimizer=keras.optimizers.SGD(RATE), loss="categorical_crossentropy", run_eagerly=True)
+    double.set_weights([value for _, value in before])
+    train(double, x.astype("float64"), y.astype("float64"))
+    keras.config.set_floatx("float32")
+    return weights_of(double)
+
+
+def distance(a, b):
+    return np.sqrt(sum(float(np.sum((x - y.astype("float64")) ** 2)) for (_, x), (_, y) in zip(a, b)))
 
 
 def weights_of(model):
@@ -78,11 +108,7 @@ def compare(memfit, name, folder):
         np.save(file, array)
     before = weights_of(model)
     model.save(start)
-    theirs = []
-    for first in range(0, ROWS, BATCH):
-        model.reset_metrics()
-        part = slice(first, first + BATCH)
-        theirs.append(float(model.train_on_batch(x[part], y[part], return_dict=True)["loss"]))
+    theirs = train(model, x, y)
     command = [memfit, "train", str(start), "--data", ",".join(map(str, files)), "--batch", str(BATCH)]
     done = subprocess.run([*command, "--output", str(end), "--json"], capture_output=True, text=True)
     if done.returncode != 0:
@@ -92,15 +118,24 @@ def compare(memfit, name, folder):
     assert len(ours) == len(theirs), ours
     loss_gap = max(abs(a - b) / abs(b) for a, b in zip(ours, theirs))
     after, wanted = weights_of(keras.models.load_model(end)), weights_of(model)
-    worst, where, apart, moved = 0.0, "", 0.0, 0.0
-    for (path, a), (_, b), (_, first) in zip(after, wanted, before):
-        gap = float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-6 * np.sqrt(b.size))
-        apart += float(np.sum((a - b) ** 2.0))
-        moved += float(np.sum((b - first) ** 2.0))
-        if gap > worst:
-            worst, where = gap, path
-    agrees = loss_gap <= 1e-4 and worst <= 1e-3
-    return agrees, f"{theirs[-1]:.5f} | {loss_gap:.1e} | {worst:.1e} ({where}) | {np.sqrt(apart / moved):.1e}"
+    apart, moved = distance(after, wanted), distance(wanted, before)
+
+    def gap(pair):
+        ((_, a), (_, b)) = pair
+        # A shift in front of a normalisation has no gradient but rounding; it counts by what all weights moved.
+        return float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-3 * moved)
+
+    worst = max(zip(after, wanted), key=gap)
+    where, worst = worst[0][0], gap(worst)
+    step_gap = apart / moved
+    agrees = loss_gap <= 1e-4 and worst <= 1e-3 and step_gap <= 1e-2
+    answer = f"{theirs[-1]:.5f} | {loss_gap:.1e} | {worst:.1e} ({where}) | {step_gap:.1e}"
+    if not agrees:
+        exact = in_float64(model, before, x, y)
+        off, keras_off = distance(after, exact) / moved, distance(wanted, exact) / moved
+        agrees = off <= 2 * keras_off
+        answer += f", from float64 {off:.1e}, Keras's float32 {keras_off:.1e}"
+    return agrees, answer
 
 
 def main():
