@@ -464,7 +464,7 @@ mod tests {
                     "equation" => serde_json::json!("ab,bc->ac"),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
-                    "rate" => serde_json::json!(0.5),
+                    "rate" | "drop_path_rate" => serde_json::json!(0.5),
                     _ => serde_json::json!(1),
                 };
                 given.insert(argument.name.to_owned(), value);
