@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `lstm`: the class `LSTM` is not supported; use one of InputLayer, Dense, Conv2D, DepthwiseConv2D, MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Flatten, Reshape, Dropout, BatchNormalization, LayerNormalization, Activation, ReLU, LeakyReLU, ELU, Softmax, ZeroPadding2D, UpSampling2D, Add, Subtract, Multiply, Average, Maximum, Concatenate, Embedding, Rescaling, GlobalAveragePooling1D, GlobalMaxPooling1D, EinsumDense, Attention, MultiHeadAttention, GroupQueryAttention
+            layer `lstm`: the class `LSTM` is not supported; `memfit layers` lists those that are
         "#]],
     );
 }
@@ -86,7 +86,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             conv("padding", json!("causal")),
             conv("kernel_regularizer", json!({"class_name": "L2", "config": {"l2": 0.01}})),
             conv("dtype", policy),
-            conv("activation", json!("mish")),
+            conv("activation", json!("squareplus")),
             conv("kernel_initializer", json!("orthogonal")),
             (image.clone(), json!({"class": "Softmax", "axis": 1})),
             (image.clone(), json!({"class": "BatchNormalization", "axis": 1})),
@@ -99,7 +99,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
             layer `conv2d` (Conv2D), argument `kernel_regularizer` is {"class_name":"L2","config":{"l2":0.01}}, which is not supported; use null
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
-            layer `conv2d` (Conv2D), argument `activation` is mish, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
+            layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, hard_sigmoid, hard_silu, hard_swish, selu, mish, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is orthogonal, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal
             layer `softmax` (Softmax), argument `axis` is 1, which is not supported; use -1, the last axis
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis
