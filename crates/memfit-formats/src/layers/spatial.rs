@@ -37,7 +37,7 @@ pub(super) fn call(
         Spatial::PRelu => scaling::prelu(site, x),
         Spatial::LayerScale => scaling::layer_scale(site, x),
         Spatial::CustomScale => scaling::custom_scale(site, operands),
-        Spatial::SpatialDropout1D | Spatial::SpatialDropout2D => noise::spatial_dropout(site, x),
+        Spatial::ChannelDropout1D | Spatial::ChannelDropout2D => noise::spatial_dropout(site, x),
         Spatial::GaussianDropout => noise::gaussian_dropout(site, x),
         Spatial::GaussianNoise => noise::gaussian_noise(site, x),
         Spatial::AlphaDropout => noise::alpha_dropout(site, x),
