@@ -29,6 +29,7 @@ import layer_cases
 import operation_cases
 import precision_cases
 import recurrent_cases
+import spatial_cases
 import training_cases
 
 
@@ -53,6 +54,7 @@ def main():
     write(folder / "operations.json", operation_cases.compute())
     write(folder / "recurrent.json", recurrent_cases.compute())
     write(folder / "augmentation.json", augmentation_cases.compute())
+    write(folder / "spatial.json", spatial_cases.compute())
     write(folder / "training.json", training_cases.compute())
     write(folder / "precision.json", precision_cases.compute())
 

@@ -22,6 +22,12 @@ pub enum Expects {
     Size,
     /// One whole number from 1 for both axes, or two.
     Pair,
+    /// A whole number from 1 for the one axis there is, or a list of one.
+    Single,
+    /// Margins of the one axis there is: one for both ends, or two.
+    Ends,
+    /// A number, or a list of numbers.
+    Numbers,
     /// Margins: one for all sides, two for the axes, or two pairs for the sides.
     Margins,
     /// A number with `least ≤ number < below`.
@@ -69,6 +75,11 @@ pub(crate) const SIDE_LIMIT: u64 = 1 << 16;
 pub(crate) const SIZE_LIMIT: u64 = 1 << 31;
 
 impl Argument {
+    /// Whether Keras has it and memfit has not: only null and false are taken.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.expects, Expects::Nothing)
+    }
+
     /// One that must be given.
     pub(crate) const fn required(name: &'static str, expects: Expects) -> Argument {
         Argument { name, expects, default: None }
@@ -120,6 +131,9 @@ impl Expects {
         match self {
             Expects::Size => format!("a whole number from 1 to {}", SIZE_LIMIT - 1),
             Expects::Pair => format!("one or two whole numbers from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Single => format!("a whole number from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Ends => "a margin, or two margins [before, behind]".to_owned(),
+            Expects::Numbers => "a number or a list of numbers".to_owned(),
             Expects::Margins => {
                 "a margin, two margins [height, width], or [[top, bottom], [left, right]]".to_owned()
             }

@@ -13,6 +13,13 @@ pub(crate) struct Start {
     seed: Option<u64>,
 }
 
+impl Start {
+    /// One number everywhere.
+    pub fn constant(value: f64) -> Start {
+        Start { distribution: Distribution::Constant(value), seed: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Distribution {
     Constant(f64),

@@ -33,6 +33,7 @@ mod operations;
 mod precision;
 mod settings;
 mod site;
+mod spatial_table;
 mod stored;
 mod table;
 mod written;

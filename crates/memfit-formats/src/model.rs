@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
-use crate::hint::hint;
+use crate::hint::nearest;
 use crate::operations::Operation;
 use crate::precision::Precision;
 use crate::settings::Settings;
@@ -103,7 +103,10 @@ impl Layer {
         trainable: bool,
     ) -> Result<Layer, FormatError> {
         let Some(row) = table::find(class) else {
-            let hint = hint(class, table::LAYERS.iter().map(|row| row.name));
+            let hint = match nearest(class, table::LAYERS.iter().map(|row| row.name)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "`memfit layers` lists those that are".to_owned(),
+            };
             return Err(FormatError::UnknownLayer { layer: path, class: class.to_owned(), hint });
         };
         match Settings::read(row.arguments, arguments) {

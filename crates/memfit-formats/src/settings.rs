@@ -29,6 +29,7 @@ enum Setting {
     Margins(Pads),
     Number(f64),
     Range([f32; 2]),
+    Numbers(Vec<f64>),
     Flag(bool),
     Text(String),
     Choice(&'static str),
@@ -159,6 +160,11 @@ impl Settings {
         if let Setting::Range(value) = self.get(name) { Some(*value) } else { None }
     }
 
+    /// Numbers, one for all or one for each index of an axis; nothing where they are null.
+    pub fn numbers(&self, name: &str) -> Option<&[f64]> {
+        if let Setting::Numbers(values) = self.get(name) { Some(values) } else { None }
+    }
+
     pub fn flag(&self, name: &str) -> bool {
         let Setting::Flag(value) = self.get(name) else { panic!("`{name}` is no flag in the table") };
         *value
@@ -227,6 +233,13 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
     Ok(match expects {
         Expects::Size => Setting::Size(whole(value, 1, SIZE_LIMIT).ok_or_else(wrong)?),
         Expects::Pair => Setting::Pair(pair(value, 1).ok_or_else(wrong)?),
+        Expects::Single => match value.as_array().map(Vec::as_slice) {
+            Some([size]) => Setting::Size(whole(size, 1, SIDE_LIMIT).ok_or_else(wrong)?),
+            Some(_) => return Err(wrong()),
+            None => Setting::Size(whole(value, 1, SIDE_LIMIT).ok_or_else(wrong)?),
+        },
+        Expects::Ends => Setting::Pair(pair(value, 0).ok_or_else(wrong)?),
+        Expects::Numbers => Setting::Numbers(numbers(value).ok_or_else(wrong)?),
         Expects::Margins => Setting::Margins(margins(value).ok_or_else(wrong)?),
         Expects::Number { least, below } => {
             let number = value.as_f64().ok_or_else(wrong)?;
@@ -319,6 +332,16 @@ fn dims(value: &Value) -> Option<Vec<i64>> {
         Some(_) | None => whole(value, 1, SIZE_LIMIT).and_then(|size| i64::try_from(size).ok()),
     };
     value.as_array()?.iter().map(dim).collect()
+}
+
+/// A number, or the numbers of a list.
+fn numbers(value: &Value) -> Option<Vec<f64>> {
+    let number = |value: &Value| value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX));
+    match value.as_array() {
+        Some(list) if !list.is_empty() => list.iter().map(number).collect(),
+        Some(_) => None,
+        None => number(value).map(|number| vec![number]),
+    }
 }
 
 fn axes(value: &Value) -> Option<Vec<i64>> {

@@ -101,6 +101,16 @@ impl Site<'_> {
         Ok(weight)
     }
 
+    /// A whole number that Keras stores with the layer's weights; it begins at 0.
+    pub fn count(&mut self, name: &'static str) {
+        if self.weights.iter().any(|known| known.name == name) {
+            return;
+        }
+        let (path, kind) = (format!("{}/{name}", self.path), Kind::Weight { trainable: false });
+        let tensor = self.graph.tensor(path, Shape::fixed([]), DType::I64, kind, self.layer);
+        self.weights.push(BuiltWeight { name: name.to_owned(), tensor, dims: Vec::new() });
+    }
+
     /// Refuses tensors that no machine holds, so that no count of bytes overflows later.
     pub fn require_size(&self, shape: &Shape) -> Result<(), FormatError> {
         let elements = shape.dims.iter().try_fold(1usize, |product, size| product.checked_mul(*size));

@@ -1,6 +1,7 @@
 //! The table of layers: Keras's classes, their arguments and their defaults. What is not here is refused.
 
 use crate::argument::{Argument, Expects};
+use crate::spatial_table::{self, Spatial};
 
 /// A supported layer class.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,7 @@ pub(crate) enum Class {
     RandomZoom,
     RandomContrast,
     RandomBrightness,
+    Spatial(Spatial),
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -86,24 +88,29 @@ pub(crate) fn find(name: &str) -> Option<&'static LayerClass> {
     LAYERS.iter().find(|row| row.name == name)
 }
 
-const ANY: Expects = Expects::Number { least: f64::NEG_INFINITY, below: f64::INFINITY };
-const FROM_ZERO: Expects = Expects::Number { least: 0.0, below: f64::INFINITY };
-const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
+pub(crate) const ANY: Expects = Expects::Number { least: f64::NEG_INFINITY, below: f64::INFINITY };
+pub(crate) const FROM_ZERO: Expects = Expects::Number { least: 0.0, below: f64::INFINITY };
+pub(crate) const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
 
-const DATA_FORMAT: Argument =
+pub(crate) const DATA_FORMAT: Argument =
     optional("data_format", Expects::Maybe(&Expects::OneOf(&["channels_last"])), "null");
-const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
+pub(crate) const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
 const KEEPDIMS: Argument = optional("keepdims", Expects::Flag, "false");
-const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
-const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
-const STRIDES: Argument = optional("strides", Expects::Pair, "1");
-const DILATION_RATE: Argument = optional("dilation_rate", Expects::Pair, "1");
-const BIAS_INITIALIZER: Argument = optional("bias_initializer", Expects::Initializer, r#""zeros""#);
-const GAMMA_INITIALIZER: Argument = optional("gamma_initializer", Expects::Initializer, r#""ones""#);
-const BETA_INITIALIZER: Argument = optional("beta_initializer", Expects::Initializer, r#""zeros""#);
-const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
-const CENTER: Argument = optional("center", Expects::Flag, "true");
-const SCALE: Argument = optional("scale", Expects::Flag, "true");
+pub(crate) const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
+pub(crate) const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
+pub(crate) const STRIDES: Argument = optional("strides", Expects::Pair, "1");
+pub(crate) const DILATION_RATE: Argument = optional("dilation_rate", Expects::Pair, "1");
+pub(crate) const BIAS_INITIALIZER: Argument =
+    optional("bias_initializer", Expects::Initializer, r#""zeros""#);
+pub(crate) const GAMMA_INITIALIZER: Argument =
+    optional("gamma_initializer", Expects::Initializer, r#""ones""#);
+pub(crate) const BETA_INITIALIZER: Argument =
+    optional("beta_initializer", Expects::Initializer, r#""zeros""#);
+pub(crate) const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
+/// Dimensions of what is drawn: null where every index has a draw of its own, 1 where all share one.
+pub(crate) const NOISE_SHAPE: Argument = optional("noise_shape", Expects::Maybe(&Expects::Dims), "null");
+pub(crate) const CENTER: Argument = optional("center", Expects::Flag, "true");
+pub(crate) const SCALE: Argument = optional("scale", Expects::Flag, "true");
 
 /// Keras is told with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
@@ -117,19 +124,24 @@ const FILL_VALUE: Argument = optional("fill_value", ANY, "0");
 const INTERPOLATION: Argument =
     optional("interpolation", Expects::OneOf(&["bilinear", "nearest"]), r#""bilinear""#);
 
-const fn required(name: &'static str, expects: Expects) -> Argument {
+pub(crate) const fn required(name: &'static str, expects: Expects) -> Argument {
     Argument::required(name, expects)
 }
 
-const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
+pub(crate) const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
     Argument::optional(name, expects, default)
 }
 
-const fn refused(name: &'static str) -> Argument {
+pub(crate) const fn refused(name: &'static str) -> Argument {
     Argument::refused(name)
 }
 
-const fn row(class: Class, name: &'static str, inputs: Inputs, arguments: &'static [Argument]) -> LayerClass {
+pub(crate) const fn row(
+    class: Class,
+    name: &'static str,
+    inputs: Inputs,
+    arguments: &'static [Argument],
+) -> LayerClass {
     LayerClass { name, inputs, arguments, class }
 }
 
@@ -141,7 +153,25 @@ const POOL: &[Argument] = &[
 ];
 
 /// Every supported layer.
-pub(crate) const LAYERS: &[LayerClass] = &[
+pub(crate) const LAYERS: &[LayerClass] =
+    &joined::<{ CORE.len() + spatial_table::LAYERS.len() }>(&[CORE, spatial_table::LAYERS]);
+
+/// Tables in a row.
+const fn joined<const ROWS: usize>(tables: &[&[LayerClass]]) -> [LayerClass; ROWS] {
+    let mut rows = [tables[0][0]; ROWS];
+    let (mut table, mut row, mut at) = (0, 0, 0);
+    while at < ROWS {
+        if row == tables[table].len() {
+            (table, row) = (table + 1, 0);
+            continue;
+        }
+        rows[at] = tables[table][row];
+        (row, at) = (row + 1, at + 1);
+    }
+    rows
+}
+
+const CORE: &[LayerClass] = &[
     row(
         Class::InputLayer,
         "InputLayer",
@@ -226,7 +256,7 @@ pub(crate) const LAYERS: &[LayerClass] = &[
         Class::Dropout,
         "Dropout",
         Inputs::One,
-        &[required("rate", SHARE), refused("noise_shape"), optional("seed", Expects::Seed, "null")],
+        &[required("rate", SHARE), NOISE_SHAPE, optional("seed", Expects::Seed, "null")],
     ),
     row(
         Class::BatchNormalization,
@@ -323,7 +353,12 @@ pub(crate) const LAYERS: &[LayerClass] = &[
             refused("quantization_config"),
         ],
     ),
-    row(Class::Rescaling, "Rescaling", Inputs::One, &[required("scale", ANY), optional("offset", ANY, "0")]),
+    row(
+        Class::Rescaling,
+        "Rescaling",
+        Inputs::One,
+        &[required("scale", Expects::Numbers), optional("offset", Expects::Numbers, "0")],
+    ),
     row(Class::GlobalAveragePooling1D, "GlobalAveragePooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
     row(Class::GlobalMaxPooling1D, "GlobalMaxPooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
     row(
@@ -596,7 +631,7 @@ impl Inputs {
     }
 
     /// How many, in words.
-    pub(crate) fn describe(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Inputs::None => "no input",
             Inputs::One => "one input",
@@ -622,7 +657,7 @@ mod tests {
                     "layer" => serde_json::json!({"class": "LSTM", "units": 2}),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
-                    "rate" => serde_json::json!(0.5),
+                    "rate" | "drop_path_rate" => serde_json::json!(0.5),
                     _ => serde_json::json!(1),
                 };
                 given.insert(argument.name.to_owned(), value);

@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `hashing`: the class `Hashing` is not supported; check its spelling, and the README for what there is
+            layer `hashing`: the class `Hashing` is not supported; `memfit layers` lists those that are
         "#]],
     );
 }
@@ -86,7 +86,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             conv("padding", json!("causal")),
             conv("kernel_regularizer", json!({"class_name": "L2", "config": {"l2": 0.01}})),
             conv("dtype", policy),
-            conv("activation", json!("mish")),
+            conv("activation", json!("squareplus")),
             conv("kernel_initializer", json!("identity")),
             (image.clone(), json!({"class": "Softmax", "axis": 0})),
             (image.clone(), json!({"class": "BatchNormalization", "axis": 1})),
@@ -99,7 +99,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
             layer `conv2d` (Conv2D), argument `kernel_regularizer` is {"class_name":"L2","config":{"l2":0.01}}, which is not supported; use null
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
-            layer `conv2d` (Conv2D), argument `activation` is mish, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
+            layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
             layer `softmax` (Softmax), argument `axis` is 0, which is not supported; use an axis behind the batch
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis

@@ -1,7 +1,8 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
 use memfit_ir::{
-    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Norm, Op, Shape, TensorId,
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op, Shape,
+    TensorId,
 };
 
 use crate::GradError;
@@ -93,6 +94,35 @@ impl Backward {
             }
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
+            Op::Noise(noise) => self.noise(noise, x, dy),
+            Op::Affine { scale, center } => {
+                if *scale {
+                    self.weight(Op::AffineGradScale, &[x, dy], inputs[1], layer);
+                }
+                if *center {
+                    self.weight(Op::BiasGrad, &[dy], inputs[inputs.len() - 1], layer);
+                }
+                if !scale {
+                    self.add(x, dy);
+                }
+                scale.then(|| (Op::Affine { scale: true, center: false }, vec![dy, inputs[1]]))
+            }
+            Op::AffineConstant { scale, .. } => {
+                let offset = vec![0.0; scale.len()];
+                Some((Op::AffineConstant { scale: scale.clone(), offset }, vec![dy]))
+            }
+            // A convolution backwards is a layer too; its gradients are the convolution's own ops.
+            Op::Conv2DGradInput(conv, _) => {
+                self.weight(Op::Conv2DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
+                Some((Op::Conv2D(conv.clone()), vec![dy, inputs[1]]))
+            }
+            Op::Resize2D(_, how) => Some((Op::Resize2DGrad(image, *how), vec![dy])),
+            Op::Transpose(order) => {
+                let back = |axis: usize| order.iter().position(|from| *from == axis);
+                let back =
+                    (0..order.len()).map(|axis| back(axis).expect("an order has every axis")).collect();
+                Some((Op::Transpose(back), vec![dy]))
+            }
             Op::BatchNorm(norm) => {
                 let statistics = [inputs[inputs.len() - 2], inputs[inputs.len() - 1]];
                 self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy, statistics);
@@ -113,11 +143,6 @@ impl Backward {
             Op::UpSample2D(size, how) => Some((Op::UpSample2DGrad(*size, *how), vec![dy])),
             Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
-            Op::Transpose(order) => {
-                let mut back = vec![0; order.len()];
-                order.iter().enumerate().for_each(|(to, from)| back[*from] = to);
-                Some((Op::Transpose(back), vec![dy]))
-            }
             Op::Slice { axis, start, length } => {
                 let after = self.dims(x)[*axis] - start - length;
                 Some((Op::PadAxis { axis: *axis, before: *start, after }, vec![dy]))
@@ -161,7 +186,6 @@ impl Backward {
             Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2DGrad(..)
@@ -182,6 +206,8 @@ impl Backward {
             | Op::Augment(_)
             | Op::RecurrentGrad(_)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2DGrad(..)
+            | Op::AffineGradScale
             | Op::EmbeddingGrad
             | Op::TakeRows
             | Op::PutRows
@@ -208,6 +234,19 @@ impl Backward {
         if let Some(bias) = node.inputs.get(2) {
             self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
         }
+    }
+
+    /// The gradient through noise: the same draws again, or none where they only add.
+    fn noise(&mut self, noise: &Noise, x: TensorId, dy: TensorId) -> Option<(Op, Vec<TensorId>)> {
+        let kind = match noise.kind {
+            NoiseKind::Add { .. } => {
+                self.add(x, dy);
+                return None;
+            }
+            NoiseKind::Alpha { rate } | NoiseKind::AlphaGrad { rate } => NoiseKind::AlphaGrad { rate },
+            NoiseKind::Dropout { .. } | NoiseKind::Multiply { .. } => noise.kind,
+        };
+        Some((Op::Noise(Noise { kind, ..noise.clone() }), vec![dy]))
     }
 
     /// Both normalisations: one op hands the gradient to the values, gamma and beta, through the statistics.

@@ -279,6 +279,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Loss(_)
         | Op::Metric(_)
         | Op::Dropout { .. }
+        | Op::Noise(_)
+        | Op::Affine { .. }
+        | Op::AffineGradScale
+        | Op::AffineConstant { .. }
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
@@ -292,12 +296,14 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
+        | Op::Resize2D(..)
+        | Op::Resize2DGrad(..)
+        | Op::Transpose(_)
         | Op::Broadcast(_)
         | Op::SumTo(_)
         | Op::Concat(_)
         | Op::Slice { .. }
         | Op::PadAxis { .. }
-        | Op::Transpose(_)
         | Op::MatMul(_)
         | Op::Embedding
         | Op::EmbeddingGrad

@@ -22,6 +22,7 @@ mod check;
 mod dtype;
 mod graph;
 mod matmul;
+mod noise;
 mod op;
 mod plan;
 mod problem;
@@ -40,6 +41,7 @@ pub use check::{CheckError, CheckedPlan, check};
 pub use dtype::DType;
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
 pub use matmul::{MatMul, MatMulSizes};
+pub use noise::{Noise, NoiseKind};
 pub use op::{
     Clip, Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Update, UpdateRule,
 };

@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Augment, Chain, DType, MatMul, Recurrent};
+use crate::{Attention, Augment, Chain, DType, MatMul, Noise, Recurrent};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,24 @@ pub enum Op {
     },
     /// `x → y`: images changed at random.
     Augment(Augment),
+    /// `x → y`: random numbers of another kind, or shared by neighbours.
+    Noise(Noise),
+    /// `x, [scale], [offset] → y`: times a weight of the last axes, plus a weight of the last axis.
+    Affine {
+        /// Whether there is a scale.
+        scale: bool,
+        /// Whether there is an offset.
+        center: bool,
+    },
+    /// `x, dy ⇒ dscale` (adds).
+    AffineGradScale,
+    /// `x → y`: times and plus numbers for each index of the last axis.
+    AffineConstant {
+        /// Factors.
+        scale: Vec<f32>,
+        /// Terms.
+        offset: Vec<f32>,
+    },
     /// `x → mean, variance` over all axes but the last.
     BatchNormStatistics,
     /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
@@ -104,6 +122,12 @@ pub enum Op {
     UpSample2D([usize; 2], Interpolation),
     /// `dy → dx`.
     UpSample2DGrad([usize; 2], Interpolation),
+    /// `x → y`: images made of this height and width.
+    Resize2D([usize; 2], Interpolation),
+    /// `dy → dx`, with the height and width of `x`.
+    Resize2DGrad([usize; 2], Interpolation),
+    /// `x → y`: axis `i` of `y` is axis `order[i]` of `x`, counted behind the batch.
+    Transpose(Vec<usize>),
     /// `x → y`: dimensions of 1 repeated to these.
     Broadcast(Vec<usize>),
     /// `dy → dx`: the sum back to these dimensions.
@@ -128,8 +152,6 @@ pub enum Op {
         /// Indices behind.
         after: usize,
     },
-    /// `x → y`: the axes behind the batch in another order; axis `i` of `y` is axis `order[i]` of `x`.
-    Transpose(Vec<usize>),
     /// `a[…,m,k], b[…,k,n] → y[…,m,n]`: a product for each index of the axes before.
     MatMul(MatMul),
     /// `ids, table → y`.
@@ -396,6 +418,9 @@ impl Op {
             | Op::MaskBits
             | Op::Loss(_)
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
             | Op::BatchNorm(_)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
@@ -420,6 +445,7 @@ impl Op {
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
             | Op::Metric(_)
+            | Op::AffineGradScale
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Attention(_)
@@ -430,12 +456,14 @@ impl Op {
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
             | Op::PadAxis { .. }
-            | Op::Transpose(_)
             | Op::MatMul(_)
             | Op::Embedding
             | Op::EmbeddingGrad
@@ -475,6 +503,10 @@ impl Op {
             Op::Loss(_) => "loss",
             Op::Metric(_) => "metric",
             Op::Dropout { .. } => "dropout",
+            Op::Noise(_) => "noise",
+            Op::Affine { .. } => "affine",
+            Op::AffineGradScale => "affine_grad_scale",
+            Op::AffineConstant { .. } => "affine_constant",
             Op::BatchNormStatistics => "batch_norm_statistics",
             Op::BatchNorm(_) => "batch_norm",
             Op::BatchNormThen(..) => "batch_norm_then",
@@ -493,12 +525,14 @@ impl Op {
             Op::Crop2D(_) => "crop2d",
             Op::UpSample2D(..) => "up_sample2d",
             Op::UpSample2DGrad(..) => "up_sample2d_grad",
+            Op::Resize2D(..) => "resize2d",
+            Op::Resize2DGrad(..) => "resize2d_grad",
+            Op::Transpose(_) => "transpose",
             Op::Broadcast(_) => "broadcast",
             Op::SumTo(_) => "sum_to",
             Op::Concat(_) => "concat",
             Op::Slice { .. } => "slice",
             Op::PadAxis { .. } => "pad_axis",
-            Op::Transpose(_) => "transpose",
             Op::MatMul(_) => "matmul",
             Op::Embedding => "embedding",
             Op::EmbeddingGrad => "embedding_grad",

@@ -260,6 +260,38 @@ impl Rule<'_> {
                 self.require(whole, "an image that is a multiple of the factor")?;
                 vec![self.typed(self.like(0, [height / size[0], width / size[1], channels]))]
             }
+            Op::Noise(noise) => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                self.require(stretches(&noise.dims, &shape.dims), "values that the noise stretches to")?;
+                vec![self.typed(shape.clone())]
+            }
+            Op::Affine { scale, center } => vec![self.typed(self.affine(*scale, *center)?)],
+            Op::AffineGradScale => {
+                self.count(2..=2)?;
+                self.require(self.floats(0)? == self.alike(1)?, "x and dy of one shape")?;
+                vec![]
+            }
+            Op::AffineConstant { scale, offset } => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                let suits = !shape.dims.is_empty() && [scale.len(), offset.len()] == [shape.last(); 2];
+                self.require(suits, &format!("a last axis of {}", scale.len()))?;
+                vec![self.typed(shape.clone())]
+            }
+            Op::Resize2D(size, _) | Op::Resize2DGrad(size, _) => {
+                let [height, width, channels] = self.image(0)?;
+                self.require(0 < height && 0 < width, "an image with pixels")?;
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::Transpose(order) => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                self.require(sorted.iter().copied().eq(0..shape.dims.len()), &format!("axes {sorted:?}"))?;
+                vec![self.typed(self.like(0, order.iter().map(|axis| shape.dims[*axis]).collect::<Vec<_>>()))]
+            }
             Op::Broadcast(dims) => {
                 let from = self.floats(0)?;
                 self.require(stretches(&from.dims, dims), &format!("dimensions that stretch to {dims:?}"))?;
@@ -283,14 +315,6 @@ impl Rule<'_> {
                 self.require(*axis < shape.dims.len(), &format!("an axis {axis} behind the batch"))?;
                 shape.dims[*axis] += before + after;
                 vec![self.typed(shape)]
-            }
-            Op::Transpose(order) => {
-                let from = self.floats(0)?;
-                let mut sorted = order.clone();
-                sorted.sort_unstable();
-                let all = sorted.iter().copied().eq(0..from.dims.len());
-                self.require(all, &format!("axes that {order:?} puts in another order"))?;
-                vec![self.typed(self.like(0, order.iter().map(|axis| from.dims[*axis]).collect::<Vec<_>>()))]
             }
             Op::MatMul(product) => {
                 self.count(2..=2)?;
@@ -393,6 +417,22 @@ impl Rule<'_> {
         let wanted = &x.dims[x.dims.len() - axes..];
         for index in 1..count {
             self.require(self.singles(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
+        }
+        Ok(x.clone())
+    }
+
+    /// Values, with a scale of the last axes and an offset of the last where the flags say so.
+    fn affine(&self, scale: bool, center: bool) -> Result<Shape, ShapeError> {
+        let count = 1 + usize::from(scale) + usize::from(center);
+        self.count(count..=count)?;
+        let x = self.floats(0)?;
+        if scale {
+            let own = &self.singles(1)?.dims;
+            self.require(!own.is_empty() && x.dims.ends_with(own), "a scale of the last axes")?;
+        }
+        if center {
+            let own = &self.singles(count - 1)?.dims;
+            self.require(own.len() == 1 && x.dims.ends_with(own), "an offset of the last axis")?;
         }
         Ok(x.clone())
     }

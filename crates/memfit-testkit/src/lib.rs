@@ -10,4 +10,5 @@ pub mod oracle;
 pub mod random_graphs;
 mod recurrent_cases;
 pub mod reference;
+mod spatial_cases;
 pub mod specs;

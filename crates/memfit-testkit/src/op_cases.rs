@@ -107,6 +107,7 @@ pub fn op_cases() -> Vec<OpCase> {
     crate::attention_cases::add(&mut add);
     crate::operation_cases::add(&mut add);
     crate::recurrent_cases::add(&mut add);
+    crate::spatial_cases::add(&mut add);
     cases.extend(losses());
     cases
 }

@@ -88,24 +88,6 @@ fn elementwise(add: Add<'_>) {
     });
 }
 
-/// Axes in another order.
-pub(crate) fn transpose(x: &[f64], rows: usize, from: &[usize], order: &[usize]) -> Vec<f64> {
-    let per_row: usize = from.iter().product();
-    let mut y = Vec::with_capacity(x.len());
-    for row in 0..rows {
-        for index in 0..per_row {
-            let (mut rest, mut place) = (index, vec![0; from.len()]);
-            for axis in order.iter().rev() {
-                place[*axis] = rest % from[*axis];
-                rest /= from[*axis];
-            }
-            let at = place.iter().zip(from).fold(0, |at, (place, size)| at * size + place);
-            y.push(x[row * per_row + at]);
-        }
-    }
-    y
-}
-
 /// One product behind the other.
 pub(crate) fn products(kind: MatMul, a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Vec<f64> {
     let mut y = Vec::new();

@@ -9,6 +9,7 @@ use crate::attention_cases::{self, Heads};
 use crate::harness::Values;
 use crate::operation_cases;
 use crate::recurrent_cases;
+use crate::spatial_cases;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
 pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
@@ -66,16 +67,35 @@ impl Evaluation<'_> {
             }
             Op::Crop2D(pads) => vec![self.remap(|[y, x, c]| Some([y + pads.top, x + pads.left, c]))],
             Op::UpSample2D(size, how) => vec![self.up_sample(*size, *how)],
+            Op::Noise(noise) => {
+                vec![spatial_cases::noise(noise, self.dims(self.node.inputs[0]), self.input(0))]
+            }
+            Op::Affine { scale, center } => {
+                let offset = center.then(|| self.input(1 + usize::from(*scale)));
+                vec![spatial_cases::affine(self.input(0), scale.then(|| self.input(1)), offset)]
+            }
+            Op::AffineConstant { scale, offset } => {
+                let [scale, offset] = [scale, offset]
+                    .map(|numbers| numbers.iter().map(|number| f64::from(*number)).collect::<Vec<_>>());
+                vec![spatial_cases::affine(self.input(0), Some(&scale), Some(&offset))]
+            }
+            Op::Transpose(order) => {
+                vec![spatial_cases::transpose(order, self.dims(self.node.inputs[0]), self.input(0))]
+            }
+            Op::Resize2D(_, how) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
+                vec![spatial_cases::resize(self.input(0), from, to, *how)]
+            }
+            Op::Conv2DGradInput(conv, _) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
+                vec![spatial_cases::conv_backwards(conv, self.input(0), self.input(1), from, to)]
+            }
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
             Op::Recurrent(kind) => {
                 let bias = self.node.inputs.get(2).map(|_| self.input(2));
                 let steps = self.dims(self.node.inputs[0])[0];
                 recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias)
-            }
-            Op::Transpose(order) => {
-                let from = self.dims(self.node.inputs[0]);
-                vec![operation_cases::transpose(self.input(0), self.rows, from, order)]
             }
             Op::MatMul(product) => {
                 let shape = |index: usize| &self.graph.tensors[self.node.inputs[index].0].shape;

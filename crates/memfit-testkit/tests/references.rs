@@ -30,6 +30,11 @@ fn every_recurrent_layer_gives_its_values_and_gradients() {
 }
 
 #[test]
+fn sequences_images_and_noise_give_the_values_and_gradients_of_keras() {
+    check_all(references("spatial.json"), 60, check_layer);
+}
+
+#[test]
 fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
     // TensorFlow keeps the gradient of an embedding as slices and squares each by itself; memfit sums first, as
     // the optimizer's formula says, and agrees with the case that does the same.

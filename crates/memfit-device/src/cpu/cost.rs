@@ -6,7 +6,9 @@ use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
-use super::{attention, conv2d, dense, elementwise, loss, matmul, metric, norm, optimizer, recurrent, widen};
+use super::{
+    affine, attention, conv2d, dense, elementwise, loss, matmul, metric, norm, optimizer, recurrent, widen,
+};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -103,6 +105,10 @@ impl Operation<'_> {
                 let workspace = recurrent::grad_workspace(&kind.cell, &sizes, threads);
                 Demand { flops: 2.0 * sizes.flops(), ..mixed(workspace) }
             }
+            Op::AffineGradScale => {
+                let scale = &self.graph.tensors[self.node.updates[0].0].shape;
+                doubles(affine::grad_scale_workspace(scale.elements_per_row()))
+            }
             Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
             Op::Elementwise(chain) => {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
@@ -136,19 +142,24 @@ impl Operation<'_> {
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
             | Op::BatchNormMoving { .. }
             | Op::LayerNorm(..)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
             | Op::PadAxis { .. }
             | Op::Augment(_)
-            | Op::Transpose(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Reshape(_)

@@ -4,8 +4,9 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    attention, augment, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul, metric,
-    norm, optimizer, pool, rearrange, recurrent, softmax, spatial, stretch, transpose, upsample,
+    affine, attention, augment, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul,
+    metric, noise, norm, optimizer, pool, rearrange, recurrent, resize, softmax, spatial, stretch, transpose,
+    upsample,
 };
 
 /// Runs the node of the operands.
@@ -34,6 +35,10 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Loss(loss) => loss::launch(operands, loss),
         Op::Metric(metric) => metric::launch(operands, *metric),
         Op::Dropout { rate, seed } => dropout::launch(operands, *rate, *seed),
+        Op::Noise(noise) => noise::launch(operands, noise),
+        Op::Affine { scale, center } => affine::forward(operands, *scale, *center),
+        Op::AffineGradScale => affine::grad_scale(operands),
+        Op::AffineConstant { scale, offset } => affine::constant(operands, scale, offset),
         Op::BatchNormStatistics => norm::batch::statistics(operands),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => norm::batch::forward(operands, norm),
         Op::BatchNormThen(norm, chain) => norm::batch::forward_then(operands, norm, chain),
@@ -51,12 +56,14 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Crop2D(pads) => spatial::crop(operands, pads),
         Op::UpSample2D(size, interpolation) => upsample::forward(operands, *size, *interpolation),
         Op::UpSample2DGrad(size, interpolation) => upsample::grad(operands, *size, *interpolation),
+        Op::Resize2D(_, interpolation) => resize::forward(operands, *interpolation),
+        Op::Resize2DGrad(_, interpolation) => resize::grad(operands, *interpolation),
+        Op::Transpose(order) => transpose::launch(operands, order),
         Op::Broadcast(_) => stretch::broadcast(operands),
         Op::SumTo(_) => stretch::sum_to(operands),
         Op::Concat(axis) => rearrange::concat(operands, *axis),
         Op::Slice { axis, start, .. } => rearrange::slice(operands, *axis, *start),
         Op::PadAxis { axis, before, .. } => rearrange::pad_axis(operands, *axis, *before),
-        Op::Transpose(order) => transpose::launch(operands, order),
         Op::MatMul(product) => matmul::launch(operands, *product),
         Op::Embedding => embedding::forward(operands),
         Op::EmbeddingGrad => embedding::grad(operands),

@@ -4,6 +4,7 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod affine;
 mod attention;
 mod augment;
 mod bands;
@@ -25,12 +26,14 @@ mod maths;
 mod matmul;
 mod metric;
 mod microkernel;
+mod noise;
 mod norm;
 mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
 mod recurrent;
+mod resize;
 mod softmax;
 mod spatial;
 mod stretch;

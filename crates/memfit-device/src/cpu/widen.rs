@@ -76,6 +76,10 @@ fn knows_halves(op: &Op) -> bool {
             | Op::SignBits { .. }
             | Op::MaskBits
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
+            | Op::Transpose(_)
             | Op::BatchNormStatistics
             | Op::BatchNorm(_)
             | Op::BatchNormThen(..)
@@ -87,7 +91,6 @@ fn knows_halves(op: &Op) -> bool {
             | Op::Concat(_)
             | Op::Slice { .. }
             | Op::PadAxis { .. }
-            | Op::Transpose(_)
             | Op::Reshape(_)
             | Op::Cast(_)
             | Op::TakeRows

@@ -7,10 +7,14 @@ mod convolution;
 mod einsum;
 mod input;
 mod merging;
+mod noise;
 mod normalization;
 mod pooling;
 mod recurrent;
+mod scaling;
+mod sequences;
 mod shaping;
+mod spatial;
 mod weighted;
 
 use memfit_ir::TensorId;
@@ -72,6 +76,7 @@ pub(crate) fn call(
         Class::Average => merging::average(site, operands),
         Class::Maximum => merging::maximum(site, operands),
         Class::Concatenate => merging::concatenate(site, operands),
+        Class::Spatial(kind) => spatial::call(site, kind, operands),
     }
 }
 

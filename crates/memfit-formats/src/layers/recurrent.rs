@@ -78,6 +78,10 @@ fn gate(site: &Site<'_>, argument: &str) -> Result<Gate, FormatError> {
         Activation::Unary(Unary::Tanh) => Ok(Gate::Tanh),
         Activation::Unary(other) => Err(site.unsupported(argument, Chain::unary(other), GATES)),
         Activation::Softmax { .. } => Err(site.unsupported(argument, "softmax", GATES)),
+        Activation::HardSigmoid => Err(site.unsupported(argument, "hard_sigmoid", GATES)),
+        Activation::HardSilu => Err(site.unsupported(argument, "hard_silu", GATES)),
+        Activation::Selu => Err(site.unsupported(argument, "selu", GATES)),
+        Activation::Mish => Err(site.unsupported(argument, "mish", GATES)),
     }
 }
 
