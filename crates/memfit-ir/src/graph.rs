@@ -1,6 +1,6 @@
 //! The graph: tensors, and nodes in an order that is valid to run.
 
-use crate::{DType, Op, Shape, ShapeError, infer};
+use crate::{Constraint, DType, Op, Regularizer, Shape, ShapeError, infer};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,10 @@ pub struct Graph {
     pub keep: Vec<TensorId>,
     /// How weights begin. Other persistent tensors begin at zero.
     pub initial: Vec<(TensorId, Initializer)>,
+    /// What weights add to the loss.
+    pub penalties: Vec<(TensorId, Regularizer)>,
+    /// Where weights must stay.
+    pub constraints: Vec<(TensorId, Constraint)>,
 }
 
 /// One value.
@@ -263,7 +267,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Zero
         | Op::SumSquares
         | Op::CheckFinite(_)
-        | Op::Update(_) => &[],
+        | Op::Accumulate(_)
+        | Op::Update(_)
+        | Op::Penalty(_)
+        | Op::Constrain(_) => &[],
     };
     std::iter::once(format!("{prefix}{layer}:{}", op.name()))
         .chain(extra.iter().map(|what| format!("{prefix}{layer}:{what}")))

@@ -265,6 +265,20 @@ impl Rule<'_> {
                 self.count(1..=3)?;
                 vec![]
             }
+            Op::Accumulate(_) => {
+                self.count(1..=2)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::Penalty(_) => {
+                self.count(1..=1)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::Constrain(_) => {
+                self.count(0..=1)?;
+                vec![]
+            }
         })
     }
 
