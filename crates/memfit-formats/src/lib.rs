@@ -34,6 +34,7 @@ mod settings;
 mod site;
 mod stored;
 mod table;
+mod weight_rules;
 mod written;
 
 use memfit_ir::Graph;

@@ -105,8 +105,9 @@ const fn optional(name: &'static str, expects: Expects, default: &'static str) -
     Argument::optional(name, expects, default)
 }
 
+/// An argument that must be null; one that asks something of a weight is read as that.
 const fn refused(name: &'static str) -> Argument {
-    Argument::refused(name)
+    Argument::of_weight_or_refused(name)
 }
 
 const fn row(class: Class, name: &'static str, inputs: Inputs, arguments: &'static [Argument]) -> LayerClass {

@@ -191,9 +191,10 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
         LossKind::BinaryCrossentropy { label_smoothing, .. } => {
             (logits, LossKind::BinaryCrossentropy { from_logits, label_smoothing })
         }
-        LossKind::MeanSquaredError | LossKind::MeanAbsoluteError | LossKind::Huber { .. } => {
-            (output, kind.clone())
-        }
+        LossKind::MeanSquaredError
+        | LossKind::MeanAbsoluteError
+        | LossKind::Huber { .. }
+        | LossKind::Distance(_) => (output, kind.clone()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Accumulate, Attention, Chain, Constraint, DType, Regularizer, Update};
+use crate::{Accumulate, Attention, Chain, Constraint, DType, Distance, Regularizer, Update};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -233,6 +233,8 @@ pub enum LossKind {
         /// Predictions are logits, not probabilities.
         from_logits: bool,
     },
+    /// One of many others.
+    Distance(Distance),
 }
 
 impl LossKind {
@@ -244,7 +246,8 @@ impl LossKind {
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
-            | LossKind::CategoricalCrossentropy { .. } => false,
+            | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::Distance(_) => false,
         }
     }
 }

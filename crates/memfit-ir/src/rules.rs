@@ -390,7 +390,8 @@ impl Rule<'_> {
             LossKind::MeanSquaredError
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
-            | LossKind::BinaryCrossentropy { .. } => {}
+            | LossKind::BinaryCrossentropy { .. }
+            | LossKind::Distance(_) => {}
         }
         if let Some(weights) = self.inputs.get(2) {
             self.require(

@@ -1,7 +1,7 @@
 //! The compile configuration as Keras writes it, so that training goes on there.
 
 use memfit_grad::{ClipBy, Optimizer, Schedule};
-use memfit_ir::{LossKind, UpdateRule};
+use memfit_ir::{Distance, LossKind, UpdateRule};
 use serde_json::{Value, json};
 
 use crate::compiled::Compiled;
@@ -53,10 +53,37 @@ fn loss(kind: &LossKind) -> Value {
             "sparse_categorical_crossentropy",
             json!({"from_logits": from_logits, "ignore_class": null}),
         ),
+        LossKind::Distance(distance) => distance_config(*distance),
     };
     config["name"] = json!(name);
     config["reduction"] = json!("sum_over_batch_size");
     object("keras.losses", class, &config)
+}
+
+fn distance_config(distance: Distance) -> (&'static str, &'static str, Value) {
+    let (class, name) = match distance {
+        Distance::Poisson => ("Poisson", "poisson"),
+        Distance::LogCosh => ("LogCosh", "log_cosh"),
+        Distance::Hinge => ("Hinge", "hinge"),
+        Distance::SquaredHinge => ("SquaredHinge", "squared_hinge"),
+        Distance::CategoricalHinge => ("CategoricalHinge", "categorical_hinge"),
+        Distance::MeanAbsolutePercentageError => {
+            ("MeanAbsolutePercentageError", "mean_absolute_percentage_error")
+        }
+        Distance::MeanSquaredLogarithmicError => {
+            ("MeanSquaredLogarithmicError", "mean_squared_logarithmic_error")
+        }
+        Distance::KlDivergence => ("KLDivergence", "kl_divergence"),
+        Distance::CosineSimilarity => {
+            return ("CosineSimilarity", "cosine_similarity", json!({"axis": -1}));
+        }
+        Distance::BinaryFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let config = json!({"from_logits": from_logits, "label_smoothing": exact(label_smoothing), "axis": -1,
+                "apply_class_balancing": alpha.is_some(), "alpha": exact(alpha.unwrap_or(0.25)), "gamma": exact(gamma)});
+            return ("BinaryFocalCrossentropy", "binary_focal_crossentropy", config);
+        }
+    };
+    (class, name, json!({}))
 }
 
 fn optimizer(optimizer: &Optimizer) -> Value {

@@ -105,6 +105,22 @@ pub(crate) fn optimizer_variables(opened: &ModelFile, graph: &Graph, optimizer: 
     found.into_iter().enumerate().map(variable).collect()
 }
 
+/// Adafactor's means are over a weight's axes, which must be those that Keras gives it.
+pub(crate) fn require_axes(opened: &ModelFile, optimizer: &Optimizer) -> Result<(), Error> {
+    let UpdateRule::Adafactor { .. } = optimizer.rule else { return Ok(()) };
+    let tensors = &opened.model.graph.tensors;
+    let is_other = |weight: &&StoredWeight| tensors[weight.tensor.0].shape.dims != weight.dims;
+    match opened.model.weights.iter().filter(|weight| weight.trainable).find(is_other) {
+        None => Ok(()),
+        Some(weight) => {
+            let name = &tensors[weight.tensor.0].name;
+            let problem =
+                format!("Adafactor cannot train the depthwise kernel `{name}`; freeze it or take another");
+            Err(Error::job("train.optimizer", problem))
+        }
+    }
+}
+
 /// States that Keras adds together for one weight after the other; what is in the next group comes behind all weights.
 fn groups(rule: &UpdateRule) -> Vec<Range<usize>> {
     let count = rule.state(&[1]).len();
