@@ -63,6 +63,10 @@ pub enum Expects {
     Seed,
     /// A dtype policy; null for the model's.
     Policy,
+    /// What a weight adds to the loss; null for nothing.
+    Regularizer,
+    /// Where a weight must stay; null for anywhere.
+    Constraint,
     /// Null, or this.
     Maybe(&'static Expects),
     /// Null or false: Keras has more, memfit does not.
@@ -94,6 +98,34 @@ impl Argument {
     pub(crate) const fn refused(name: &'static str) -> Argument {
         Argument::optional(name, Expects::Nothing, "null")
     }
+
+    /// A regularizer or a constraint of a weight by its name, or else one that memfit has not.
+    pub(crate) const fn of_weight_or_refused(name: &'static str) -> Argument {
+        let expects = if ends_with(name, "_regularizer") {
+            Expects::Regularizer
+        } else if ends_with(name, "_constraint") {
+            Expects::Constraint
+        } else {
+            Expects::Nothing
+        };
+        Argument::optional(name, expects, "null")
+    }
+}
+
+/// `str::ends_with`, before the program runs.
+const fn ends_with(text: &str, end: &str) -> bool {
+    let (text, end) = (text.as_bytes(), end.as_bytes());
+    let mut left = end.len();
+    if text.len() < left {
+        return false;
+    }
+    while 0 < left {
+        left -= 1;
+        if text[text.len() - end.len() + left] != end[left] {
+            return false;
+        }
+    }
+    true
 }
 
 /// What is wrong with which argument; the layer is added by the reader of layers.
@@ -160,6 +192,8 @@ impl Expects {
             Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
+            Expects::Regularizer => "L1, L2 or L1L2, or null".to_owned(),
+            Expects::Constraint => "MaxNorm, NonNeg, UnitNorm or MinMaxNorm, or null".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),
             Expects::Nothing => "null".to_owned(),
         }

@@ -144,6 +144,10 @@ impl Builder {
             weights: &mut built.weights,
         };
         let output = layers::call(&mut site, row.class, &operands)?;
+        let names: Vec<&str> = site.weights.iter().map(|weight| weight.name.as_str()).collect();
+        if let Some(lost) = settings.rules_without_weight(&names) {
+            return Err(site.unsupported(lost, "what is given", "null, since the layer has no such weight"));
+        }
         let output =
             if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
         built.calls += 1;

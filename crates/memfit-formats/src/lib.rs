@@ -36,6 +36,7 @@ mod site;
 mod spatial_table;
 mod stored;
 mod table;
+mod weight_rules;
 mod written;
 
 use memfit_ir::Graph;

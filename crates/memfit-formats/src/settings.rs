@@ -1,6 +1,6 @@
 //! The arguments of one layer, read as the table says.
 
-use memfit_ir::Pads;
+use memfit_ir::{Pads, Regularizer};
 use serde_json::{Map, Value};
 
 use crate::activation::Activation;
@@ -11,6 +11,7 @@ use crate::initializer::Start;
 use crate::listed::snake_case;
 use crate::precision::Precision;
 use crate::table::{self, LayerClass};
+use crate::weight_rules::{self, Stay};
 
 /// Arguments that every layer has.
 const COMMON: &[Argument] = &[
@@ -40,6 +41,8 @@ enum Setting {
     Seed(Option<u64>),
     Policy(Precision),
     Layer(Box<Inner>),
+    Regularizer(Regularizer),
+    Constraint(Stay),
 }
 
 /// A layer within a layer.
@@ -222,6 +225,38 @@ impl Settings {
         if let Setting::Layer(inner) = self.get(name) { Some(inner) } else { None }
     }
 
+    /// What a weight of this name adds to the loss.
+    pub fn regularizer_of(&self, weight: &str) -> Option<Regularizer> {
+        let names = weight_rules::arguments_of(weight, "regularizer");
+        self.0.iter().filter(|(known, _)| names.iter().any(|name| name == known)).find_map(|(_, setting)| {
+            if let Setting::Regularizer(found) = setting { Some(*found) } else { None }
+        })
+    }
+
+    /// Where a weight of this name must stay, with the argument that says so.
+    pub fn constraint_of(&self, weight: &str) -> Option<(&'static str, &Stay)> {
+        let names = weight_rules::arguments_of(weight, "constraint");
+        self.0.iter().filter(|(known, _)| names.iter().any(|name| name == known)).find_map(
+            |(known, setting)| {
+                if let Setting::Constraint(found) = setting { Some((*known, found)) } else { None }
+            },
+        )
+    }
+
+    /// Regularizers and constraints that speak of none of these weights.
+    pub fn rules_without_weight(&self, weights: &[&str]) -> Option<&'static str> {
+        let speaks_of = |name: &str, what: &str| {
+            weights
+                .iter()
+                .any(|weight| weight_rules::arguments_of(weight, what).iter().any(|own| own == name))
+        };
+        self.0.iter().find_map(|(name, setting)| {
+            let is_lost = matches!(setting, Setting::Regularizer(_)) && !speaks_of(name, "regularizer")
+                || matches!(setting, Setting::Constraint(_)) && !speaks_of(name, "constraint");
+            is_lost.then_some(*name)
+        })
+    }
+
     pub fn seed(&self, name: &str) -> Option<u64> {
         let Setting::Seed(value) = self.get(name) else { panic!("`{name}` is no seed in the table") };
         *value
@@ -281,6 +316,10 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
                 Err(_) => return Err(ArgumentError::unsupported(text, expects.describe())),
             }
         }
+        Expects::Regularizer => {
+            weight_rules::regularizer(value)?.map_or(Setting::Nothing, Setting::Regularizer)
+        }
+        Expects::Constraint => weight_rules::constraint(value)?.map_or(Setting::Nothing, Setting::Constraint),
         Expects::Maybe(_) if value.is_null() => Setting::Nothing,
         Expects::Maybe(inner) => read(inner, value)?,
         Expects::Nothing if value.is_null() || *value == Value::Bool(false) => Setting::Nothing,

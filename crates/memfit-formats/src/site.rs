@@ -97,6 +97,18 @@ impl Site<'_> {
         let seed = random::derive(self.seed, random::purpose(&path));
         let weight = self.graph.tensor(path, shape, DType::F32, Kind::Weight { trainable }, self.layer);
         self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
+        if let Some(regularizer) = self.settings.regularizer_of(&name) {
+            self.graph.penalties.push((weight, regularizer));
+        }
+        if let Some((argument, stay)) = self.settings.constraint_of(&name) {
+            // Norms are taken over Keras's axes, which must be those of the tensor.
+            let same_axes = dims == keras_dims || stay.is_elementwise();
+            let Some(constraint) = stay.of(dims).filter(|_| same_axes) else {
+                let expected = "axes of the weight that are neighbours, outside depthwise kernels";
+                return Err(self.unsupported(argument, "its axis", expected));
+            };
+            self.graph.constraints.push((weight, constraint));
+        }
         self.weights.push(BuiltWeight { name, tensor: weight, dims: keras_dims.to_vec() });
         Ok(weight)
     }

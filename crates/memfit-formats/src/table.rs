@@ -132,8 +132,9 @@ pub(crate) const fn optional(name: &'static str, expects: Expects, default: &'st
     Argument::optional(name, expects, default)
 }
 
+/// An argument that must be null; one that asks something of a weight is read as that.
 pub(crate) const fn refused(name: &'static str) -> Argument {
-    Argument::refused(name)
+    Argument::of_weight_or_refused(name)
 }
 
 pub(crate) const fn row(

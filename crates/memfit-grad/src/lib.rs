@@ -24,6 +24,7 @@ mod chain;
 mod compact;
 mod fuse;
 mod optimizer;
+mod penalties;
 mod rules;
 mod training;
 

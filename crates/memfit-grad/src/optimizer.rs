@@ -1,6 +1,6 @@
 //! Optimizers and learning-rate schedules, by Keras's names, arguments and defaults.
 
-use memfit_ir::UpdateRule;
+use memfit_ir::{Average, UpdateRule};
 
 /// How weights follow their gradients.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +13,12 @@ pub struct Optimizer {
     pub weight_decay: f32,
     /// What happens to gradients first.
     pub clip: ClipBy,
+    /// Moving averages of the weights.
+    pub average: Option<Average>,
+    /// Gradients of so many steps make one update, by their mean: steps weigh alike, whatever their rows, as in Keras.
+    pub accumulation_steps: u64,
+    /// Kept for Keras: what its losses are multiplied by and its gradients divided by again, which changes no number here.
+    pub loss_scale_factor: Option<f32>,
 }
 
 /// How gradients are clipped.
@@ -93,7 +99,15 @@ pub enum Schedule {
 impl Optimizer {
     /// An optimizer without clipping or decay.
     pub fn new(rule: UpdateRule, learning_rate: f64) -> Optimizer {
-        Optimizer { rule, schedule: Schedule::Constant(learning_rate), weight_decay: 0.0, clip: ClipBy::None }
+        Optimizer {
+            rule,
+            schedule: Schedule::Constant(learning_rate),
+            weight_decay: 0.0,
+            clip: ClipBy::None,
+            average: None,
+            accumulation_steps: 1,
+            loss_scale_factor: None,
+        }
     }
 
     /// Plain stochastic gradient descent.
@@ -105,6 +119,16 @@ impl Optimizer {
     pub fn adam() -> Optimizer {
         let rule = UpdateRule::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, amsgrad: false };
         Optimizer::new(rule, 0.001)
+    }
+}
+
+impl Optimizer {
+    /// How many numbers are kept from step to step for a weight of these dimensions.
+    pub fn state_elements(&self, dims: &[usize]) -> usize {
+        let count = |dims: &[usize]| dims.iter().product::<usize>();
+        let rule: usize = self.rule.state(dims).iter().map(|(_, dims)| count(dims)).sum();
+        let copies = usize::from(self.average.is_some()) + usize::from(self.accumulation_steps != 1);
+        rule + copies * count(dims)
     }
 }
 

@@ -214,7 +214,10 @@ impl Backward {
             | Op::Zero
             | Op::SumSquares
             | Op::CheckFinite(_)
-            | Op::Update(_) => {
+            | Op::Accumulate(_)
+            | Op::Update(_)
+            | Op::Penalty(_)
+            | Op::Constrain(_) => {
                 let layer = self.graph.layers[layer.0].clone();
                 return Err(GradError::NoRule { layer, op: node.op.name() });
             }

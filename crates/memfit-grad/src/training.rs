@@ -3,12 +3,12 @@
 use std::fmt;
 
 use memfit_ir::{
-    Chain, Clip, DType, Graph, Kind, LayerId, Link, Loss, LossKind, Metric, Node, NodeId, Op, Phase, Shape,
-    ShapeError, TensorId, Unary, Update,
+    Accumulate, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind, Metric, Node,
+    NodeId, Op, Phase, Shape, ShapeError, TensorId, Unary, Update,
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse};
+use crate::{ClipBy, Optimizer, compact, fuse, penalties};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -112,6 +112,7 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     let mut graph = forward.clone();
     add_losses(&mut graph, forward, training)?;
     compact::drop_dead_nodes(&mut graph);
+    penalties::add(&mut graph, &[]);
     add_zeros(&mut graph);
     Ok(graph)
 }
@@ -190,9 +191,10 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
         LossKind::BinaryCrossentropy { label_smoothing, .. } => {
             (logits, LossKind::BinaryCrossentropy { from_logits, label_smoothing })
         }
-        LossKind::MeanSquaredError | LossKind::MeanAbsoluteError | LossKind::Huber { .. } => {
-            (output, kind.clone())
-        }
+        LossKind::MeanSquaredError
+        | LossKind::MeanAbsoluteError
+        | LossKind::Huber { .. }
+        | LossKind::Distance(_) => (output, kind.clone()),
     }
 }
 
@@ -203,7 +205,9 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         ClipBy::Value(limit) => Clip::Value(limit),
         ClipBy::Norm(limit) | ClipBy::GlobalNorm(limit) => Clip::Norm(limit),
     };
+    penalties::add(graph, gradients);
     let verdict = guard(graph, gradients);
+    let gradients = &accumulated(graph, gradients, optimizer.accumulation_steps, verdict);
     let global = match optimizer.clip {
         ClipBy::GlobalNorm(_) => {
             let layer = graph.layer("optimizer");
@@ -229,18 +233,55 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         }
         inputs.extend(verdict);
         let mut updates = vec![*weight];
-        for state in optimizer.rule.state() {
+        for (index, (state, dims)) in optimizer.rule.state(&shape.dims).into_iter().enumerate() {
             let state = format!("{name}/{state}");
-            updates.push(graph.tensor(state, shape.clone(), DType::F32, Kind::Optimizer, layer));
+            let state = graph.tensor(state, Shape::fixed(dims), DType::F32, Kind::Optimizer, layer);
+            updates.push(state);
+            let first = optimizer.rule.first_state();
+            if index == 0 && first != 0.0 {
+                graph.initial.push((state, Initializer::Constant(first)));
+            }
+        }
+        if optimizer.average.is_some() {
+            let average = format!("{name}/average");
+            updates.push(graph.tensor(average, shape, DType::F32, Kind::Optimizer, layer));
         }
         let update = Update {
             rule: optimizer.rule.clone(),
             clip,
             weight_decay: optimizer.weight_decay,
             guarded: verdict.is_some(),
+            steps: optimizer.accumulation_steps,
+            average: optimizer.average,
         };
         push_end(graph, Op::Update(update), inputs, vec![], updates, layer);
+        penalties::constrain(graph, *weight, verdict);
     }
+}
+
+/// Where several steps make one update, their gradients add up in tensors that stay from step to step.
+fn accumulated(
+    graph: &mut Graph,
+    gradients: &[(TensorId, TensorId)],
+    steps: u64,
+    verdict: Option<TensorId>,
+) -> Vec<(TensorId, TensorId)> {
+    if steps == 1 {
+        return gradients.to_vec();
+    }
+    let mut sums = Vec::with_capacity(gradients.len());
+    for (weight, gradient) in gradients {
+        let (name, shape, layer) = {
+            let tensor = &graph.tensors[weight.0];
+            (format!("{}/gradient_accumulator", tensor.name), tensor.shape.clone(), tensor.layer)
+        };
+        let sum = graph.tensor(name, shape, DType::F32, Kind::Optimizer, layer);
+        let op = Op::Accumulate(Accumulate { steps, guarded: verdict.is_some() });
+        let inputs = std::iter::once(*gradient).chain(verdict).collect();
+        push_end(graph, op, inputs, vec![], vec![sum], layer);
+        sums.push((*weight, sum));
+    }
+    sums
 }
 
 /// Where values are f16, gradients are scaled lest they vanish, and so may overflow: one verdict on all of them, taken
@@ -259,13 +300,13 @@ fn guard(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<Tensor
 }
 
 /// One number that begins at 0 when the pieces are done.
-fn opened(graph: &mut Graph, name: &str, kind: Kind, layer: LayerId) -> TensorId {
+pub(crate) fn opened(graph: &mut Graph, name: &str, kind: Kind, layer: LayerId) -> TensorId {
     let sum = graph.tensor(name, Shape::fixed([1]), DType::F32, kind, layer);
     push_end(graph, Op::Zero, vec![], vec![sum], vec![], layer);
     sum
 }
 
-fn push_end(
+pub(crate) fn push_end(
     graph: &mut Graph,
     op: Op,
     inputs: Vec<TensorId>,

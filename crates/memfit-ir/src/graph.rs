@@ -1,6 +1,6 @@
 //! The graph: tensors, and nodes in an order that is valid to run.
 
-use crate::{Bytes, DType, Op, Region, Shape, ShapeError, Slice, infer};
+use crate::{Bytes, Constraint, DType, Op, Region, Regularizer, Shape, ShapeError, Slice, infer};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,10 @@ pub struct Graph {
     pub initial: Vec<(TensorId, Initializer)>,
     /// The prefix that was rewritten to run in slices of the batch, where there is one.
     pub region: Option<Region>,
+    /// What weights add to the loss.
+    pub penalties: Vec<(TensorId, Regularizer)>,
+    /// Where weights must stay.
+    pub constraints: Vec<(TensorId, Constraint)>,
 }
 
 /// One value.
@@ -314,7 +318,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Zero
         | Op::SumSquares
         | Op::CheckFinite(_)
-        | Op::Update(_) => &[],
+        | Op::Accumulate(_)
+        | Op::Update(_)
+        | Op::Penalty(_)
+        | Op::Constrain(_) => &[],
     };
     std::iter::once(format!("{prefix}{layer}:{}", op.name()))
         .chain(extra.iter().map(|what| format!("{prefix}{layer}:{what}")))

@@ -3,7 +3,10 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Augment, Chain, DType, MatMul, Noise, Recurrent};
+use crate::{
+    Accumulate, Attention, Augment, Chain, Constraint, DType, Distance, MatMul, Noise, Recurrent,
+    Regularizer, Update,
+};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,8 +176,14 @@ pub enum Op {
     /// `gradient ⇒ verdict`: where the gradient is not finite, the verdict becomes this number, from 1, unless it holds a
     /// smaller one already; it stays 0 where all gradients are finite.
     CheckFinite(usize),
-    /// `gradient, [norm²], [verdict] ⇒ weight, state…`: one optimizer's update of one weight.
+    /// `gradient, [verdict] ⇒ sum` (adds): gradients of several steps; the first of them begins anew.
+    Accumulate(Accumulate),
+    /// `gradient, [norm²], [verdict] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
     Update(Update),
+    /// `weight ⇒ loss, [gradient]` (adds): what a regularizer adds to the loss and to the gradient.
+    Penalty(Regularizer),
+    /// `[verdict] ⇒ weight`: puts a weight back where it may be.
+    Constrain(Constraint),
 }
 
 /// A convolution's geometry.
@@ -276,6 +285,8 @@ pub enum LossKind {
         /// Predictions are logits, not probabilities.
         from_logits: bool,
     },
+    /// One of many others.
+    Distance(Distance),
 }
 
 impl LossKind {
@@ -287,7 +298,8 @@ impl LossKind {
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
-            | LossKind::CategoricalCrossentropy { .. } => false,
+            | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::Distance(_) => false,
         }
     }
 }
@@ -305,94 +317,6 @@ pub enum Metric {
     MeanAbsoluteError,
     /// Mean of squared differences.
     MeanSquaredError,
-}
-
-/// One optimizer step for one weight.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Update {
-    /// The rule.
-    pub rule: UpdateRule,
-    /// What happens to the gradient first.
-    pub clip: Clip,
-    /// Decoupled weight decay: the weight shrinks by `learning rate · weight_decay`.
-    pub weight_decay: f32,
-    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
-    pub guarded: bool,
-}
-
-/// Optimizers, by Keras's formulas. The state tensors follow the weight among the updates, in the order given.
-#[derive(Clone, Debug, PartialEq)]
-pub enum UpdateRule {
-    /// State: velocity where `momentum` is not 0.
-    Sgd {
-        /// Share of the velocity that is kept.
-        momentum: f32,
-        /// Look ahead along the velocity.
-        nesterov: bool,
-    },
-    /// State: m, v, and the largest v where `amsgrad`.
-    Adam {
-        /// Decay of the mean.
-        beta_1: f32,
-        /// Decay of the squares.
-        beta_2: f32,
-        /// Added to the root.
-        epsilon: f32,
-        /// Divide by the largest v so far.
-        amsgrad: bool,
-    },
-    /// State: mean of squares, then velocity where `momentum` is not 0, then the mean where `centered`.
-    Rmsprop {
-        /// Decay of the squares.
-        rho: f32,
-        /// Share of the velocity that is kept.
-        momentum: f32,
-        /// Added under the root.
-        epsilon: f32,
-        /// Subtract the squared mean.
-        centered: bool,
-    },
-}
-
-impl UpdateRule {
-    /// Names of the state tensors, each of the weight's shape.
-    pub fn state(&self) -> Vec<&'static str> {
-        let mut names = Vec::new();
-        match *self {
-            UpdateRule::Sgd { momentum, .. } => {
-                if momentum != 0.0 {
-                    names.push("momentum");
-                }
-            }
-            UpdateRule::Adam { amsgrad, .. } => {
-                names.extend(["momentum", "velocity"]);
-                if amsgrad {
-                    names.push("velocity_hat");
-                }
-            }
-            UpdateRule::Rmsprop { momentum, centered, .. } => {
-                names.push("velocity");
-                if momentum != 0.0 {
-                    names.push("momentum");
-                }
-                if centered {
-                    names.push("average_gradient");
-                }
-            }
-        }
-        names
-    }
-}
-
-/// What is done to a gradient before it is applied.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Clip {
-    /// Nothing.
-    None,
-    /// Each element into `[−limit, limit]`.
-    Value(f32),
-    /// The gradient shrunk so that the norm behind the node's second input is at most the limit.
-    Norm(f32),
 }
 
 impl Op {
@@ -473,7 +397,10 @@ impl Op {
             | Op::Zero
             | Op::SumSquares
             | Op::CheckFinite(_)
-            | Op::Update(_) => Vec::new(),
+            | Op::Accumulate(_)
+            | Op::Update(_)
+            | Op::Penalty(_)
+            | Op::Constrain(_) => Vec::new(),
         }
     }
 
@@ -543,7 +470,10 @@ impl Op {
             Op::Zero => "zero",
             Op::SumSquares => "sum_squares",
             Op::CheckFinite(_) => "check_finite",
+            Op::Accumulate(_) => "accumulate",
             Op::Update(_) => "update",
+            Op::Penalty(_) => "penalty",
+            Op::Constrain(_) => "constrain",
         }
     }
 }

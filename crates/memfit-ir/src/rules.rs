@@ -362,6 +362,20 @@ impl Rule<'_> {
                 self.count(1..=3)?;
                 vec![]
             }
+            Op::Accumulate(_) => {
+                self.count(1..=2)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::Penalty(_) => {
+                self.count(1..=1)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::Constrain(_) => {
+                self.count(0..=1)?;
+                vec![]
+            }
         })
     }
 
@@ -489,7 +503,8 @@ impl Rule<'_> {
             LossKind::MeanSquaredError
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
-            | LossKind::BinaryCrossentropy { .. } => {}
+            | LossKind::BinaryCrossentropy { .. }
+            | LossKind::Distance(_) => {}
         }
         if let Some(weights) = self.inputs.get(2) {
             self.require(

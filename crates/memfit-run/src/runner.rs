@@ -147,6 +147,19 @@ impl Runner {
         self.device.bytes_mut(slot)
     }
 
+    /// Copies one persistent tensor over another of its size.
+    pub fn copy(&mut self, from: TensorId, to: TensorId) {
+        let (from, to) = (self.slot(from), self.slot(to));
+        let count = self.device.floats(from).len();
+        let mut buffer = [0.0; 1024];
+        for start in (0..count).step_by(buffer.len()) {
+            let range = start..count.min(start + buffer.len());
+            let part = &mut buffer[..range.len()];
+            part.copy_from_slice(&self.device.floats(from)[range.clone()]);
+            self.device.floats_mut(to)[range].copy_from_slice(part);
+        }
+    }
+
     fn slot(&self, tensor: TensorId) -> Slot {
         let plan = self.plan.plan();
         let mut known = plan.persistent.iter().chain(&plan.kept);
@@ -207,6 +220,9 @@ impl Runner {
     fn statistics(&self, rows: usize) -> (f64, Vec<f64>) {
         let graph = &self.plan.problem().graph;
         let (mut loss, mut metrics) = (0.0, Vec::new());
+        // All penalties add to one sum.
+        let penalties = graph.nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
+        loss += penalties.map_or(0.0, |node| f64::from(self.floats(node.updates[0])[0]));
         for node in &graph.nodes {
             if let Op::Loss(_) = node.op {
                 loss += f64::from(self.floats(node.updates[0])[0]);

@@ -2,6 +2,7 @@
 //! for the planner.
 
 mod attention_cases;
+mod distances;
 pub mod halves;
 pub mod harness;
 pub mod op_cases;

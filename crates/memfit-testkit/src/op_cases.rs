@@ -2,8 +2,8 @@
 //! differences.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, DType, Graph, Initializer, Interpolation, Kind, LayerId, Link, Loss, LossKind,
-    Norm, Op, Pads, Pool2D, Shape, TensorId, Unary, random,
+    Binary, Chain, Conv2D, DType, Distance, Graph, Initializer, Interpolation, Kind, LayerId, Link, Loss,
+    LossKind, Norm, Op, Pads, Pool2D, Shape, TensorId, Unary, random,
 };
 
 use crate::harness::Values;
@@ -285,6 +285,20 @@ fn losses() -> Vec<OpCase> {
         LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.1 },
         LossKind::SparseCategoricalCrossentropy { from_logits: true },
         LossKind::SparseCategoricalCrossentropy { from_logits: false },
+        LossKind::Distance(Distance::Poisson),
+        LossKind::Distance(Distance::LogCosh),
+        LossKind::Distance(Distance::Hinge),
+        LossKind::Distance(Distance::SquaredHinge),
+        LossKind::Distance(Distance::MeanSquaredLogarithmicError),
+        LossKind::Distance(Distance::KlDivergence),
+        LossKind::Distance(Distance::CategoricalHinge),
+        LossKind::Distance(Distance::CosineSimilarity),
+        LossKind::Distance(Distance::BinaryFocalCrossentropy {
+            from_logits: true,
+            label_smoothing: 0.1,
+            alpha: Some(0.3),
+            gamma: 2.5,
+        }),
     ];
     let mut cases = Vec::new();
     for kind in kinds {

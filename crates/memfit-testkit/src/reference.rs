@@ -6,6 +6,7 @@ use memfit_ir::{
 };
 
 use crate::attention_cases::{self, Heads};
+use crate::distances::sample_distance;
 use crate::harness::Values;
 use crate::operation_cases;
 use crate::recurrent_cases;
@@ -519,6 +520,7 @@ fn sample_loss(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
                 if from_logits { softmax(p) } else { p.iter().map(|p| clip(p / sum)).collect() };
             -t.iter().zip(&q).map(|(t, q)| (t * (1.0 - smooth) + smooth / count) * q.ln()).sum::<f64>()
         }
+        LossKind::Distance(distance) => sample_distance(distance, p, t),
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let q: Vec<f64> = if from_logits {
                 softmax(p)

@@ -138,6 +138,27 @@ fn another_optimizer_begins_anew() {
     assert_eq!(seen.iteration, 0);
 }
 
+#[test]
+fn an_optimizers_state_goes_through_a_file_bit_for_bit() {
+    // Averages become the weights when training ends, so that going on is not the same as not having stopped.
+    for case in cases().into_iter().filter(|case| case["name"] != "averaged" && case["name"] != "dropout") {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut whole = Losses::default();
+        fit(&job(&case, &scratch, 0, true), None, &mut whole).unwrap();
+        let batch = case["batch"].as_u64().unwrap() as usize;
+        let mut first = job(&case, &scratch, 0, true);
+        first.train.steps = Some(1);
+        first.train.output = Some(scratch.path().join("stopped.keras"));
+        fit(&first, None, &mut memfit::Quiet).unwrap();
+        let mut second = job(&case, &scratch, batch, true);
+        second.model.file = first.train.output;
+        let mut rest = Losses::default();
+        fit(&second, None, &mut rest).unwrap();
+        assert_eq!(rest.iteration, 4, "{}", case["name"]);
+        assert_eq!(rest.losses, whole.losses[1..], "{}", case["name"]);
+    }
+}
+
 fn bytes_of(file: &WeightsFile, name: &str) -> Vec<u8> {
     let dims = file.dims(name).unwrap().to_vec();
     let mut bytes = vec![0; dims.iter().product::<usize>() * 4];

@@ -44,6 +44,11 @@ fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
 }
 
 #[test]
+fn ten_steps_of_everything_that_a_model_is_compiled_with_agree_with_keras() {
+    check_all(references("compile.json"), 20, check_training);
+}
+
+#[test]
 fn ten_steps_under_mixed_policies_follow_keras_and_skip_the_same_steps() {
     let cases = references("precision.json");
     let names: Vec<&str> = cases.iter().filter_map(|case| case["name"].as_str()).collect();
@@ -192,6 +197,7 @@ fn check_training(case: &Value) -> Result<(), String> {
     let batch = case["batch"].as_u64().unwrap() as usize;
     let (problem, optimizer) = training_problem(case, batch);
     let mut runner = runner(&problem);
+    memfit::initialize_state(&mut runner);
     write_weights(&mut runner, &weight_values(case, &problem.graph, |_| true));
     let losses = numbers(&case["losses"]);
     for (number, wanted) in (0..).zip(&losses) {

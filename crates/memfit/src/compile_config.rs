@@ -1,7 +1,7 @@
 //! The compile configuration as Keras writes it, so that training goes on there.
 
 use memfit_grad::{ClipBy, Optimizer, Schedule};
-use memfit_ir::{LossKind, UpdateRule};
+use memfit_ir::{Distance, LossKind, UpdateRule};
 use serde_json::{Value, json};
 
 use crate::compiled::Compiled;
@@ -53,10 +53,37 @@ fn loss(kind: &LossKind) -> Value {
             "sparse_categorical_crossentropy",
             json!({"from_logits": from_logits, "ignore_class": null}),
         ),
+        LossKind::Distance(distance) => distance_config(*distance),
     };
     config["name"] = json!(name);
     config["reduction"] = json!("sum_over_batch_size");
     object("keras.losses", class, &config)
+}
+
+fn distance_config(distance: Distance) -> (&'static str, &'static str, Value) {
+    let (class, name) = match distance {
+        Distance::Poisson => ("Poisson", "poisson"),
+        Distance::LogCosh => ("LogCosh", "log_cosh"),
+        Distance::Hinge => ("Hinge", "hinge"),
+        Distance::SquaredHinge => ("SquaredHinge", "squared_hinge"),
+        Distance::CategoricalHinge => ("CategoricalHinge", "categorical_hinge"),
+        Distance::MeanAbsolutePercentageError => {
+            ("MeanAbsolutePercentageError", "mean_absolute_percentage_error")
+        }
+        Distance::MeanSquaredLogarithmicError => {
+            ("MeanSquaredLogarithmicError", "mean_squared_logarithmic_error")
+        }
+        Distance::KlDivergence => ("KLDivergence", "kl_divergence"),
+        Distance::CosineSimilarity => {
+            return ("CosineSimilarity", "cosine_similarity", json!({"axis": -1}));
+        }
+        Distance::BinaryFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let config = json!({"from_logits": from_logits, "label_smoothing": exact(label_smoothing), "axis": -1,
+                "apply_class_balancing": alpha.is_some(), "alpha": exact(alpha.unwrap_or(0.25)), "gamma": exact(gamma)});
+            return ("BinaryFocalCrossentropy", "binary_focal_crossentropy", config);
+        }
+    };
+    (class, name, json!({}))
 }
 
 fn optimizer(optimizer: &Optimizer) -> Value {
@@ -74,7 +101,47 @@ fn optimizer(optimizer: &Optimizer) -> Value {
             "rmsprop",
             json!({"rho": exact(*rho), "momentum": exact(*momentum), "epsilon": exact(*epsilon), "centered": centered}),
         ),
+        UpdateRule::Adagrad { initial_accumulator_value, epsilon } => (
+            "Adagrad",
+            "adagrad",
+            json!({"initial_accumulator_value": exact(*initial_accumulator_value), "epsilon": exact(*epsilon)}),
+        ),
+        UpdateRule::Adadelta { rho, epsilon } => {
+            ("Adadelta", "adadelta", json!({"rho": exact(*rho), "epsilon": exact(*epsilon)}))
+        }
+        UpdateRule::Adamax { beta_1, beta_2, epsilon } => {
+            ("Adamax", "adamax", betas(*beta_1, *beta_2, Some(*epsilon)))
+        }
+        UpdateRule::Nadam { beta_1, beta_2, epsilon } => {
+            ("Nadam", "nadam", betas(*beta_1, *beta_2, Some(*epsilon)))
+        }
+        UpdateRule::Lamb { beta_1, beta_2, epsilon } => {
+            ("Lamb", "lamb", betas(*beta_1, *beta_2, Some(*epsilon)))
+        }
+        UpdateRule::Lion { beta_1, beta_2 } => ("Lion", "lion", betas(*beta_1, *beta_2, None)),
+        UpdateRule::Ftrl { learning_rate_power, initial_accumulator_value, l1, l2, l2_shrinkage, beta } => (
+            "Ftrl",
+            "ftrl",
+            json!({"learning_rate_power": exact(*learning_rate_power),
+                "initial_accumulator_value": exact(*initial_accumulator_value),
+                "l1_regularization_strength": exact(*l1), "l2_regularization_strength": exact(*l2),
+                "l2_shrinkage_regularization_strength": exact(*l2_shrinkage), "beta": exact(*beta)}),
+        ),
+        UpdateRule::Adafactor { beta_2_decay, epsilon_1, epsilon_2, clip_threshold, relative_step } => (
+            "Adafactor",
+            "adafactor",
+            json!({"beta_2_decay": exact(*beta_2_decay), "epsilon_1": exact(*epsilon_1), "epsilon_2": exact(*epsilon_2),
+                "clip_threshold": exact(*clip_threshold), "relative_step": relative_step}),
+        ),
     };
+    config["use_ema"] = json!(optimizer.average.is_some());
+    if let Some(average) = optimizer.average {
+        config["ema_momentum"] = json!(exact(average.momentum));
+        config["ema_overwrite_frequency"] = json!(average.overwrite_every);
+    }
+    let steps = Some(optimizer.accumulation_steps).filter(|steps| *steps != 1);
+    config["gradient_accumulation_steps"] = json!(steps);
+    config["loss_scale_factor"] = json!(optimizer.loss_scale_factor.map(exact));
     config["name"] = json!(name);
     config["learning_rate"] = schedule(&optimizer.schedule);
     config["weight_decay"] = match optimizer.weight_decay {
@@ -91,6 +158,14 @@ fn optimizer(optimizer: &Optimizer) -> Value {
     config["clipnorm"] = json!(by_norm);
     config["global_clipnorm"] = json!(by_global_norm);
     object("keras.optimizers", class, &config)
+}
+
+fn betas(beta_1: f32, beta_2: f32, epsilon: Option<f32>) -> Value {
+    let mut config = json!({"beta_1": exact(beta_1), "beta_2": exact(beta_2)});
+    if let Some(epsilon) = epsilon {
+        config["epsilon"] = json!(exact(epsilon));
+    }
+    config
 }
 
 fn schedule(schedule: &Schedule) -> Value {

@@ -4,7 +4,8 @@ use memfit_grad::Optimizer;
 use memfit_ir::LossKind;
 use serde_json::{Map, Value};
 
-use crate::compile::{parse_loss, parse_optimizer};
+use crate::compile::parse_loss;
+use crate::compile_optimizer::parse_optimizer;
 use crate::model_file::ModelFile;
 use crate::{Error, Job};
 

@@ -1,6 +1,7 @@
 //! The table of a model's layers: Keras's columns, and what each layer holds in training.
 
 use memfit_formats::{LayerRow, Mode};
+use memfit_grad::Optimizer;
 use memfit_ir::{Bytes, Graph, Kind};
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ pub struct TableRow {
 pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     let opened = ModelFile::open(job, Mode::Training)?;
     // A model that is not compiled has no optimizer, and that is no reason to refuse its table.
-    let states = compiled(job, &opened).map_or(0, |compiled| compiled.optimizer.rule.state().len() as u64);
+    let optimizer = compiled(job, &opened).ok().map(|compiled| compiled.optimizer);
     let graph = &opened.model.graph;
     let batch = job.train.batch;
     let config = &opened.model.config;
@@ -48,7 +49,7 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
             weights: Bytes(layer.parameters * size_of::<f32>() as u64),
             activations: activations(graph, layer, batch),
             gradients: trainable,
-            optimizer: trainable * states,
+            optimizer: optimizer.as_ref().map_or(Bytes::ZERO, |optimizer| state(graph, layer, optimizer)),
             layer: layer.clone(),
         }
     });
@@ -65,6 +66,14 @@ fn activations(graph: &Graph, layer: &LayerRow, batch: usize) -> Bytes {
     own.filter(|tensor| tensor.kind == Kind::Activation)
         .map(|tensor| tensor.shape.bytes(tensor.dtype, batch))
         .sum()
+}
+
+/// What an optimizer keeps of a layer's weights.
+fn state(graph: &Graph, layer: &LayerRow, optimizer: &Optimizer) -> Bytes {
+    let own = graph.tensors.iter().filter(|tensor| layer.layers.contains(&tensor.layer));
+    let trainable = own.filter(|tensor| tensor.kind == Kind::Weight { trainable: true });
+    let elements: usize = trainable.map(|tensor| optimizer.state_elements(&tensor.shape.dims)).sum();
+    Bytes::of::<f32>(elements)
 }
 
 impl LayerTable {

@@ -14,7 +14,9 @@ mod budget;
 mod cache;
 mod change;
 mod compile;
+mod compile_arguments;
 mod compile_config;
+mod compile_optimizer;
 mod compiled;
 mod costs;
 mod data;
@@ -38,7 +40,8 @@ mod tries;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
-pub use compile::{parse_loss, parse_metric, parse_optimizer};
+pub use compile::{parse_loss, parse_metric};
+pub use compile_optimizer::parse_optimizer;
 pub use compiled::{Compiled, compiled};
 pub use costs::{Costs, CostsUsed};
 pub use error::Error;
@@ -56,7 +59,7 @@ pub use saving::Saving;
 pub use summary::{BatchCurve, LayerBytes, RegionSummary, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};
 pub use train::{Event, Observer, Quiet, fit};
-pub use values::initialize;
+pub use values::{initialize, initialize_state};
 
 pub use memfit_device::heap;
 pub use memfit_device::process;

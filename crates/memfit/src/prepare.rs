@@ -75,6 +75,7 @@ fn prepare_and(
     let compiled = compiled(job, &model)?;
     let (training, metrics) = training(job, forward, &compiled)?;
     let graph = training_graph(forward, &training)?;
+    state::require_axes(&model, &compiled.optimizer)?;
     let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
     let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
     let output = job.train.output.as_ref().map(|path| job.path(path));

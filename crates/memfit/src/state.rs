@@ -1,8 +1,11 @@
 //! Weights and optimizer state in files: what stands where, straight from file to slot and from slot to file.
 
+use std::ops::Range;
+
 use memfit_files::{Array, Bytes, Element, FileKind, WeightsFile};
+use memfit_formats::StoredWeight;
 use memfit_grad::{Optimizer, Schedule};
-use memfit_ir::{DType, Graph, Op, TensorId, UpdateRule};
+use memfit_ir::{DType, Graph, Node, Op, TensorId, Update, UpdateRule};
 use memfit_run::Runner;
 
 use crate::Error;
@@ -18,7 +21,7 @@ pub(crate) struct Variable {
 }
 
 /// What stands behind an array of a model file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Holds {
     /// A tensor of the graph.
     Tensor(TensorId),
@@ -28,14 +31,30 @@ pub(crate) enum Holds {
     Iteration,
     /// The learning rate, where it is no schedule.
     LearningRate,
-    /// State of a weight that never gets a gradient.
+    /// State of a weight that never gets a gradient, or that nobody reads.
     Nothing,
+    /// Gradients of several steps, which begin anew behind the last of them.
+    Sum {
+        /// Where they add up.
+        tensor: TensorId,
+        /// So many steps.
+        steps: u64,
+    },
+    /// Nadam's product of all its momenta, which follows from the number of steps.
+    NadamProduct {
+        /// Its decay of the mean.
+        beta_1: f32,
+        /// Steps to an update.
+        steps: u64,
+    },
+    /// An integer 0 that Keras stores for what a weight does not have.
+    Placeholder,
 }
 
 /// The weights, in Keras's order.
 pub(crate) fn weights(opened: &ModelFile) -> Vec<Variable> {
     let tensors = &opened.model.graph.tensors;
-    let variable = |weight: &memfit_formats::StoredWeight| Variable {
+    let variable = |weight: &StoredWeight| Variable {
         place: weight.place.clone(),
         name: tensors[weight.tensor.0].name.clone(),
         dims: weight.dims.clone(),
@@ -49,48 +68,124 @@ pub(crate) fn weights(opened: &ModelFile) -> Vec<Variable> {
     opened.model.weights.iter().map(variable).collect()
 }
 
-/// The optimizer's variables in Keras's order: iteration, learning rate, then its state, weight by weight.
+/// The optimizer's variables in Keras's order: iteration, learning rate, averages, sums of gradients, then the state of
+/// its rule, weight by weight.
 pub(crate) fn optimizer_variables(opened: &ModelFile, graph: &Graph, optimizer: &Optimizer) -> Vec<Variable> {
-    let mut found: Vec<(String, Vec<usize>, Holds)> =
-        vec![("iteration".to_owned(), vec![], Holds::Iteration)];
+    let mut found = vec![("iteration".to_owned(), vec![], Holds::Iteration)];
     if let Schedule::Constant(_) = optimizer.schedule {
         found.push(("learning_rate".to_owned(), vec![], Holds::LearningRate));
     }
-    let names = optimizer.rule.state();
-    // Adam adds its two means together; whatever else there is comes for all weights in turn.
-    let together = match optimizer.rule {
-        UpdateRule::Adam { .. } => 2,
-        UpdateRule::Sgd { .. } | UpdateRule::Rmsprop { .. } => 1,
-    };
-    let states = states(graph);
-    let mut rest = &names[..];
-    while !rest.is_empty() {
-        let (now, later) = rest.split_at(together.min(rest.len()).max(1));
-        let first = names.len() - rest.len();
-        for weight in opened.model.weights.iter().filter(|weight| weight.trainable) {
-            for (index, state) in now.iter().enumerate() {
-                let name = format!("{}/{state}", graph.tensors[weight.tensor.0].name);
-                let tensor = states[weight.tensor.0].get(first + index);
-                let holds = tensor.map_or(Holds::Nothing, |tensor| Holds::Tensor(*tensor));
-                found.push((name, weight.dims.clone(), holds));
+    let updates = updates(graph);
+    let trainable = || opened.model.weights.iter().filter(|weight| weight.trainable);
+    let named = |weight: &StoredWeight, what: &str| format!("{}/{what}", graph.tensors[weight.tensor.0].name);
+    if optimizer.average.is_some() {
+        for weight in trainable() {
+            // What never gets a gradient is its own average.
+            let average = updates[weight.tensor.0].and_then(|node| node.updates.last());
+            let holds = Holds::Tensor(*average.unwrap_or(&weight.tensor));
+            found.push((named(weight, "average"), weight.dims.clone(), holds));
+        }
+    }
+    if optimizer.accumulation_steps != 1 {
+        for weight in trainable() {
+            let holds = updates[weight.tensor.0].map_or(Holds::Nothing, |node| Holds::Sum {
+                tensor: node.inputs[0],
+                steps: optimizer.accumulation_steps,
+            });
+            found.push((named(weight, "gradient_accumulator"), weight.dims.clone(), holds));
+        }
+    }
+    for group in groups(&optimizer.rule) {
+        for weight in trainable() {
+            let states = updates[weight.tensor.0].map_or(&[][..], |node| &node.updates[1..]);
+            for (name, dims, holds) in stored_state(&optimizer.rule, &weight.dims, states, group.clone()) {
+                found.push((named(weight, name), dims, holds));
             }
         }
-        rest = later;
+    }
+    if let UpdateRule::Nadam { beta_1, .. } = optimizer.rule {
+        let holds = Holds::NadamProduct { beta_1, steps: optimizer.accumulation_steps };
+        found.push(("product".to_owned(), vec![], holds));
     }
     let place = |index: usize| format!("optimizer/vars/{index}");
     let variable = |(index, (name, dims, holds))| Variable { place: place(index), name, dims, holds };
     found.into_iter().enumerate().map(variable).collect()
 }
 
-/// The state tensors of each weight.
-fn states(graph: &Graph) -> Vec<Vec<TensorId>> {
-    let mut states = vec![Vec::new(); graph.tensors.len()];
-    for node in &graph.nodes {
-        if let Op::Update(_) = node.op {
-            states[node.updates[0].0] = node.updates[1..].to_vec();
+/// Adafactor's means are over a weight's axes, which must be those that Keras gives it.
+pub(crate) fn require_axes(opened: &ModelFile, optimizer: &Optimizer) -> Result<(), Error> {
+    let UpdateRule::Adafactor { .. } = optimizer.rule else { return Ok(()) };
+    let tensors = &opened.model.graph.tensors;
+    let is_other = |weight: &&StoredWeight| tensors[weight.tensor.0].shape.dims != weight.dims;
+    match opened.model.weights.iter().filter(|weight| weight.trainable).find(is_other) {
+        None => Ok(()),
+        Some(weight) => {
+            let name = &tensors[weight.tensor.0].name;
+            let problem =
+                format!("Adafactor cannot train the depthwise kernel `{name}`; freeze it or take another");
+            Err(Error::job("train.optimizer", problem))
         }
     }
-    states
+}
+
+/// States that Keras adds together for one weight after the other; what is in the next group comes behind all weights.
+fn groups(rule: &UpdateRule) -> Vec<Range<usize>> {
+    let count = rule.state(&[1]).len();
+    match rule {
+        UpdateRule::Adam { .. } => [0..2, 2..count].into_iter().filter(|group| !group.is_empty()).collect(),
+        UpdateRule::Sgd { .. } | UpdateRule::Rmsprop { .. } => (0..count).map(|at| at..at + 1).collect(),
+        UpdateRule::Adagrad { .. }
+        | UpdateRule::Adadelta { .. }
+        | UpdateRule::Adamax { .. }
+        | UpdateRule::Nadam { .. }
+        | UpdateRule::Ftrl { .. }
+        | UpdateRule::Lion { .. }
+        | UpdateRule::Adafactor { .. }
+        | UpdateRule::Lamb { .. } => vec![0..count],
+    }
+}
+
+/// One group of a weight's states as files have them.
+fn stored_state(
+    rule: &UpdateRule,
+    dims: &[usize],
+    states: &[TensorId],
+    group: Range<usize>,
+) -> Vec<(&'static str, Vec<usize>, Holds)> {
+    let holds = |index: usize| states.get(index).map_or(Holds::Nothing, |tensor| Holds::Tensor(*tensor));
+    let known = rule.state(dims);
+    if let UpdateRule::Adafactor { .. } = rule {
+        // Of a matrix, Keras also stores the squares that it computes anew before it reads them; here nobody keeps them.
+        return if dims.len() < 2 {
+            let none = ("placeholder", vec![], Holds::Placeholder);
+            vec![none.clone(), none, ("velocity", dims.to_vec(), holds(0))]
+        } else {
+            let means = known.into_iter().enumerate().map(|(index, (name, dims))| (name, dims, holds(index)));
+            means.chain([("velocity", dims.to_vec(), Holds::Nothing)]).collect()
+        };
+    }
+    group.map(|index| (known[index].0, known[index].1.clone(), holds(index))).collect()
+}
+
+/// The update of each weight.
+fn updates(graph: &Graph) -> Vec<Option<&Node>> {
+    let mut updates = vec![None; graph.tensors.len()];
+    for node in &graph.nodes {
+        if let Op::Update(_) = node.op {
+            updates[node.updates[0].0] = Some(node);
+        }
+    }
+    updates
+}
+
+/// When training ends, the averages become the weights, as in Keras.
+pub(crate) fn finish_averages(runner: &mut Runner, graph: &Graph) {
+    for node in &graph.nodes {
+        if let Op::Update(Update { average: Some(_), .. }) = node.op {
+            let average = *node.updates.last().expect("the average is the last of the updates");
+            runner.copy(average, node.updates[0]);
+        }
+    }
 }
 
 /// Reads every weight from the file straight into its slot.
@@ -114,9 +209,11 @@ pub(crate) fn resumes(opened: &ModelFile, variables: &[Variable], optimizer: &Op
     let count = file.names().filter(|name| name.starts_with("optimizer/vars/")).count();
     let same_rule = match (file.config(), opened.compile_config().and_then(|config| config.get("optimizer")))
     {
-        (Some(_), Some(stored)) => crate::compile::parse_optimizer(stored).is_ok_and(|stored| {
+        (Some(_), Some(stored)) => crate::parse_optimizer(stored).is_ok_and(|stored| {
             std::mem::discriminant(&stored.rule) == std::mem::discriminant(&optimizer.rule)
-                && stored.rule.state() == optimizer.rule.state()
+                && stored.rule.state(&[1]) == optimizer.rule.state(&[1])
+                && stored.average.is_some() == optimizer.average.is_some()
+                && stored.accumulation_steps == optimizer.accumulation_steps
         }),
         (Some(_), None) => false,
         (None, _) => true,
@@ -134,11 +231,15 @@ pub(crate) fn load_optimizer(
     for variable in variables {
         match variable.holds {
             Holds::Iteration => iteration = file.integer(&variable.place)?,
-            Holds::Tensor(tensor) => {
+            Holds::Tensor(tensor) | Holds::Sum { tensor, .. } => {
                 let to = runner.bytes_mut(tensor);
                 file.read(&variable.place, &variable.name, &variable.dims, to)?;
             }
-            Holds::LearningRate | Holds::Nothing | Holds::Count(_) => {}
+            Holds::LearningRate
+            | Holds::Nothing
+            | Holds::Count(_)
+            | Holds::NadamProduct { .. }
+            | Holds::Placeholder => {}
         }
     }
     u64::try_from(iteration).map_err(|_| {
@@ -152,7 +253,12 @@ impl Variable {
         let name = if kind == FileKind::Safetensors { &self.name } else { &self.place };
         let element = match self.holds {
             Holds::Iteration | Holds::Count(_) => Element::I64,
-            Holds::Tensor(_) | Holds::LearningRate | Holds::Nothing => Element::F32,
+            Holds::Placeholder => Element::I32,
+            Holds::Tensor(_)
+            | Holds::LearningRate
+            | Holds::Nothing
+            | Holds::Sum { .. }
+            | Holds::NadamProduct { .. } => Element::F32,
         };
         Array { name: name.clone(), dims: self.dims.clone(), element }
     }
@@ -162,11 +268,20 @@ impl Variable {
         match self.holds {
             Holds::Tensor(tensor) | Holds::Count(tensor) => Bytes::Borrowed(runner.bytes(tensor)),
             Holds::Iteration => Bytes::Number(iteration.to_le_bytes()),
-            Holds::LearningRate => {
-                let rate = learning_rate.to_le_bytes();
-                Bytes::Number([rate[0], rate[1], rate[2], rate[3], 0, 0, 0, 0])
+            Holds::LearningRate => number(learning_rate),
+            Holds::NadamProduct { beta_1, steps } => {
+                number(UpdateRule::nadam_product(beta_1, iteration / steps) as f32)
             }
-            Holds::Nothing => Bytes::Zeros,
+            // Keras sets the sums to 0 with the update, and not with the next gradient.
+            Holds::Sum { steps, .. } if iteration.is_multiple_of(steps) => Bytes::Zeros,
+            Holds::Sum { tensor, .. } => Bytes::Borrowed(runner.bytes(tensor)),
+            Holds::Nothing | Holds::Placeholder => Bytes::Zeros,
         }
     }
+}
+
+/// One float.
+fn number(value: f32) -> Bytes<'static> {
+    let bytes = value.to_le_bytes();
+    Bytes::Number([bytes[0], bytes[1], bytes[2], bytes[3], 0, 0, 0, 0])
 }

@@ -9,7 +9,7 @@ use memfit_run::{Runner, StepInput, StepRecord};
 use crate::data::Feeder;
 use crate::prepare::Prepared;
 use crate::state::{self, Variable};
-use crate::{Error, Job, ModelFile, Report, Summary, Threads, initialize, prepare};
+use crate::{Error, Job, ModelFile, Report, Summary, Threads, initialize, initialize_state, prepare};
 
 /// What happens while a job runs.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let record = StepRecord { step, ..runner.step(input, &mut feeder)? };
         observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
     }
+    state::finish_averages(&mut runner, &problem.graph);
     if let Some((saving, file)) = saving {
         let taken = iteration + runner.trace().updates();
         let path = saving.write(file, &runner, taken, schedule.at(taken))?;
@@ -116,6 +117,7 @@ fn begin(runner: &mut Runner, model: &ModelFile, resumes: Option<&[Variable]>) -
         initialize(runner);
         return Ok(0);
     };
+    initialize_state(runner);
     state::load_weights(runner, model, file)?;
     resumes.map_or(Ok(0), |variables| state::load_optimizer(runner, file, variables))
 }

@@ -54,7 +54,7 @@ fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option
 
 /// An optimizer without state.
 fn without_state(base: &Base<'_>, setup: &Setup) -> Option<Hint> {
-    if base.training.optimizer.rule.state().is_empty() {
+    if base.training.optimizer.rule.state(&[1]).is_empty() {
         return None;
     }
     let rule = UpdateRule::Sgd { momentum: 0.0, nesterov: false };

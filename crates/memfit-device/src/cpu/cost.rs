@@ -129,6 +129,8 @@ impl Operation<'_> {
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
+            Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
+            Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),
             Op::MaxPool2D(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
@@ -167,7 +169,8 @@ impl Operation<'_> {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
-            | Op::Update(_) => floats(0),
+            | Op::Accumulate(_)
+            | Op::Constrain(_) => floats(0),
         }
     }
 
@@ -194,6 +197,10 @@ impl Operation<'_> {
 
     fn input(&self, index: usize) -> &Shape {
         &self.graph.tensors[self.node.inputs[index].0].shape
+    }
+
+    fn updated(&self) -> &Shape {
+        &self.graph.tensors[self.node.updates[0].0].shape
     }
 
     fn output(&self, index: usize) -> &Shape {

@@ -74,6 +74,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Zero => rearrange::zero(operands),
         Op::SumSquares => optimizer::sum_squares(operands),
         Op::CheckFinite(number) => optimizer::check_finite(operands, *number),
+        Op::Accumulate(accumulate) => optimizer::accumulate(operands, accumulate),
         Op::Update(update) => optimizer::update(operands, update),
+        Op::Penalty(regularizer) => optimizer::weight_rules::penalty(operands, regularizer),
+        Op::Constrain(constraint) => optimizer::weight_rules::constrain(operands, constraint),
     }
 }

@@ -125,6 +125,11 @@ impl<'a> Operands<'a> {
         &self.graph.tensors[self.node.outputs[index].0].shape
     }
 
+    /// The shape of what is changed in place.
+    pub(crate) fn update_shape(&self, index: usize) -> &'a Shape {
+        &self.graph.tensors[self.node.updates[index].0].shape
+    }
+
     /// An input that shares no byte with an output.
     pub(crate) fn input<T: Element>(&self, index: usize) -> &'a [T] {
         let slot = self.args[index];

@@ -52,6 +52,7 @@ fn value(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
             let logits = if from_logits { p.to_vec() } else { p.iter().map(|p| clip(*p).ln()).collect() };
             -t.iter().zip(log_softmax(&logits)).map(|(t, log)| t * log).sum::<f64>()
         }
+        LossKind::Distance(_) => unreachable!("held against the reference of the op table and against Keras"),
     }
 }
 
@@ -77,7 +78,10 @@ fn is_of_probabilities(kind: &LossKind) -> bool {
         LossKind::BinaryCrossentropy { from_logits, .. }
         | LossKind::CategoricalCrossentropy { from_logits, .. }
         | LossKind::SparseCategoricalCrossentropy { from_logits } => !from_logits,
-        LossKind::MeanSquaredError | LossKind::MeanAbsoluteError | LossKind::Huber { .. } => false,
+        LossKind::MeanSquaredError
+        | LossKind::MeanAbsoluteError
+        | LossKind::Huber { .. }
+        | LossKind::Distance(_) => false,
     }
 }
 

@@ -35,11 +35,43 @@ fn step(rule: &UpdateRule, w: f64, g: f64, state: &[f64]) -> Vec<f64> {
             let w = w - velocity.unwrap_or(increment);
             [Some(w), Some(v), velocity, average].into_iter().flatten().collect()
         }
+        UpdateRule::Adagrad { epsilon, .. } => {
+            let sum = state[0] + g * g;
+            vec![w - LEARNING_RATE * g / (sum + f64::from(epsilon)).sqrt(), sum]
+        }
+        UpdateRule::Adadelta { rho, epsilon } => {
+            let (rho, epsilon) = (f64::from(rho), f64::from(epsilon));
+            let squares = rho * state[0] + (1.0 - rho) * g * g;
+            let change = -g * (state[1] + epsilon).sqrt() / (squares + epsilon).sqrt();
+            vec![w + LEARNING_RATE * change, squares, rho * state[1] + (1.0 - rho) * change * change]
+        }
+        UpdateRule::Adamax { beta_1, beta_2, epsilon } => {
+            let beta_1 = f64::from(beta_1);
+            let m = state[0] + (g - state[0]) * (1.0 - beta_1);
+            let most = (f64::from(beta_2) * state[1]).max(g.abs());
+            let w = w - LEARNING_RATE * m / ((1.0 - beta_1.powi(4)) * (most + f64::from(epsilon)));
+            vec![w, m, most]
+        }
+        UpdateRule::Lion { beta_1, beta_2 } => {
+            let (beta_1, beta_2) = (f64::from(beta_1), f64::from(beta_2));
+            let along = state[0] * beta_1 + g * (1.0 - beta_1);
+            vec![w - LEARNING_RATE * along.signum(), state[0] * beta_2 + g * (1.0 - beta_2)]
+        }
+        UpdateRule::Nadam { .. }
+        | UpdateRule::Ftrl { .. }
+        | UpdateRule::Adafactor { .. }
+        | UpdateRule::Lamb { .. } => unreachable!("held against Keras's own steps alone"),
     }
 }
 
 fn rules() -> Vec<UpdateRule> {
-    let mut rules = vec![UpdateRule::Sgd { momentum: 0.0, nesterov: false }];
+    let mut rules = vec![
+        UpdateRule::Sgd { momentum: 0.0, nesterov: false },
+        UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon: 1e-7 },
+        UpdateRule::Adadelta { rho: 0.95, epsilon: 1e-3 },
+        UpdateRule::Adamax { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7 },
+        UpdateRule::Lion { beta_1: 0.9, beta_2: 0.99 },
+    ];
     for flag in [false, true] {
         rules.push(UpdateRule::Sgd { momentum: 0.9, nesterov: flag });
         rules.push(UpdateRule::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-7, amsgrad: flag });
@@ -64,7 +96,7 @@ fn updates_are_keras_s() {
             for count in [1, 50_000] {
                 let (w, g) = (noise(count, 1), noise(count, 2));
                 // Means of squares are not negative, and those about a mean not smaller than its square.
-                let states: Vec<Vec<f32>> = (0..rule.state().len())
+                let states: Vec<Vec<f32>> = (0..rule.state(&[count]).len())
                     .map(|index| {
                         positive_noise(count, 3 + index as u64)
                             .iter()
@@ -78,11 +110,9 @@ fn updates_are_keras_s() {
                     Clip::Norm(limit) => g * f64::from(limit) / f64::from(norm_squared.sqrt().max(limit)),
                 };
                 let shape = Shape::fixed([count]);
-                let case = Case::new(
-                    Op::Update(Update { rule: rule.clone(), clip, weight_decay, guarded: false }),
-                    1,
-                )
-                .input(shape.clone(), g.clone());
+                let case =
+                    Case::new(Op::Update(Update { clip, weight_decay, ..Update::new(rule.clone()) }), 1)
+                        .input(shape.clone(), g.clone());
                 let case = match clip {
                     Clip::Norm(_) => case.input(Shape::fixed([1]), vec![norm_squared]),
                     Clip::None | Clip::Value(_) => case,
@@ -145,7 +175,7 @@ fn a_guarded_update_takes_the_scale_back_or_touches_nothing() {
     let (w, g) = (noise(1000, 1), noise(1000, 2));
     for clip in [Clip::None, Clip::Value(0.5), Clip::Norm(2.0)] {
         let run = |scale: f32, verdict: f32| {
-            let update = Update { rule: rule.clone(), clip, weight_decay: 0.01, guarded: true };
+            let update = Update { clip, weight_decay: 0.01, guarded: true, ..Update::new(rule.clone()) };
             let scaled: Vec<f32> = g.iter().map(|g| g * scale).collect();
             let squares: f32 = 25.0 * scale * scale;
             let mut case = Case::new(Op::Update(update), 1).input(shape.clone(), scaled);

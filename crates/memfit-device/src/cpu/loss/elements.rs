@@ -8,7 +8,7 @@ use super::super::maths::{ln, sigmoid, softplus};
 use super::super::sums::{Part, sum, sum_parts};
 use super::super::tasks::{BLOCK, blocks};
 use super::super::threads::Threads;
-use super::{Samples, clip, unless_clipped};
+use super::{Samples, clip, distance, unless_clipped};
 
 /// Writes slopes and returns the total.
 pub(super) fn run(
@@ -60,7 +60,8 @@ impl Elements<'_> {
         let (values, slopes) = (&mut buffers.values[..block.len()], &mut buffers.slopes[..block.len()]);
         // SAFETY: the only write to the block is this part's own, behind the read.
         let prediction = unsafe { self.samples.prediction.read(block.clone()) };
-        elements(self.kind, prediction, &self.targets[block.clone()], values, slopes);
+        let targets = &self.targets[block.clone()];
+        elements(self.kind, self.samples.classes, prediction, targets, values, slopes);
         slopes.iter_mut().for_each(|slope| *slope *= share);
         // SAFETY: the block belongs to this part, and the slice that read it is gone.
         unsafe { self.samples.slopes.write(block) }.copy_from_slice(slopes);
@@ -70,7 +71,14 @@ impl Elements<'_> {
 
 /// The value and slope of every element.
 #[inline(always)]
-fn elements(kind: &LossKind, prediction: &[f32], targets: &[f32], values: &mut [f32], slopes: &mut [f32]) {
+fn elements(
+    kind: &LossKind,
+    classes: usize,
+    prediction: &[f32],
+    targets: &[f32],
+    values: &mut [f32],
+    slopes: &mut [f32],
+) {
     match *kind {
         LossKind::MeanSquaredError => map(Squared, prediction, targets, values, slopes),
         LossKind::MeanAbsoluteError => map(Absolute, prediction, targets, values, slopes),
@@ -81,6 +89,9 @@ fn elements(kind: &LossKind, prediction: &[f32], targets: &[f32], values: &mut [
         LossKind::BinaryCrossentropy { from_logits: false, label_smoothing: smoothing } => {
             map(BinaryProbabilities { smoothing }, prediction, targets, values, slopes);
         }
+        LossKind::Distance(distance) => {
+            distance::elements(distance, classes, prediction, targets, values, slopes);
+        }
         LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
             unreachable!("losses over classes have their own kernels")
         }
@@ -88,14 +99,20 @@ fn elements(kind: &LossKind, prediction: &[f32], targets: &[f32], values: &mut [
 }
 
 #[inline(always)]
-fn map(loss: impl Element, prediction: &[f32], targets: &[f32], values: &mut [f32], slopes: &mut [f32]) {
+pub(super) fn map(
+    loss: impl Element,
+    prediction: &[f32],
+    targets: &[f32],
+    values: &mut [f32],
+    slopes: &mut [f32],
+) {
     for (((p, t), value), slope) in prediction.iter().zip(targets).zip(values).zip(slopes) {
         (*value, *slope) = loss.of(*p, *t);
     }
 }
 
 /// A loss of one element. Not a closure, since those are not always inlined and then not made vector code.
-trait Element: Copy {
+pub(super) trait Element: Copy {
     /// Value and slope for a prediction and its target; `#[inline(always)]`.
     fn of(self, p: f32, t: f32) -> (f32, f32);
 }
@@ -163,13 +180,13 @@ impl Element for BinaryProbabilities {
 
 /// A target with a share of it moved to one half.
 #[inline(always)]
-fn smooth(t: f32, smoothing: f32) -> f32 {
+pub(super) fn smooth(t: f32, smoothing: f32) -> f32 {
     t * (1.0 - smoothing) + 0.5 * smoothing
 }
 
 /// −1, 0 or 1; NaN stays.
 #[inline(always)]
-fn sign(x: f32) -> f32 {
+pub(super) fn sign(x: f32) -> f32 {
     let sign = if x < 0.0 { -1.0 } else { x };
     if x > 0.0 { 1.0 } else { sign }
 }

@@ -1,10 +1,11 @@
 //! Losses with their gradients: one pass writes the slope of every prediction and sums the loss in double precision.
 
+mod distance;
 mod elements;
 mod logits;
 mod probabilities;
 
-use memfit_ir::{Loss, LossKind};
+use memfit_ir::{Distance, Loss, LossKind};
 
 use super::operands::{Floats, Operands};
 use super::sums::{self, settle};
@@ -60,12 +61,14 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     };
     let (threads, workspace) = (operands.threads, operands.workspace().take_doubles(WORKSPACE));
     let total = match loss.kind {
+        LossKind::Distance(distance @ (Distance::CategoricalHinge | Distance::CosineSimilarity)) => {
+            distance::run_samples(threads, &samples, distance, operands.input(1), workspace)
+        }
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
-        | LossKind::BinaryCrossentropy { .. } => {
-            elements::run(threads, &samples, &loss.kind, operands.input(1), workspace)
-        }
+        | LossKind::BinaryCrossentropy { .. }
+        | LossKind::Distance(_) => elements::run(threads, &samples, &loss.kind, operands.input(1), workspace),
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
             let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
             match from_logits {

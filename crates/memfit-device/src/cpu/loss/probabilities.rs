@@ -34,7 +34,7 @@ impl Samples<'_> {
     /// # Safety
     /// Nobody writes the sample's slopes while the slice lives.
     #[inline(always)]
-    unsafe fn prediction(&self, sample: usize) -> &[f32] {
+    pub(super) unsafe fn prediction(&self, sample: usize) -> &[f32] {
         // SAFETY: the caller vouches that nobody writes.
         unsafe { self.prediction.read(sample * self.classes..(sample + 1) * self.classes) }
     }
@@ -44,7 +44,7 @@ impl Samples<'_> {
     /// # Safety
     /// The sample belongs to the caller alone.
     #[inline(always)]
-    unsafe fn write(
+    pub(super) unsafe fn write(
         &self,
         sample: usize,
         buffer: &mut [f32; BLOCK],

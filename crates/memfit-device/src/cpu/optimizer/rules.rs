@@ -12,13 +12,13 @@ pub(super) struct Before {
 
 impl Before {
     #[inline(always)]
-    fn gradient(&self, g: f32) -> f32 {
+    pub(super) fn gradient(&self, g: f32) -> f32 {
         let g = if g > self.limit { self.limit } else { g };
         self.factor * if g < -self.limit { -self.limit } else { g }
     }
 
     #[inline(always)]
-    fn weight(&self, w: f32) -> f32 {
+    pub(super) fn weight(&self, w: f32) -> f32 {
         w - w * self.decay
     }
 }

@@ -1,0 +1,236 @@
+//! Optimizers as data: the update of one weight, and the state it keeps.
+
+/// Gradients of several steps, added up before they are applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accumulate {
+    /// So many steps.
+    pub steps: u64,
+    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
+    pub guarded: bool,
+}
+
+/// One optimizer step for one weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Update {
+    /// The rule.
+    pub rule: UpdateRule,
+    /// What happens to the gradient first.
+    pub clip: Clip,
+    /// Decoupled weight decay: the weight shrinks by `learning rate · weight_decay`.
+    pub weight_decay: f32,
+    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
+    pub guarded: bool,
+    /// The gradient is a sum over so many steps; the last of them applies its mean. 1 where every step is applied.
+    pub steps: u64,
+    /// A moving average of the weight, the last of the updates.
+    pub average: Option<Average>,
+}
+
+impl Update {
+    /// A rule by itself: nothing clipped, nothing decays.
+    pub fn new(rule: UpdateRule) -> Update {
+        Update { rule, clip: Clip::None, weight_decay: 0.0, guarded: false, steps: 1, average: None }
+    }
+}
+
+/// A moving average of weights: Keras's `use_ema`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Average {
+    /// What is kept of the old average.
+    pub momentum: f32,
+    /// Every so many steps the average becomes the weight.
+    pub overwrite_every: Option<u64>,
+}
+
+/// Optimizers, by Keras's formulas. The state tensors follow the weight among the updates, in the order given.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UpdateRule {
+    /// State: velocity where `momentum` is not 0.
+    Sgd {
+        /// Share of the velocity that is kept.
+        momentum: f32,
+        /// Look ahead along the velocity.
+        nesterov: bool,
+    },
+    /// State: m, v, and the largest v where `amsgrad`.
+    Adam {
+        /// Decay of the mean.
+        beta_1: f32,
+        /// Decay of the squares.
+        beta_2: f32,
+        /// Added to the root.
+        epsilon: f32,
+        /// Divide by the largest v so far.
+        amsgrad: bool,
+    },
+    /// State: mean of squares, then velocity where `momentum` is not 0, then the mean where `centered`.
+    Rmsprop {
+        /// Decay of the squares.
+        rho: f32,
+        /// Share of the velocity that is kept.
+        momentum: f32,
+        /// Added under the root.
+        epsilon: f32,
+        /// Subtract the squared mean.
+        centered: bool,
+    },
+    /// State: sum of squares.
+    Adagrad {
+        /// What the sum begins at.
+        initial_accumulator_value: f32,
+        /// Added under the root.
+        epsilon: f32,
+    },
+    /// State: mean of squared gradients, mean of squared steps.
+    Adadelta {
+        /// Decay of both means.
+        rho: f32,
+        /// Added under the roots.
+        epsilon: f32,
+    },
+    /// State: m, the largest gradient.
+    Adamax {
+        /// Decay of the mean.
+        beta_1: f32,
+        /// Decay of the largest.
+        beta_2: f32,
+        /// Added to the largest.
+        epsilon: f32,
+    },
+    /// State: m, v.
+    Nadam {
+        /// Decay of the mean.
+        beta_1: f32,
+        /// Decay of the squares.
+        beta_2: f32,
+        /// Added to the root.
+        epsilon: f32,
+    },
+    /// State: sum of squares, the linear part.
+    Ftrl {
+        /// The power of the sum of squares that divides the learning rate; at most 0.
+        learning_rate_power: f32,
+        /// What the sum begins at.
+        initial_accumulator_value: f32,
+        /// Strength of the absolute penalty.
+        l1: f32,
+        /// Strength of the squared penalty.
+        l2: f32,
+        /// Strength of the squared penalty that is felt with the gradient.
+        l2_shrinkage: f32,
+        /// Added to the squared penalty, over twice the learning rate.
+        beta: f32,
+    },
+    /// State: m.
+    Lion {
+        /// Share of the mean in a step.
+        beta_1: f32,
+        /// Decay of the mean.
+        beta_2: f32,
+    },
+    /// State: means of squares over the last axis and over the one before it; a weight with fewer axes has one of its own shape.
+    Adafactor {
+        /// Power of the step in the decay of the means.
+        beta_2_decay: f32,
+        /// Added to squares.
+        epsilon_1: f32,
+        /// Least size of a weight that steps are relative to.
+        epsilon_2: f32,
+        /// Steps of a larger root mean square are cut to it.
+        clip_threshold: f32,
+        /// Kept for Keras, whose steps are relative either way.
+        relative_step: bool,
+    },
+    /// State: m, v.
+    Lamb {
+        /// Decay of the mean.
+        beta_1: f32,
+        /// Decay of the squares.
+        beta_2: f32,
+        /// Added to the root.
+        epsilon: f32,
+    },
+}
+
+impl UpdateRule {
+    /// Names of the state tensors of a weight of these dimensions, with their own.
+    pub fn state(&self, dims: &[usize]) -> Vec<(&'static str, Vec<usize>)> {
+        let mut names = Vec::new();
+        match *self {
+            UpdateRule::Sgd { momentum, .. } => {
+                if momentum != 0.0 {
+                    names.push("momentum");
+                }
+            }
+            UpdateRule::Adam { amsgrad, .. } => {
+                names.extend(["momentum", "velocity"]);
+                if amsgrad {
+                    names.push("velocity_hat");
+                }
+            }
+            UpdateRule::Rmsprop { momentum, centered, .. } => {
+                names.push("velocity");
+                if momentum != 0.0 {
+                    names.push("momentum");
+                }
+                if centered {
+                    names.push("average_gradient");
+                }
+            }
+            UpdateRule::Adagrad { .. } => names.push("accumulator"),
+            UpdateRule::Adadelta { .. } => names.extend(["accumulated_grad", "accumulated_delta_var"]),
+            UpdateRule::Adamax { .. } => names.extend(["momentum", "norm"]),
+            UpdateRule::Nadam { .. } | UpdateRule::Lamb { .. } => names.extend(["momentum", "velocity"]),
+            UpdateRule::Ftrl { .. } => names.extend(["accumulator", "linear"]),
+            UpdateRule::Lion { .. } => names.push("momentum"),
+            UpdateRule::Adafactor { .. } => {
+                if let [outer @ .., rows, columns] = dims {
+                    let with = |last: usize| outer.iter().copied().chain([last]).collect();
+                    return vec![("rows", with(*rows)), ("columns", with(*columns))];
+                }
+                names.push("velocity");
+            }
+        }
+        names.into_iter().map(|name| (name, dims.to_vec())).collect()
+    }
+
+    /// What the first state tensor begins at.
+    pub fn first_state(&self) -> f32 {
+        match *self {
+            UpdateRule::Adagrad { initial_accumulator_value, .. }
+            | UpdateRule::Ftrl { initial_accumulator_value, .. } => initial_accumulator_value,
+            UpdateRule::Sgd { .. }
+            | UpdateRule::Adam { .. }
+            | UpdateRule::Rmsprop { .. }
+            | UpdateRule::Adadelta { .. }
+            | UpdateRule::Adamax { .. }
+            | UpdateRule::Nadam { .. }
+            | UpdateRule::Lion { .. }
+            | UpdateRule::Adafactor { .. }
+            | UpdateRule::Lamb { .. } => 0.0,
+        }
+    }
+
+    /// Nadam's product of all its momenta behind so many updates.
+    pub fn nadam_product(beta_1: f32, updates: u64) -> f64 {
+        let mut product = 1.0;
+        let mut step = 1;
+        // The product vanishes long before the updates become many.
+        while step <= updates && 1e-40 < product {
+            product *= f64::from(beta_1) * (1.0 - 0.5 * 0.96f64.powf(step as f64));
+            step += 1;
+        }
+        product
+    }
+}
+
+/// What is done to a gradient before it is applied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Clip {
+    /// Nothing.
+    None,
+    /// Each element into `[−limit, limit]`.
+    Value(f32),
+    /// The gradient shrunk so that the norm behind the node's second input is at most the limit.
+    Norm(f32),
+}
