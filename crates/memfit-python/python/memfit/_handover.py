@@ -1,0 +1,68 @@
+"""Weights and the optimizer's state: from Keras's variables into the engine's slots, and back."""
+
+from ._errors import Error
+
+
+class Handover:
+    """Pairs the engine's variables with a model's by Keras's order."""
+
+    def __init__(self, session, model, optimizer=None):
+        self.session = session
+        known = session.variables()
+        theirs = list(model.weights) + (list(optimizer.variables) if optimizer is not None else [])
+        if len(known) != len(theirs):
+            raise Error(
+                f"the model and its optimizer have {len(theirs)} variables and memfit knows {len(known)}; "
+                "please report this with the model's model.to_json()"
+            )
+        self.pairs = [(index, kind, variable) for (index, (_, _, kind)), variable in zip(enumerate(known), theirs)]
+        for (name, dims, _), variable in zip(known, theirs):
+            if tuple(dims) != tuple(variable.shape):
+                raise Error(
+                    f"`{variable.path}` has the shape {tuple(variable.shape)} and memfit's `{name}` has {tuple(dims)}; "
+                    "please report this with the model's model.to_json()"
+                )
+
+    def open(self):
+        """Takes the arena and fills it with the model's values."""
+        for _, kind, variable in self.pairs:
+            if kind == "iteration":
+                self.session.iteration = int(_numpy(variable))
+        self.session.open()
+        self.load()
+
+    def load(self):
+        """Model to arena."""
+        import numpy as np
+
+        for index, kind, variable in self.pairs:
+            if kind in ("weight", "state"):
+                value = np.ascontiguousarray(_numpy(variable), dtype=np.float32)
+                self.session.write(index, value.reshape(-1).view(np.uint8))
+
+    def store(self):
+        """Arena to model. Each array is a new one: a backend may keep it."""
+        import numpy as np
+
+        for index, kind, variable in self.pairs:
+            if kind in ("weight", "state"):
+                value = np.empty(tuple(variable.shape), dtype=np.float32)
+                self.session.read(index, value.reshape(-1).view(np.uint8))
+                variable.assign(value)
+            elif kind == "iteration":
+                variable.assign(self.session.iteration)
+
+
+def inner_optimizer(model):
+    """The optimizer that holds the state, built for the model's weights."""
+    optimizer = model.optimizer
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def _numpy(variable):
+    import keras
+
+    return keras.ops.convert_to_numpy(variable)
