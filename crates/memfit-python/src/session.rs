@@ -97,8 +97,8 @@ impl Session {
         self.lock().summary().map(|summary| summary.to_json().to_string())
     }
 
-    /// Name, dimensions and kind of all variables: weights by Keras's order, then the optimizer's.
-    fn variables(&self) -> Vec<(String, Vec<usize>, &'static str)> {
+    /// Name, dimensions, kind and element type of all variables: weights by Keras's order, then the optimizer's.
+    fn variables(&self) -> Vec<(String, Vec<usize>, &'static str, String)> {
         let kind = |kind| match kind {
             VariableKind::Weight => "weight",
             VariableKind::State => "state",
@@ -108,7 +108,11 @@ impl Session {
         };
         let session = self.lock();
         let known = session.variables();
-        known.map(|known| (known.name.to_owned(), known.dims.to_vec(), kind(known.kind))).collect()
+        known
+            .map(|known| {
+                (known.name.to_owned(), known.dims.to_vec(), kind(known.kind), known.dtype.to_string())
+            })
+            .collect()
     }
 
     /// Writes a variable's bytes into its slot.

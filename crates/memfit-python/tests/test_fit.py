@@ -124,6 +124,7 @@ def test_a_trained_model_is_saved_with_its_optimizer(tmp_path):
 def test_weights_go_through_safetensors(tmp_path):
     model, _, _ = models.attention()
     memfit.save(model, tmp_path / "weights.safetensors")
+    keras.backend.clear_session()
     other, _, _ = models.attention()
     other.set_weights([0 * value for value in other.get_weights()])
     memfit.load(tmp_path / "weights.safetensors", other)

@@ -4,7 +4,7 @@ use memfit_data::{Field, Source};
 use memfit_device::Setup;
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph};
-use memfit_ir::{Bytes, CheckedPlan, Graph, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
 use memfit_run::{Runner, StepInput, StepRecord};
 
 use crate::budget;
@@ -47,6 +47,8 @@ pub struct VariableView<'a> {
     pub name: &'a str,
     /// Its dimensions in Keras.
     pub dims: &'a [usize],
+    /// What its slot holds.
+    pub dtype: DType,
     /// What it is.
     pub kind: VariableKind,
 }
@@ -238,6 +240,11 @@ impl Session {
         self.variables.iter().enumerate().map(|(index, variable)| VariableView {
             name: &variable.name,
             dims: &variable.dims,
+            dtype: match variable.holds {
+                Holds::Tensor(tensor) => self.graph().tensors[tensor.0].dtype,
+                Holds::Iteration => DType::I64,
+                Holds::LearningRate | Holds::Nothing => DType::F32,
+            },
             kind: match variable.holds {
                 Holds::Tensor(_) if index < self.weights => VariableKind::Weight,
                 Holds::Tensor(_) => VariableKind::State,
@@ -248,7 +255,7 @@ impl Session {
         })
     }
 
-    /// The bytes of a weight or of state, little-endian floats; none for what has no slot.
+    /// The bytes of a weight or of state, little-endian; none for what has no slot.
     pub fn bytes(&self, variable: usize) -> Option<&[u8]> {
         match self.variables[variable].holds {
             Holds::Tensor(tensor) => Some(self.runner().bytes(tensor)),
@@ -305,6 +312,14 @@ impl Session {
         let (tensor, dims) = &self.outputs[output];
         let row = dims.iter().product::<usize>() * size_of::<f32>();
         &self.runner().bytes(*tensor)[..row * rows]
+    }
+
+    fn graph(&self) -> &Graph {
+        match &self.memory {
+            Memory::Closed { plan, .. } => &plan.problem().graph,
+            Memory::Open { runner, .. } => &runner.plan().problem().graph,
+            Memory::Gone => panic!("a session that could not be opened has no plan"),
+        }
     }
 
     fn runner(&self) -> &Runner {

@@ -3,6 +3,9 @@
 from ._errors import Error
 
 
+_ELEMENTS = {"f32": "float32", "i64": "int64", "i32": "int32"}
+
+
 class Handover:
     """Pairs the engine's variables with a model's by Keras's order."""
 
@@ -15,8 +18,9 @@ class Handover:
                 f"the model and its optimizer have {len(theirs)} variables and memfit knows {len(known)}; "
                 "please report this with the model's model.to_json()"
             )
-        self.pairs = [(index, kind, variable) for (index, (_, _, kind)), variable in zip(enumerate(known), theirs)]
-        for (name, dims, _), variable in zip(known, theirs):
+        self.pairs = []
+        for index, ((name, dims, kind, dtype), variable) in enumerate(zip(known, theirs)):
+            self.pairs.append((index, kind, _ELEMENTS.get(dtype, "float32"), variable))
             if tuple(dims) != tuple(variable.shape):
                 raise Error(
                     f"`{variable.path}` has the shape {tuple(variable.shape)} and memfit's `{name}` has {tuple(dims)}; "
@@ -25,7 +29,7 @@ class Handover:
 
     def open(self):
         """Takes the arena and fills it with the model's values."""
-        for _, kind, variable in self.pairs:
+        for _, kind, _, variable in self.pairs:
             if kind == "iteration":
                 self.session.iteration = int(_numpy(variable))
         self.session.open()
@@ -35,18 +39,18 @@ class Handover:
         """Model to arena."""
         import numpy as np
 
-        for index, kind, variable in self.pairs:
+        for index, kind, dtype, variable in self.pairs:
             if kind in ("weight", "state"):
-                value = np.ascontiguousarray(_numpy(variable), dtype=np.float32)
+                value = np.ascontiguousarray(_numpy(variable), dtype=dtype)
                 self.session.write(index, value.reshape(-1).view(np.uint8))
 
     def store(self):
         """Arena to model. Each array is a new one: a backend may keep it."""
         import numpy as np
 
-        for index, kind, variable in self.pairs:
+        for index, kind, dtype, variable in self.pairs:
             if kind in ("weight", "state"):
-                value = np.empty(tuple(variable.shape), dtype=np.float32)
+                value = np.empty(tuple(variable.shape), dtype=dtype)
                 self.session.read(index, value.reshape(-1).view(np.uint8))
                 variable.assign(value)
             elif kind == "iteration":

@@ -165,7 +165,8 @@ class _Shape:
     def __init__(self, model, class_weight, targets):
         struct = getattr(model, "input", None)
         keys = sorted(struct) if isinstance(struct, dict) else [tensor.name for tensor in model.inputs]
-        self.inputs, self.outputs = keys, list(model.output_names)
+        names = getattr(model, "output_names", None) or [tensor.name for tensor in model.outputs]
+        self.inputs, self.outputs = keys, list(names)
         self.class_weight, self.targets = class_weight, targets
 
     def unpack(self, value):

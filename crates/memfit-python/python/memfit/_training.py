@@ -76,7 +76,7 @@ class _Training:
         self.session = _engine.Session(text, "training")
         self.handover = Handover(self.session, model, self.optimizer)
         self.names = ["loss", *metric_names(model, self.session.metrics())]
-        kinds = [kind for _, _, kind in self.session.variables()]
+        kinds = [kind for _, _, kind, _ in self.session.variables()]
         self.rate_is_given = "learning_rate" in kinds
         self.plan = Plan(self.session.table(), self.session.json())
         self.evaluator = None
