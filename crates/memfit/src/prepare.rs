@@ -79,7 +79,10 @@ fn prepare_and(
     let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
     let output = job.train.output.as_ref().map(|path| job.path(path));
     let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
-    let for_file = saving.as_ref().map_or_else(|| handed_over(job, &model), Saving::bytes_writing);
+    let for_file = saving.as_ref().map_or_else(
+        || handed_over(job, &model, 1 + compiled.optimizer.rule.state().len()),
+        Saving::bytes_writing,
+    );
     let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
         solve(job, graph, threads, for_file)?;
     let outcome = outcome.map_err(|mut answer| {
@@ -175,14 +178,16 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
 }
 
-/// What a caller holds while a weight goes to him: the largest twice, as an array and on its way into his own.
-pub(crate) fn handed_over(job: &Job, model: &ModelFile) -> Bytes {
+/// What a caller takes while variables come from and go to him: the largest twice, as an array and on its way, and an eighth of
+/// those that go back, since a new array takes the place of each old one and leaves holes in his heap. `back` is how many go back
+/// for each weight.
+pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
     if job.memory.baseline == Bytes::ZERO {
         return Bytes::ZERO;
     }
-    let bytes = |dims: &[usize]| Bytes::of::<f32>(dims.iter().product());
-    let largest = model.model.weights.iter().map(|weight| bytes(&weight.dims)).max();
-    largest.unwrap_or_default() * 2
+    let sizes = model.model.weights.iter().map(|weight| Bytes::of::<f32>(weight.dims.iter().product()));
+    let largest = sizes.clone().max().unwrap_or_default();
+    largest * 2 + Bytes(sizes.sum::<Bytes>().0 * back as u64 / 8)
 }
 
 impl Prepared {

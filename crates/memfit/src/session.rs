@@ -134,7 +134,8 @@ impl Session {
             graph.keep.extend(unkept);
             (graph, Vec::new())
         };
-        let Solved { setup, problem, outcome, .. } = solve(&job, graph, threads, handed_over(&job, &model))?;
+        let Solved { setup, problem, outcome, .. } =
+            solve(&job, graph, threads, handed_over(&job, &model, 0))?;
         let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?);
         session.metrics = metrics;
         Ok(session)

@@ -1,7 +1,11 @@
 """Weights and the optimizer's state: from Keras's variables into the engine's slots, and back."""
 
+from . import _engine
 from ._errors import Error
 
+
+# As many bytes may pass before freed heap is given back.
+_BYTES_KEPT = 4 << 20
 
 _ELEMENTS = {"f32": "float32", "i64": "int64", "i32": "int32"}
 
@@ -10,7 +14,7 @@ class Handover:
     """Pairs the engine's variables with a model's by Keras's order."""
 
     def __init__(self, session, model, optimizer=None):
-        self.session = session
+        self.session, self.bytes_passed = session, 0
         known = session.variables()
         theirs = list(model.weights) + (list(optimizer.variables) if optimizer is not None else [])
         if len(known) != len(theirs):
@@ -43,6 +47,7 @@ class Handover:
             if kind in ("weight", "state"):
                 value = np.ascontiguousarray(_numpy(variable), dtype=dtype)
                 self.session.write(index, value.reshape(-1).view(np.uint8))
+                self._passed(value.nbytes)
 
     def store(self):
         """Arena to model. Each array is a new one: a backend may keep it."""
@@ -53,8 +58,16 @@ class Handover:
                 value = np.empty(tuple(variable.shape), dtype=dtype)
                 self.session.read(index, value.reshape(-1).view(np.uint8))
                 variable.assign(value)
+                self._passed(value.nbytes)
             elif kind == "iteration":
                 variable.assign(self.session.iteration)
+
+    def _passed(self, size):
+        """Gives freed heap back now and then: arrays of all sizes come and go here, and the allocator would keep them."""
+        self.bytes_passed += size
+        if _BYTES_KEPT < self.bytes_passed:
+            self.bytes_passed = 0
+            _engine.baseline()
 
 
 def inner_optimizer(model):

@@ -72,6 +72,12 @@ class _Training:
         self.model, self.rows, self.validation_freq = model, rows, validation_freq
         self.optimizer = inner_optimizer(model)
         self.baseline = _engine.baseline()
+        # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
+        # training's own plan is there too, and counts.
+        self.evaluator, self.plan_evaluator = None, None
+        if validation_rows is not None:
+            self.plan_evaluator = lambda: Evaluator(model, validation_rows, options, self.baseline)
+            self.evaluator = self.plan_evaluator()
         text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=self.baseline)
         self.session = _engine.Session(text, "training")
         self.handover = Handover(self.session, model, self.optimizer)
@@ -79,9 +85,6 @@ class _Training:
         kinds = [kind for _, _, kind, _ in self.session.variables()]
         self.rate_is_given = "learning_rate" in kinds
         self.plan = Plan(self.session.table(), self.session.json())
-        self.evaluator = None
-        if validation_rows is not None:
-            self.evaluator = Evaluator(model, validation_rows, options, self.baseline)
         self.peak = 0
 
     def run(self, epochs, initial_epoch, callbacks, verbose):
@@ -142,9 +145,12 @@ class _Training:
             self.handover.store()
         if validates:
             self._close()
+            if self.plan_evaluator is not None:
+                self.evaluator = None
+                self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
             callbacks.on_test_begin()
             found = self.evaluator.run(callbacks.on_test_batch_begin, callbacks.on_test_batch_end)
-            self.peak = max(self.peak, _engine.resident_peak())
+            self._look_at_peak()
             callbacks.on_test_end(found)
             logs.update({f"val_{name}": value for name, value in found.items()})
         self.progress.epoch_end(logs)
@@ -162,13 +168,16 @@ class _Training:
     is_open = True
 
     def _close(self):
+        self._look_at_peak()
         self.session.close()
         self.is_open = False
+
+    def _look_at_peak(self):
+        self.peak = max(self.peak, _engine.resident_peak())
 
     def _end(self):
         """Whatever ended training, the model gets what was learnt."""
         if self.is_open:
-            self.peak = max(self.peak, _engine.resident_peak())
             self.handover.store()
             self._close()
 
