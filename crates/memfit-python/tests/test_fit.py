@@ -86,6 +86,29 @@ def test_a_schedule_decays_as_in_keras():
     weights_agree(model, theirs)
 
 
+@pytest.mark.parametrize("policy, tolerance", [("mixed_float16", 5e-3), ("mixed_bfloat16", 2e-2)])
+def test_half_types_train_as_in_keras(policy, tolerance):
+    keras.mixed_precision.set_global_policy(policy)
+    try:
+        model, x, y = models.dense()
+        theirs = models.twin(model)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    mine = memfit.fit(model, x, y, **STEPS).history["loss"]
+    np.testing.assert_allclose(mine, theirs.fit(x, y, **STEPS).history["loss"], atol=tolerance)
+    weights_agree(model, theirs, 5e-3)
+    assert int(model.optimizer.iterations) == 3
+
+
+def test_losses_and_metrics_as_functions_and_objects():
+    model, x, y = models.two_inputs()
+    model.compile("sgd", keras.losses.mean_squared_error, metrics=[keras.metrics.MeanAbsoluteError(name="off_by")])
+    theirs = models.twin(model)
+    mine, expected = memfit.fit(model, x, y, **STEPS).history, theirs.fit(x, y, **STEPS).history
+    assert mine.keys() == expected.keys()
+    np.testing.assert_allclose(mine["off_by"], expected["off_by"], atol=1e-4)
+
+
 def test_frozen_layers_stay():
     model, x, y = models.convolution()
     model.layers[0].trainable = False

@@ -47,6 +47,8 @@ class Evaluator:
                     after_batch(number, means.logs())
         finally:
             self.session.close()
+        if means.rows == 0:
+            raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
         return means.logs()
 
 

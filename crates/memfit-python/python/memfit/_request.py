@@ -8,15 +8,7 @@ from ._errors import Error
 
 def request(model, batch_size, options, *, sample_weights=False, baseline=None):
     """The text of a request. `options` are the arguments that all calls share."""
-    try:
-        config = json.loads(model.to_json())
-    except (NotImplementedError, TypeError, ValueError) as error:
-        raise Error(
-            f"the model cannot be written as a configuration ({error}); build it with keras.Sequential or the functional API"
-        ) from error
-    compiled = config.get("compile_config")
-    if compiled:
-        config["compile_config"] = unscaled(compiled)
+    config = options.get("config") or describe(model)
     budget = options.get("budget")
     return json.dumps({
         "config": config,
@@ -33,12 +25,36 @@ def request(model, batch_size, options, *, sample_weights=False, baseline=None):
     })
 
 
+def describe(model):
+    """The model's configuration with what it is compiled with. Keras may import a whole backend to write it, so that a baseline is
+    taken behind this."""
+    try:
+        config = json.loads(model.to_json())
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise Error(
+            f"the model cannot be written as a configuration ({error}); build it with keras.Sequential or the functional API"
+        ) from error
+    compiled = config.get("compile_config")
+    if compiled:
+        config["compile_config"] = named(unscaled(compiled))
+    return config
+
+
 def unscaled(compiled):
     """The configuration with the optimizer that a LossScaleOptimizer wraps: the engine scales by itself."""
     optimizer = compiled.get("optimizer")
     if isinstance(optimizer, dict) and optimizer.get("class_name") == "LossScaleOptimizer":
         return {**compiled, "optimizer": optimizer["config"]["inner_optimizer"]}
     return compiled
+
+
+def named(value):
+    """The configuration with functions of Keras by their names: `loss=keras.losses.mean_squared_error` is a name too."""
+    if isinstance(value, dict):
+        if value.get("class_name") == "function" and isinstance(value.get("config"), str):
+            return value["config"]
+        return {key: named(one) for key, one in value.items()}
+    return [named(one) for one in value] if isinstance(value, list) else value
 
 
 def require_model(model, *, compiled):
@@ -53,7 +69,7 @@ def require_model(model, *, compiled):
 
 def metric_names(model, known):
     """Keras's names of the metrics where one output makes them plain, else the engine's."""
-    metrics = (model.get_compile_config() or {}).get("metrics") or []
+    metrics = named((model.get_compile_config() or {}).get("metrics")) or []
     while isinstance(metrics, list) and len(metrics) == 1 and isinstance(metrics[0], list):
         metrics = metrics[0]
     if isinstance(metrics, dict) and "class_name" not in metrics:

@@ -10,7 +10,7 @@ from ._errors import Error
 from ._handover import Handover, inner_optimizer
 from ._inference import Evaluator, Means
 from ._plan import Plan
-from ._request import metric_names, request, require_model
+from ._request import describe, metric_names, request, require_model
 from ._rows import rows_of, split
 
 
@@ -71,6 +71,7 @@ class _Training:
     def __init__(self, model, rows, options, validation_rows, validation_freq):
         self.model, self.rows, self.validation_freq = model, rows, validation_freq
         self.optimizer = inner_optimizer(model)
+        options = {**options, "config": describe(model)}
         self.baseline = _engine.baseline()
         # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
         # training's own plan is there too, and counts.
