@@ -5,7 +5,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use memfit::{Bytes, Event, Observer, Summary, process};
 
-use crate::{out, tables};
+use crate::out;
 
 /// Shows a person how training goes.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Observer for Bar {
 
 impl Bar {
     fn begin(&mut self, summary: &Summary) {
-        out(&tables::plan(summary));
+        out(&memfit::plan_table(summary));
         let bar = ProgressBar::new(1);
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} rows  {msg}");
         bar.set_style(style.expect("the template is a constant"));

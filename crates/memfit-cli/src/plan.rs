@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::{JobArguments, PlanArguments};
 use crate::new_file::NewFile;
-use crate::{curve, difference, out, tables};
+use crate::{curve, difference, out};
 
 /// Says what was asked of a plan.
 pub fn run(plan: &PlanArguments) -> Result<ExitCode, Error> {
@@ -43,7 +43,7 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
         }
         out(&figures.to_string());
     } else if prepared.outcome.is_ok() {
-        out(&tables::plan(&summary));
+        out(&memfit::plan_table(&summary));
     }
     match prepared.outcome {
         Ok(_) => Ok(ExitCode::SUCCESS),
@@ -73,7 +73,7 @@ fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
     } else {
         out(&curve::plot(&points, budget));
         out(&curve::table(&points, budget));
-        out(&tables::costs(costs.costs, costs.seconds_measuring));
+        out(&memfit::costs_line(costs.costs, costs.seconds_measuring));
     }
     if let Some(file) = page {
         let path = file.write(&sweep_html(&arguments.file.display().to_string(), budget, &points))?;

@@ -16,12 +16,14 @@
 mod convert;
 mod error;
 mod header;
+mod lent;
 mod npy;
 mod npy_header;
 mod source;
 mod synthetic;
 
 pub use error::DataError;
+pub use lent::{Lent, LentArray};
 pub use npy::Npy;
 pub use npy_header::npy_header;
 pub use source::{Field, Source};

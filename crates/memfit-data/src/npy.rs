@@ -141,7 +141,7 @@ fn open(path: &Path, field: &Field) -> Result<(Opened, u64), DataError> {
 }
 
 /// Whether rows have the wanted dimensions; axes of 1 at the end move no element and may differ.
-fn same_elements(row: &[u64], dims: &[usize]) -> bool {
+pub(crate) fn same_elements(row: &[u64], dims: &[usize]) -> bool {
     let dims: Vec<u64> = dims.iter().map(|size| *size as u64).collect();
     without_ones(row) == without_ones(&dims)
 }

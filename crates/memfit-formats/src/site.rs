@@ -123,6 +123,21 @@ impl Site<'_> {
         self.weights.push(BuiltWeight { name: name.to_owned(), tensor, dims: Vec::new() });
     }
 
+    /// A weight of the layer that begins as one of other dimensions would: what is summed over, and what comes of it.
+    pub fn weight_begun_as(
+        &mut self,
+        name: &'static str,
+        dims: &[usize],
+        begun_as: &[usize],
+        start: &Start,
+    ) -> Result<TensorId, FormatError> {
+        let tensor = self.weight_as(name, dims, begun_as, start, self.trainable)?;
+        for known in self.weights.iter_mut().filter(|known| known.tensor == tensor) {
+            known.dims = dims.to_vec();
+        }
+        Ok(tensor)
+    }
+
     /// Refuses tensors that no machine holds, so that no count of bytes overflows later.
     pub fn require_size(&self, shape: &Shape) -> Result<(), FormatError> {
         let elements = shape.dims.iter().try_fold(1usize, |product, size| product.checked_mul(*size));

@@ -101,6 +101,7 @@ fn dependencies_go_down() {
             ],
         ),
         ("memfit-cli", &["memfit"]),
+        ("memfit-python", &["memfit"]),
     ]);
     for (name, allowed) in allowed {
         let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();

@@ -34,22 +34,25 @@ pub struct Line {
 /// What the process holds besides the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
+    /// What the process held before the job came, which no line counts: that of the program that called us.
+    pub baseline: Bytes,
     /// Line by line.
     pub lines: Vec<Line>,
 }
 
 impl Runtime {
     /// Measures the process as it is now: the program, its libraries, the graph and the plan.
-    pub fn measure(threads: usize, input: Bytes, file: Bytes) -> Runtime {
+    pub fn measure(threads: usize, input: Bytes, file: Bytes, baseline: Bytes) -> Runtime {
         process::trim();
         let line = |name, bytes| Line { name, bytes };
         Runtime {
+            baseline,
             lines: vec![
-                line("program, graph and plan", in_steps(process::resident())),
+                line("program, graph and plan", in_steps(process::resident().saturating_sub(baseline))),
                 line("thread stacks", stacks(threads)),
                 line("input pipeline", input),
                 line("training loop", Bytes(LOOP)),
-                line("model file", file),
+                line(if baseline == Bytes::ZERO { "model file" } else { "weights handed over" }, file),
             ],
         }
     }
@@ -65,9 +68,22 @@ pub(crate) fn stacks(threads: usize) -> Bytes {
     Bytes(STACK_PER_THREAD) * (threads as u64 + 1)
 }
 
-/// The most that planning has held so far, in the steps in which the program's memory is counted.
-pub(crate) fn planning_peak() -> Bytes {
-    in_steps(planning_peak_now())
+/// The most that planning has held so far above a baseline, in the steps in which the program's memory is counted.
+pub(crate) fn planning_peak(baseline: Bytes) -> Bytes {
+    in_steps(planning_peak_now().saturating_sub(baseline))
+}
+
+/// Begins to look at what a job takes in a process that held this much before. The peak that the process had then is no job's;
+/// where the system does not let it begin anew, planning is taken to hold nothing.
+pub(crate) fn begin(baseline: Bytes) {
+    if baseline == Bytes::ZERO {
+        process::populate_program();
+        return;
+    }
+    process::populate_library();
+    let (peak, before) = if process::reset_peak() { (0, 0) } else { (u64::MAX, baseline.0) };
+    PEAK_BEFORE.store(before, Ordering::Relaxed);
+    PEAK_MEASURING.store(peak, Ordering::Relaxed);
 }
 
 /// The peak of the process when measuring last ended, and what planning had held before.
@@ -89,8 +105,8 @@ pub(crate) fn measuring_ended(before: Bytes) {
     PEAK_MEASURING.store(process::resident_peak().0, Ordering::Relaxed);
 }
 
-/// The budget when none is given: what the machine really allows, less a sixteenth.
-pub fn default_budget() -> Bytes {
-    let allowed = process::limits().available;
+/// The budget when none is given: what the machine really allows above a baseline, less a sixteenth.
+pub fn default_budget(baseline: Bytes) -> Bytes {
+    let allowed = process::limits().available.saturating_sub(baseline);
     allowed - Bytes(allowed.0 / MARGIN)
 }

@@ -82,10 +82,10 @@ impl CostsUsed {
 
 /// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it, within the budget and
 /// a few seconds.
-pub(crate) fn measure(setup: &Setup, problem: &mut Problem) -> CostsUsed {
+pub(crate) fn measure(setup: &Setup, problem: &mut Problem, baseline: Bytes) -> CostsUsed {
     process::trim();
     let stacks = budget::stacks(setup.threads());
-    let room = problem.budget.total.min(process::limits().available);
+    let room = (problem.budget.total + baseline).min(process::limits().available);
     let room = room.saturating_sub(process::resident() + stacks + BYTES_BESIDES);
     let allowance = Allowance { bytes: room.min(BYTES), seconds: SECONDS };
     let path = cache::path(setup.threads());

@@ -14,7 +14,7 @@ use memfit_run::{Runner, StepInput};
 use crate::data::Feeder;
 use crate::prepare::{Solved, solve, training};
 use crate::train::within_machine;
-use crate::{Error, Job, ModelFile, Quiet, Threads, compiled, initialize, state};
+use crate::{Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
 
 /// How a model does on some data.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
 
 fn open(job: &Job) -> Result<ModelFile, Error> {
     job.check()?;
-    process::populate_program();
+    budget::begin(job.memory.baseline);
     ModelFile::open(job, Mode::Inference)
 }
 

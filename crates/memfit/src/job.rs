@@ -92,6 +92,9 @@ pub struct DataSection {
     pub y: OneOrMany,
     /// File of the rows' weights.
     pub sample_weight: Option<PathBuf>,
+    /// Whether a caller who brings rows of his own brings their weights too.
+    #[serde(skip)]
+    pub lends_sample_weights: bool,
 }
 
 /// One path, or several.
@@ -137,6 +140,9 @@ pub struct MemorySection {
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
+    /// What the process held before, of a program that trains within itself: the line does not count it.
+    #[serde(skip)]
+    pub baseline: Bytes,
 }
 
 /// Room on a disk.
@@ -182,6 +188,13 @@ impl Job {
         })?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Job::parse_named(&text, &path.display().to_string(), folder)
+    }
+
+    /// A job on a Keras configuration that the caller holds, as `model.to_json()` gives it.
+    pub fn for_config(config: Value) -> Job {
+        let mut job = Job::for_model(Path::new(""));
+        job.model = ModelSection { config: Some(config), ..ModelSection::default() };
+        job
     }
 
     /// A job on a model file alone, `.keras` or `model.to_json()`, with what `model.fit` begins with.
@@ -233,6 +246,7 @@ impl Job {
             ));
         }
         match (&self.model.file, &self.model.layers) {
+            (None, None) if self.model.config.is_some() => Ok(()),
             (Some(_), None) | (None, Some(_)) => Ok(()),
             (None, None) => Err(Error::job("model", "give `file = \"model.json\"` or `[[model.layers]]`")),
             (Some(_), Some(_)) => {

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use memfit_data::Source;
-use memfit_device::{Setup, process};
+use memfit_device::Setup;
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
-use crate::budget::{Runtime, default_budget, planning_peak};
+use crate::budget::{self, Runtime, default_budget, planning_peak};
 use crate::compile::parse_metric;
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
@@ -69,7 +69,7 @@ fn prepare_and(
     find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
 ) -> Result<Prepared, Error> {
     job.check()?;
-    process::populate_program();
+    budget::begin(job.memory.baseline);
     let model = ModelFile::open(job, Mode::Training)?;
     let forward = &model.model.graph;
     let compiled = compiled(job, &model)?;
@@ -80,7 +80,10 @@ fn prepare_and(
     let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
     let output = job.train.output.as_ref().map(|path| job.path(path));
     let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
-    let for_file = saving.as_ref().map_or(Bytes::ZERO, Saving::bytes_writing);
+    let for_file = saving.as_ref().map_or_else(
+        || handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len()),
+        Saving::bytes_writing,
+    );
     let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
         solve(job, graph, threads, for_file)?;
     let outcome = outcome.map_err(|mut answer| {
@@ -128,8 +131,9 @@ pub(crate) struct Solved {
 pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) -> Result<Solved, Error> {
     let source = data::open(job, &graph)?;
     let setup = memfit_device::open(threads)?;
-    let mut runtime = Runtime::measure(setup.threads(), source.bytes(), for_file);
-    let total = job.memory.budget.unwrap_or_else(default_budget);
+    let baseline = job.memory.baseline;
+    let mut runtime = Runtime::measure(setup.threads(), source.bytes(), for_file, baseline);
+    let total = job.memory.budget.unwrap_or_else(|| default_budget(baseline));
     let host = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let mut problem = Problem {
         costs: setup.costs(&graph),
@@ -142,7 +146,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     // No choice hangs on time where everything fits, or nothing.
     let chooses = Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
     let costs = if job.memory.costs == Costs::Measured && chooses {
-        costs::measure(&setup, &mut problem)
+        costs::measure(&setup, &mut problem, baseline)
     } else {
         CostsUsed::estimated()
     };
@@ -156,7 +160,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             Ok(_) => None,
             Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
         };
-        let again = Runtime::measure(setup.threads(), source.bytes(), for_file);
+        let again = Runtime::measure(setup.threads(), source.bytes(), for_file, baseline);
         if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
             answer.plan = stand_in.plan().clone();
         }
@@ -183,19 +187,31 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         };
     }
     let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
-    let outcome = outcome.and_then(|plan| match planning_over(&problem) {
+    let outcome = outcome.and_then(|plan| match planning_over(&problem, baseline) {
         Some(answer) => Err(answer),
         None => Ok(plan),
     });
-    let bytes_planning = planning_peak();
+    let bytes_planning = planning_peak(baseline);
     Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
+}
+
+/// What a caller takes while variables come from and go to him: the largest twice, as an array and on its way, and an eighth of
+/// those that go back, since a new array takes the place of each old one and leaves holes in his heap. `back` is how many go back
+/// for each weight.
+pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
+    if job.memory.baseline == Bytes::ZERO {
+        return Bytes::ZERO;
+    }
+    let sizes = model.model.weights.iter().map(|weight| Bytes::of::<f32>(weight.dims.iter().product()));
+    let largest = sizes.clone().max().unwrap_or_default();
+    largest * 2 + Bytes(sizes.sum::<Bytes>().0 * back as u64 / 8)
 }
 
 impl Prepared {
     /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
     pub fn measure_costs(&mut self) {
         if self.costs.costs == Costs::Analytic {
-            self.costs = costs::measure(&self.setup, &mut self.problem);
+            self.costs = costs::measure(&self.setup, &mut self.problem, self.runtime.baseline);
         }
     }
 }
@@ -229,7 +245,7 @@ pub(crate) fn training(
             names.push(if outputs == 1 { name.clone() } else { format!("{layer}_{name}") });
         }
     }
-    let sample_weights = job.data.sample_weight.is_some();
+    let sample_weights = job.data.sample_weight.is_some() || job.data.lends_sample_weights;
     let optimizer = compiled.optimizer.clone();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }
@@ -252,8 +268,8 @@ fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPla
 }
 
 /// The line is for the whole process, and so for its planning too.
-fn planning_over(problem: &Problem) -> Option<Box<DoesNotFit>> {
-    let peak = planning_peak();
+fn planning_over(problem: &Problem, baseline: Bytes) -> Option<Box<DoesNotFit>> {
+    let peak = planning_peak(baseline);
     (problem.budget.total < peak).then(|| {
         let text = format!("planning alone took {peak}: the graph is large for so low a line");
         Box::new(DoesNotFit {

@@ -100,7 +100,7 @@ impl Summary {
         let (fits, plan, lowest, planning) = match &prepared.outcome {
             Ok(checked) => {
                 let lowest = prepared.lowest.unwrap_or_else(|| memfit_plan::smallest(problem).bytes_peak);
-                (true, checked.plan().clone(), lowest, planning_peak())
+                (true, checked.plan().clone(), lowest, planning_peak(prepared.runtime.baseline))
             }
             // What a refusal took to look for hints is no part of what planning takes.
             Err(answer) => (false, answer.plan.clone(), answer.plan.bytes_peak, prepared.bytes_planning),
@@ -155,6 +155,7 @@ impl Summary {
             "bytes_arena": self.bytes_arena.0,
             "bytes_bound": self.bytes_bound.0,
             "bytes_runtime": self.runtime.total().0,
+            "bytes_baseline": self.runtime.baseline.0,
             "runtime": self.runtime.lines.iter().map(|line| json!({"name": line.name, "bytes": line.bytes.0})).collect::<Value>(),
             "held": held,
             "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),

@@ -126,7 +126,8 @@ fn begin(runner: &mut Runner, model: &ModelFile, resumes: Option<&[Variable]>) -
 /// training cannot.
 pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
-    let allowed = process::limits();
+    let mut allowed = process::limits();
+    allowed.available = allowed.available.saturating_sub(job.memory.baseline);
     if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {
         observer.event(Event::Lowered { asked, allowed });
         job.memory.budget = Some(allowed.available);

@@ -6,7 +6,7 @@ mod program;
 use memfit_ir::Bytes;
 
 pub use limits::{LimitedBy, Limits, limits};
-pub use program::populate_program;
+pub use program::{populate_library, populate_program};
 
 /// Memory that is resident now (`VmRSS`).
 pub fn resident() -> Bytes {
@@ -16,6 +16,11 @@ pub fn resident() -> Bytes {
 /// The most memory that was ever resident (`VmHWM`).
 pub fn resident_peak() -> Bytes {
     status("VmHWM:").unwrap_or_else(resident_largest)
+}
+
+/// Lets `VmHWM` begin anew at what is resident now; false where the system does not let it.
+pub fn reset_peak() -> bool {
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
 
 /// What the processor calls itself; the name of its architecture where the system does not say more.

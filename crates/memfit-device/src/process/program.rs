@@ -2,12 +2,26 @@
 
 /// Touches every page of the files this program runs from. Files that are only mapped as data are left alone.
 pub fn populate_program() {
+    populate_files(|_| true);
+}
+
+/// Touches every page of the one file that this code is in: of a library within somebody else's program.
+pub fn populate_library() {
+    let here = populate_library as fn() as usize;
+    populate_files(|mappings| mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)));
+}
+
+/// Touches every page of the files with code whose mappings are wanted.
+fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) {
+    #[cfg(not(target_os = "linux"))]
+    let _ = wanted;
     #[cfg(target_os = "linux")]
     if let Ok(maps) = std::fs::read_to_string("/proc/self/maps") {
         let mappings: Vec<Mapping> = maps.lines().filter_map(Mapping::parse).collect();
         for mapping in &mappings {
-            let runs = mappings.iter().any(|other| other.path == mapping.path && other.executable);
-            if runs && mapping.readable {
+            let same: Vec<&Mapping> = mappings.iter().filter(|other| other.path == mapping.path).collect();
+            let runs = same.iter().any(|other| other.executable);
+            if runs && mapping.readable && wanted(&same) {
                 populate(mapping);
             }
         }
@@ -15,7 +29,7 @@ pub fn populate_program() {
 }
 
 /// A line of `/proc/self/maps` that has a file behind it.
-#[cfg(target_os = "linux")]
+#[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems have no such lines"))]
 #[derive(Debug, PartialEq)]
 struct Mapping<'a> {
     start: usize,

@@ -60,12 +60,11 @@ pub(super) fn project(
     let with = |more: &[usize]| [kept, more].concat();
     let (width, outputs) = (inputs.iter().product(), sizes.iter().product());
     let settings = site.settings;
-    let kernel = site.weight_as(
+    let kernel = site.weight_begun_as(
         names.kernel,
         &[inputs, sizes].concat(),
         &[width, outputs],
         settings.initializer("kernel_initializer"),
-        site.trainable,
     )?;
     let x = if summed == 1 { x } else { site.push(Op::Reshape(with(&[width])), &[x])? };
     let mut operands = vec![x, kernel];

@@ -11,7 +11,7 @@ use memfit_plan::{Timeline, timeline};
 use memfit_run::Trace;
 use serde_json::{Value, json};
 
-use crate::{PrecisionSummary, RegionSummary, Summary};
+use crate::{PrecisionSummary, Prepared, RegionSummary, Summary};
 
 /// How a job went.
 #[derive(Clone, Debug)]
@@ -43,6 +43,21 @@ impl Report {
             timeline,
             trace,
             vm_hwm,
+        }
+    }
+
+    /// The report of a job that is planned and has not run: what it would hold.
+    pub fn of_plan(prepared: &Prepared) -> Report {
+        let (summary, timeline) = Summary::new(prepared);
+        let peak = summary.bytes_peak;
+        Report {
+            vm_hwm: summary.runtime.total() + summary.bytes_arena,
+            layers: prepared.problem.graph.layers.clone(),
+            summary,
+            timeline,
+            trace: Trace::default(),
+            bytes_peak_predicted: peak,
+            bytes_peak_measured: peak,
         }
     }
 

@@ -49,6 +49,7 @@ fn data(report: &Report) -> Value {
         "warning": warning(report),
         "timeline_text": timeline_text(report),
         "budget": summary.budget.0,
+        "ran": 0 < report.trace.steps,
         "vm_hwm": report.vm_hwm.0,
         "bytes_peak": summary.bytes_peak.0,
         "bytes_arena": summary.bytes_arena.0,
@@ -196,6 +197,10 @@ fn layers_at_peak(report: &Report) -> Value {
 
 fn lead(report: &Report) -> String {
     let trace = &report.trace;
+    if trace.steps == 0 {
+        let seconds = report.summary.seconds_step;
+        return format!("Planned, and not run yet: about {seconds:.3} s a step are expected.");
+    }
     let (steps, rows, seconds) = (counted(trace.steps, "step"), counted(trace.rows, "row"), trace.seconds);
     format!(
         "Trained {steps} on {rows} in {seconds:.1} s ({:.1} rows/s).",
@@ -213,7 +218,9 @@ fn figures(report: &Report) -> Value {
     let share = 100.0 * report.vm_hwm.0 as f64 / summary.budget.0 as f64;
     let [measured, predicted] = [report.bytes_peak_measured, report.bytes_peak_predicted];
     let exact = |bytes: Bytes| format!("{}\u{a0}B", grouped(bytes.0));
-    let (mark, arena) = if predicted == measured {
+    let (mark, arena) = if report.trace.steps == 0 {
+        ("", format!("predicted, to the byte: {}", exact(predicted)))
+    } else if predicted == measured {
         (" ✓", format!("predicted = measured, to the byte: {}", exact(measured)))
     } else {
         ("", format!("measured {}, but predicted {}", exact(measured), exact(predicted)))
@@ -223,7 +230,7 @@ fn figures(report: &Report) -> Value {
         above => format!("{above:.2} % above the bound"),
     };
     let steps = counted(summary.steps as u64, "plan step");
-    json!([
+    let mut figures = json!([
         ["Final loss", loss, "mean over the last batch"],
         ["Budget", summary.budget.to_string(), format!("fits from {} on", summary.bytes_smallest_budget)],
         ["Process peak", report.vm_hwm.to_string(), format!("{share:.1} % of the budget (VmHWM)")],
@@ -234,7 +241,11 @@ fn figures(report: &Report) -> Value {
             format!("{:.3} s", summary.seconds_planning),
             format!("for {steps} of one training step")
         ],
-    ])
+    ]);
+    if let (0, Value::Array(figures)) = (report.trace.steps, &mut figures) {
+        figures.retain(|figure| figure[0] != "Final loss" && figure[0] != "Process peak");
+    }
+    figures
 }
 
 /// How the batch runs, and what that means for the result.
@@ -364,7 +375,8 @@ mod tests {
     }
 
     fn report() -> Report {
-        let runtime = Runtime { lines: vec![Line { name: "program", bytes: Bytes::mib(3) }] };
+        let runtime =
+            Runtime { baseline: Bytes::ZERO, lines: vec![Line { name: "program", bytes: Bytes::mib(3) }] };
         let problem = problem(runtime.total());
         let plan = memfit_plan::plan(&problem).unwrap();
         let timeline = memfit_plan::timeline(&problem, &plan);

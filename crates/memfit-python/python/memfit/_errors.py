@@ -1,0 +1,40 @@
+"""What can go wrong, each with what to do next."""
+
+import json
+import re
+
+
+class Error(Exception):
+    """A job that cannot run as it was asked for. The message names the thing and ends in what to do next."""
+
+
+class DoesNotFit(Error):
+    """No plan fits the budget. Nothing was allocated, and the model is as it was.
+
+    Fields: `budget` and `smallest` (the lowest budget that would do) in bytes, `peak_layer` and `peak_label` (where the smallest
+    plan peaks), `needed` (what must be alive together there, and why), `dominant` (the layer that holds most of it) and `hints`
+    (changes that make it fit, each tried by planning it: dicts with `kind`, `text` and `budget`).
+    """
+
+    def __init__(self, message, **figures):
+        super().__init__(message)
+        self.__dict__.update(figures)
+
+
+def _in_python(message):
+    """The command's words as arguments of a call: `--budget 12MiB` is budget="12MiB"."""
+    argument = lambda found: f'`{found[1].replace("-", "_")}="{found[2]}"`'
+    message = re.sub(r"`--([a-z-]+) ([^`]+)`", argument, message)
+    message = re.sub(r"`--([a-z-]+)`", lambda found: f"`{found[1].replace('-', '_')}=True`", message)
+    return re.sub(r"`(\w+) = (\"[^\"`]*\")` under \[\w+\]", r"`\1=\2`", message)
+
+
+def _error(message, _figures=""):
+    return Error(_in_python(message))
+
+
+def _does_not_fit(message, figures):
+    figures = json.loads(figures)
+    for hint in figures.get("hints", []):
+        hint["text"] = _in_python(hint["text"])
+    return DoesNotFit(_in_python(message), **figures)

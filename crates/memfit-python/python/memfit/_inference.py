@@ -1,0 +1,100 @@
+"""Loss, metrics and predictions within a budget."""
+
+from . import _engine
+from ._errors import Error
+from ._handover import Handover
+from ._request import metric_names, request, require_model
+from ._rows import rows_of
+
+
+def evaluate(model, x=None, y=None, *, batch_size=None, sample_weight=None, steps=None, return_dict=False, budget=None,
+             disk=None, precision=None, costs=None, threads=None):
+    """Loss and metrics over all rows, as `model.evaluate` gives them, within a budget.
+
+    `x` and `y` are what `memfit.fit` takes. Returns the loss, or a list of loss and metrics, or a dict with `return_dict=True`.
+    """
+    require_model(model, compiled=True)
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads}
+    rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
+    logs = Evaluator(model, rows, options).run()
+    if return_dict:
+        return logs
+    values = list(logs.values())
+    return values[0] if len(values) == 1 else values
+
+
+class Evaluator:
+    """A planned evaluation, whose arena is there while it runs."""
+
+    def __init__(self, model, rows, options, baseline=None):
+        self.rows = rows
+        text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=baseline)
+        self.session = _engine.Session(text, "evaluation")
+        self.handover = Handover(self.session, model)
+        self.names = ["loss", *metric_names(model, self.session.metrics())]
+
+    def run(self, before_batch=None, after_batch=None):
+        """Names and means over all rows."""
+        means = Means(self.names)
+        self.handover.open()
+        try:
+            for number, batch in enumerate(self.rows.epoch()):
+                if before_batch:
+                    before_batch(number)
+                loss, metrics, *_ = self.session.step(*batch)
+                means.add(batch.rows, [loss, *metrics])
+                if after_batch:
+                    after_batch(number, means.logs())
+        finally:
+            self.session.close()
+        if means.rows == 0:
+            raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
+        return means.logs()
+
+
+class Means:
+    """Running means over rows."""
+
+    def __init__(self, names):
+        self.names, self.rows, self.sums = names, 0, [0.0] * len(names)
+
+    def add(self, rows, values):
+        self.rows += rows
+        self.sums = [sum_ + rows * value for sum_, value in zip(self.sums, values)]
+
+    def logs(self):
+        return {name: sum_ / max(self.rows, 1) for name, sum_ in zip(self.names, self.sums)}
+
+
+def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, precision=None, costs=None, threads=None):
+    """What the model predicts for all rows, as `model.predict` gives it, within a budget.
+
+    The predictions themselves are an array of yours, which the budget does not count.
+    """
+    import keras
+    import numpy as np
+
+    require_model(model, compiled=False)
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads}
+    rows = rows_of(model, x, batch_size=batch_size, steps=steps, targets=False)
+    session = _engine.Session(request(model, rows.batch_size, options), "prediction")
+    outputs, piece = session.outputs(), session.micro_batch()
+    parts = [[] for _ in outputs]
+    handover = Handover(session, model)
+    handover.open()
+    try:
+        for batch in rows.epoch():
+            made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
+            for first in range(0, batch.rows, piece):
+                count = min(piece, batch.rows - first)
+                session.step(batch.arrays, batch.start + first, count, batch.order)
+                for output, array in enumerate(made):
+                    session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
+            for part, array in zip(parts, made):
+                part.append(array)
+    finally:
+        session.close()
+    if not parts[0]:
+        raise Error("the data has no batch; give at least one")
+    whole = [part[0] if len(part) == 1 else np.concatenate(part) for part in parts]
+    return whole[0] if len(whole) == 1 else keras.tree.pack_sequence_as(model.output, whole)

@@ -1,0 +1,140 @@
+"""Answers before anything runs: the plan, the largest batch, time against bytes, and what there is to run on."""
+
+import html
+import json
+from dataclasses import dataclass
+
+from . import _engine
+from ._request import request, require_model
+
+
+class Plan:
+    """What training would hold and how, to the byte. `print` it for the table; a notebook shows its timeline.
+
+    `fits`, `budget`, `bytes_peak` (the arena's highest byte), `bytes_arena`, `bytes_bound` (no packing of this schedule is lower),
+    `bytes_runtime` (what memfit holds besides), `bytes_baseline` (what the process held before, which the budget does not count),
+    `bytes_smallest_budget`, `held` (bytes at the peak by kind), `layers` (by layer), `batch`, `micro_batch`, `micro_batches`,
+    `nodes_recomputed`, `bytes_offloaded`, `seconds_planning`, `seconds_step`, `time_relative`, `peak_layer`, `peak_label`.
+    """
+
+    def __init__(self, table, figures, page=None):
+        self.__dict__.update(json.loads(figures))
+        self._table, self._page = table, page
+
+    def __str__(self):
+        return self._table
+
+    def __repr__(self):
+        pieces = f"{self.micro_batches} pieces of {self.micro_batch}" if 1 < self.micro_batches else "one piece"
+        return f"<memfit.Plan: batch {self.batch} in {pieces}, {_engine.size(self.bytes_peak)} of {_engine.size(self.budget)}>"
+
+    def to_html(self):
+        """The whole report as one page that refers to nothing outside itself."""
+        return self._page() if self._page else f"<pre>{html.escape(self._table)}</pre>"
+
+    def _repr_html_(self):
+        return _frame(self.to_html())
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The answer to `largest_batch`: `largest` trains in one piece within `budget`; `points` are pairs of batch and bytes."""
+
+    budget: int
+    largest: "int | None"
+    points: list
+
+    def __int__(self):
+        return self.largest or 0
+
+    def __str__(self):
+        if self.largest is None:
+            return f"not even a batch of 1 fits {_engine.size(self.budget)} in one piece"
+        return f"largest batch in one piece within {_engine.size(self.budget)}: {self.largest}"
+
+
+class Sweep:
+    """Time against bytes: `points` are dicts with `budget`, `time_relative`, `micro_batches`, … from the fastest plan to the
+    smallest."""
+
+    def __init__(self, figures, page):
+        self.__dict__.update(json.loads(figures))
+        self._page = page
+
+    def __len__(self):
+        return len(self.points)
+
+    def __str__(self):
+        lines = [f"{'budget':>12}  {'time':>6}  {'pieces':>6}  {'computed again':>14}"]
+        for point in self.points:
+            lines.append(
+                f"{_engine.size(point['budget']):>12}  {point['time_relative']:>5.2f}x  {point['micro_batches']:>6}"
+                f"  {point['nodes_recomputed']:>14}"
+            )
+        return "\n".join(lines)
+
+    def to_html(self):
+        """The curve as one page."""
+        return self._page
+
+    def _repr_html_(self):
+        return _frame(self._page)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Something to run on."""
+
+    name: str
+    processor: str
+    threads: int
+    bytes_available: int
+    limited_by: str
+
+    def __str__(self):
+        held = _engine.size(self.bytes_available)
+        return f"{self.name}: {self.processor}, {self.threads} threads, {held} by {self.limited_by}"
+
+
+def plan(model, *, batch_size=32, budget=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
+         costs=None, threads=None):
+    """Plans training a compiled model without running it.
+
+    `budget` is a size such as "3GiB", or bytes; what the machine allows where it is not given. `disk="/scratch:20GiB"` lets values
+    be copied out to a file. `precision` is a Keras policy for layers that have none of their own. `costs="analytic"` plans by
+    estimates and gives the same plan on every machine; by default nodes are timed where the choice hangs on time, which takes up to
+    about 3 seconds the first time and is remembered.
+
+    Raises `memfit.DoesNotFit` where nothing fits.
+    """
+    require_model(model, compiled=True)
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+               "allow_batchnorm_split": allow_batchnorm_split}
+    answer = _engine.plan(request(model, batch_size, options, sample_weights=sample_weight))
+    return Plan(answer.table(), answer.json(), answer.html)
+
+
+def largest_batch(model, *, budget=None, precision=None, threads=None):
+    """The largest batch that trains in one piece within a budget, and what smaller and larger ones need."""
+    require_model(model, compiled=True)
+    options = {"budget": budget, "precision": precision, "threads": threads}
+    answer = json.loads(_engine.largest_batch(request(model, 1, options)))
+    return Batches(answer["budget"], answer["largest_batch"], [tuple(point) for point in answer["points"]])
+
+
+def sweep(model, *, batch_size=32, budget=None, disk=None, precision=None, allow_batchnorm_split=False, costs=None, threads=None):
+    """Every plan worth having, from the fastest to the smallest: what each budget buys."""
+    require_model(model, compiled=True)
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+               "allow_batchnorm_split": allow_batchnorm_split}
+    return Sweep(*_engine.sweep(request(model, batch_size, options), model.name))
+
+
+def devices():
+    """What there is to run on: the CPU, with the threads and the memory that this process may use."""
+    return [Device("cpu", *_engine.cpu())]
+
+
+def _frame(page):
+    """A page within a page: its styles and scripts stay its own."""
+    return f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:900px;border:0" loading="lazy"></iframe>'

@@ -1,0 +1,279 @@
+"""Rows in all the forms that Keras's fit takes, as batches that the engine reads where they stand."""
+
+import itertools
+from typing import NamedTuple
+
+from ._errors import Error
+
+
+class Batch(NamedTuple):
+    """Rows of one step: rows `start…` of the arrays, or of `order`, which names their rows."""
+
+    arrays: list
+    start: int
+    rows: int
+    order: object
+
+
+def rows_of(model, x, y=None, sample_weight=None, *, batch_size=None, class_weight=None, shuffle=False, steps=None,
+            targets=True):
+    """The rows that a call was given."""
+    import keras
+
+    shape = _Shape(model, class_weight, targets)
+    if x is None:
+        raise Error("there is no data; give x")
+    is_dataset = isinstance(x, keras.utils.PyDataset)
+    if is_dataset or _is_stream(x):
+        if y is not None or sample_weight is not None:
+            raise Error(f"a {type(x).__name__} brings its targets and weights itself; give x alone")
+        return (_Dataset if is_dataset else _Stream)(shape, x, batch_size, steps, shuffle)
+    return Arrays(shape, shape.arrays(x, y, sample_weight), batch_size or 32, steps, shuffle)
+
+
+def split(model, x, y, sample_weight, fraction):
+    """Training and validation parts of arrays: the last rows are held out, as Keras does."""
+    if not 0 < fraction < 1:
+        raise Error(f"validation_split is {fraction}; give a fraction between 0 and 1")
+    if x is None or _is_stream(x) or hasattr(x, "on_epoch_end"):
+        raise Error("validation_split needs arrays; give validation_data beside a dataset or generator")
+    rows = len(_leaves((x,))[0])
+    held = int(rows * (1.0 - fraction))
+    if held in (0, rows):
+        raise Error(f"a validation_split of {fraction} leaves {held} of {rows} rows to train on; choose another")
+    first = _map((x, y, sample_weight), lambda array: array[:held])
+    last = _map((x, y, sample_weight), lambda array: array[held:])
+    return first, last
+
+
+class Arrays:
+    """Whole arrays, read row by row where they stand; a memory map is never read as a whole."""
+
+    def __init__(self, shape, arrays, batch_size, steps, shuffle):
+        self.lent = [lend(array) for array in arrays]
+        counts = {lent[2][0] if lent[2] else 0 for lent in self.lent}
+        if len(counts) != 1:
+            raise Error(f"the arrays have {sorted(counts)} rows; give arrays of the same rows")
+        self.count = counts.pop()
+        if self.count == 0:
+            raise Error("the arrays have no rows; give at least one")
+        self.batch_size = min(batch_size, self.count)
+        self.steps = -(-self.count // self.batch_size)
+        self.weighted = shape.weighted(arrays)
+        self.shuffle = shuffle
+        self.limit = steps
+        self.at = None
+
+    def epoch(self):
+        """Batches of an epoch. Where steps are limited, the next epoch goes on where this one stopped."""
+        if self.limit is None:
+            yield from self._pass()
+            return
+        for _ in range(self.limit):
+            self.at = self.at or self._pass()
+            batch = next(self.at, None)
+            if batch is None:
+                self.at = self._pass()
+                batch = next(self.at)
+            yield batch
+
+    def _pass(self):
+        import numpy as np
+
+        order = np.random.permutation(self.count).astype(np.int64) if self.shuffle else None
+        for start in range(0, self.count, self.batch_size):
+            yield Batch(self.lent, start, min(self.batch_size, self.count - start), order)
+
+
+class _Batches:
+    """Batches that somebody else makes."""
+
+    def __init__(self, shape, source, batch_size, steps, shuffle):
+        self.shape, self.source, self.steps, self.shuffle = shape, source, steps, shuffle
+        first = self._first()
+        arrays = shape.unpack(first)
+        self.weighted = shape.weighted(arrays)
+        self.batch_size = batch_size or len(arrays[0])
+
+    def _batch(self, value):
+        arrays = self.shape.unpack(value)
+        if self.shape.weighted(arrays) != self.weighted:
+            raise Error("some batches have sample weights and some do not; give them with all or with none")
+        lent = [lend(array) for array in arrays]
+        rows = lent[0][2][0]
+        if self.batch_size < rows:
+            raise Error(f"a batch of {rows} rows came and {self.batch_size} were planned for; give batch_size={rows}")
+        return Batch(lent, 0, rows, None)
+
+
+class _Stream(_Batches):
+    """Anything that can be iterated: tf.data.Dataset, DataLoader, a generator."""
+
+    def _first(self):
+        self.iterator = iter(self.source)
+        self.again = self.iterator is not self.source
+        if self.steps is None and self.again:
+            self.steps = _length(self.source)
+            self.limit = None
+        else:
+            self.limit = self.steps
+        first = next(self.iterator, None)
+        if first is None:
+            raise Error("the data has no batch; give at least one")
+        self.iterator = itertools.chain([first], self.iterator)
+        return first
+
+    def epoch(self):
+        taken = 0
+        while self.limit is None or taken < self.limit:
+            value = next(self.iterator, None)
+            if value is None:
+                if self.again:
+                    self.iterator = iter(self.source)
+                if self.limit is None or not self.again:
+                    return
+                value = next(self.iterator, None)
+                if value is None:
+                    return
+            taken += 1
+            yield self._batch(value)
+
+
+class _Dataset(_Batches):
+    """keras.utils.PyDataset: batches by number."""
+
+    def _first(self):
+        self.limit = self.steps
+        self.steps = self.steps or _length(self.source)
+        if self.steps is None:
+            raise Error("the dataset has no end; give steps_per_epoch")
+        return self.source[0]
+
+    def epoch(self):
+        import numpy as np
+
+        count = _length(self.source) or self.steps
+        numbers = np.random.permutation(count) if self.shuffle else range(count)
+        for number in itertools.islice(numbers, self.limit):
+            yield self._batch(self.source[int(number)])
+        self.source.on_epoch_end()
+
+
+class _Shape:
+    """What the model takes, by name and number."""
+
+    def __init__(self, model, class_weight, targets):
+        struct = getattr(model, "input", None)
+        keys = sorted(struct) if isinstance(struct, dict) else [tensor.name for tensor in model.inputs]
+        names = getattr(model, "output_names", None) or [tensor.name for tensor in model.outputs]
+        self.inputs, self.outputs = keys, list(names)
+        self.class_weight, self.targets = class_weight, targets
+
+    def unpack(self, value):
+        """The arrays of a batch: (x, y) or (x, y, sample_weight), or x alone."""
+        import keras
+
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(value)
+        return self.arrays(x, y, sample_weight)
+
+    def arrays(self, x, y, sample_weight):
+        """Inputs, targets and weights in the engine's order."""
+        arrays = self._ordered("x", x, self.inputs)
+        if not self.targets:
+            return arrays
+        if y is None:
+            raise Error("there are no targets; give y")
+        targets = self._ordered("y", y, self.outputs)
+        weights = None if sample_weight is None else self._ordered("sample_weight", sample_weight, ["rows"])
+        if self.class_weight is not None:
+            weights = [_class_weights(self.class_weight, targets, weights)]
+        return arrays + targets + (weights or [])
+
+    def weighted(self, arrays):
+        return self.targets and len(self.inputs) + len(self.outputs) < len(arrays)
+
+    def _ordered(self, what, value, names):
+        if isinstance(value, dict):
+            missing = [name for name in names if name not in value]
+            if missing:
+                raise Error(f"{what} has {', '.join(map(str, value))}, and {', '.join(missing)} is missing; add it")
+            value = [value[name] for name in names]
+        elif isinstance(value, (list, tuple)) and (1 < len(names) or (len(value) == 1 and hasattr(value[0], "shape"))):
+            value = list(value)
+        else:
+            value = [value]
+        if len(value) != len(names):
+            raise Error(f"{what} has {len(value)} arrays; give one for each of {', '.join(names)}")
+        return [_array(one) for one in value]
+
+
+def lend(array):
+    """An array as the engine borrows it: its bytes, NumPy's name of its elements, its dimensions. C-contiguous arrays are
+    lent where they stand; others are copied."""
+    import numpy as np
+
+    if array.dtype.name == "bfloat16":
+        array = array.astype(np.float32)
+    array = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    return array.view(np.ndarray).reshape(-1).view(np.uint8), array.dtype.str, list(array.shape)
+
+
+def _array(value):
+    import numpy as np
+
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub" and array.dtype.name != "bfloat16":
+        raise Error(f"an array holds elements of type {array.dtype}; convert them to numbers, as with .astype(\"float32\")")
+    if array.ndim == 0:
+        raise Error("a single number came where rows were expected; give an array with a first axis of rows")
+    return array
+
+
+def _class_weights(class_weight, targets, weights):
+    import numpy as np
+
+    if len(targets) != 1:
+        raise Error("class_weight needs one output; give sample_weight instead")
+    classes = targets[0]
+    if 1 < classes.ndim and 1 < classes.shape[-1]:
+        classes = classes.argmax(axis=-1)
+    classes = np.rint(classes.reshape(len(classes), -1)[:, 0]).astype(np.int64)
+    table = np.ones(max(int(classes.max()), *map(int, class_weight)) + 1, dtype=np.float32)
+    for number, weight in class_weight.items():
+        table[int(number)] = weight
+    found = table[classes]
+    return found if weights is None else found * weights[0].reshape(-1).astype(np.float32)
+
+
+def _is_stream(x):
+    is_array = hasattr(x, "shape") or hasattr(x, "__array__") or isinstance(x, (dict, list, tuple))
+    return not is_array and hasattr(x, "__iter__")
+
+
+def _length(source):
+    """How many batches there are; none where nobody knows."""
+    try:
+        count = len(source)
+    except (TypeError, AttributeError, NotImplementedError):
+        return None
+    return count if isinstance(count, int) else None
+
+
+def _leaves(value):
+    if isinstance(value, dict):
+        return [leaf for one in value.values() for leaf in _leaves(one)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for one in value for leaf in _leaves(one)]
+    return [value]
+
+
+def _map(value, change):
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {key: _map(one, change) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map(one, change) for one in value)
+    return change(value)

@@ -1,0 +1,257 @@
+"""Training: the loop of Keras's fit over the engine's steps."""
+
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+
+from . import _engine
+from ._errors import Error
+from ._handover import Handover, inner_optimizer
+from ._inference import Evaluator, Means
+from ._plan import Plan
+from ._request import describe, metric_names, request, require_model
+from ._rows import rows_of, split
+
+
+def fit(model, x=None, y=None, *, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
+        validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
+        validation_steps=None, validation_batch_size=None, validation_freq=1, budget=None, disk=None, precision=None,
+        allow_batchnorm_split=False, costs=None, threads=None, seed=None):
+    """Trains a compiled Keras model inside a memory budget.
+
+    The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
+    read where it stands), a list or dict of them, a `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset` or a generator.
+    The others say how memory is used: see `memfit.plan`. `seed` is that of random layers; it is drawn from NumPy where it is not
+    given, so that `keras.utils.set_random_seed` makes a run repeat itself.
+
+    When it returns, the model's weights and its optimizer's state are the trained ones: call `model.fit`, `model.save` or
+    `memfit.fit` again. Ctrl-C ends training behind the step that runs, with the weights of that step.
+
+    Returns a `keras.callbacks.History`, with what memory was used in its `memfit` attribute. Raises `memfit.DoesNotFit` before
+    anything is allocated where no plan fits.
+    """
+    require_model(model, compiled=True)
+    if validation_split and validation_data is None:
+        (x, y, sample_weight), validation_data = split(model, x, y, sample_weight, validation_split)
+    rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, class_weight=class_weight, shuffle=shuffle,
+                   steps=steps_per_epoch)
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+               "allow_batchnorm_split": allow_batchnorm_split, "seed": _drawn(seed)}
+    validation_rows = None
+    if validation_data is not None:
+        validation_rows = _validation(model, validation_data, validation_batch_size or rows.batch_size, validation_steps)
+    training = _Training(model, rows, options, validation_rows, validation_freq)
+    return training.run(epochs, initial_epoch, callbacks, 1 if verbose == "auto" else verbose)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a run of `fit` held. The budget counts what memfit added: the peak above the baseline."""
+
+    plan: Plan
+    budget: int
+    bytes_baseline: int
+    bytes_process_peak: int
+
+    @property
+    def bytes_added(self):
+        """The peak of the process above what it held before. Data loaders and callbacks count here too."""
+        return max(self.bytes_process_peak - self.bytes_baseline, 0)
+
+    def __str__(self):
+        size = _engine.size
+        return (
+            f"memory   {size(self.bytes_added)} added at the peak, budget {size(self.budget)}\n"
+            f"process  {size(self.bytes_process_peak)} at its peak, of which {size(self.bytes_baseline)} were there before"
+        )
+
+
+class _Training:
+    def __init__(self, model, rows, options, validation_rows, validation_freq):
+        self.model, self.rows, self.validation_freq = model, rows, validation_freq
+        self.optimizer = inner_optimizer(model)
+        options = {**options, "config": describe(model)}
+        self.baseline = _engine.baseline()
+        # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
+        # training's own plan is there too, and counts.
+        self.evaluator, self.plan_evaluator = None, None
+        if validation_rows is not None:
+            self.plan_evaluator = lambda: Evaluator(model, validation_rows, options, self.baseline)
+            self.evaluator = self.plan_evaluator()
+        text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=self.baseline)
+        self.session = _engine.Session(text, "training")
+        self.handover = Handover(self.session, model, self.optimizer)
+        self.names = ["loss", *metric_names(model, self.session.metrics())]
+        kinds = [kind for _, _, kind, _ in self.session.variables()]
+        self.rate_is_given = "learning_rate" in kinds
+        self.plan = Plan(self.session.table(), self.session.json())
+        self.peak = 0
+
+    def run(self, epochs, initial_epoch, callbacks, verbose):
+        import keras
+
+        model = self.model
+        # Somebody who looks at the model at the end of an epoch wants it as it is then.
+        self.watched = bool(callbacks)
+        self.watched_steps = any(_looks_at_steps(one) for one in callbacks or [])
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            callbacks = keras.callbacks.CallbackList(callbacks, add_history=True, add_progbar=False, model=model, verbose=verbose,
+                                                     epochs=epochs, steps=self.rows.steps)
+        self.callbacks = callbacks
+        self.progress = _Progress(verbose, epochs, self.rows.steps, self.plan.budget, self.baseline)
+        model.stop_training = False
+        callbacks.on_train_begin()
+        self.handover.open()
+        logs = {}
+        try:
+            for epoch in range(initial_epoch, epochs):
+                logs = self._epoch(epoch)
+                if logs is None:
+                    warnings.warn("the data ended before the last epoch; give epochs or steps_per_epoch that it has", stacklevel=3)
+                    break
+                if model.stop_training:
+                    break
+        finally:
+            self._end()
+        callbacks.on_train_end(logs)
+        history = model.history
+        history.memfit = Memory(self.plan, self.plan.budget, self.baseline, self.peak)
+        self.progress.end(history.memfit)
+        return history
+
+    def _epoch(self, epoch):
+        """Logs of an epoch; none where there was no batch."""
+        model, callbacks = self.model, self.callbacks
+        callbacks.on_epoch_begin(epoch)
+        self.progress.epoch_begin(epoch)
+        self._open_again()
+        means = Means(self.names)
+        for number, batch in enumerate(self.rows.epoch()):
+            callbacks.on_train_batch_begin(number)
+            rate = float(self.optimizer.learning_rate) if self.rate_is_given else None
+            loss, metrics, _, held, _ = self.session.step(*batch, rate)
+            means.add(batch.rows, [loss, *metrics])
+            if self.watched_steps:
+                self.handover.store()
+            callbacks.on_train_batch_end(number, means.logs())
+            self.progress.step(number, means.logs(), held)
+            if model.stop_training:
+                break
+        if means.rows == 0:
+            return None
+        logs = means.logs()
+        validates = self.evaluator is not None and _is_due(epoch, self.validation_freq)
+        if validates or self.watched:
+            self.handover.store()
+        if validates:
+            self._close()
+            if self.plan_evaluator is not None:
+                self.evaluator = None
+                self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
+            callbacks.on_test_begin()
+            found = self.evaluator.run(callbacks.on_test_batch_begin, callbacks.on_test_batch_end)
+            self._look_at_peak()
+            callbacks.on_test_end(found)
+            logs.update({f"val_{name}": value for name, value in found.items()})
+        self.progress.epoch_end(logs)
+        callbacks.on_epoch_end(epoch, logs)
+        if self.watched and not validates:
+            self.handover.load()
+        return logs
+
+    def _open_again(self):
+        """The arena was given back for a validation; what the model holds now goes on."""
+        if not self.is_open:
+            self.handover.open()
+            self.is_open = True
+
+    is_open = True
+
+    def _close(self):
+        self._look_at_peak()
+        self.session.close()
+        self.is_open = False
+
+    def _look_at_peak(self):
+        self.peak = max(self.peak, _engine.resident_peak())
+
+    def _end(self):
+        """Whatever ended training, the model gets what was learnt."""
+        if self.is_open:
+            self.handover.store()
+            self._close()
+
+
+class _Progress:
+    """A line that grows, and what memory is used beside the budget."""
+
+    def __init__(self, verbose, epochs, steps, budget, baseline):
+        self.verbose, self.epochs, self.steps = verbose, epochs, steps
+        self.budget, self.baseline = budget, baseline
+        self.line = ""
+
+    def epoch_begin(self, epoch):
+        self.start, self.shown = time.monotonic(), 0.0
+        self.done, self.held = 0, 0
+        if self.verbose == 1:
+            print(f"Epoch {epoch + 1}/{self.epochs}")
+        self.epoch = epoch
+
+    def step(self, number, logs, held):
+        self.done, self.held = number + 1, max(held - self.baseline, 0)
+        now = time.monotonic()
+        if self.verbose == 1 and (0.1 < now - self.shown or self.done == self.steps):
+            self.shown = now
+            self._show(logs, "\r")
+
+    def epoch_end(self, logs):
+        if self.verbose == 1:
+            self._show(logs, "\r")
+            print()
+        elif self.verbose == 2:
+            print(f"Epoch {self.epoch + 1}/{self.epochs}")
+            self._show(logs, "")
+            print()
+        self.line = ""
+
+    def end(self, memory):
+        if self.verbose in (1, 2):
+            print(memory)
+
+    def _show(self, logs, begin):
+        seconds = time.monotonic() - self.start
+        values = " - ".join(f"{name}: {value:.4f}" for name, value in logs.items())
+        size = _engine.size
+        line = f"{self.done}/{self.steps or '?'}  {seconds:.0f}s  {values}  [{size(self.held)} of {size(self.budget)}]"
+        print(begin + line.ljust(len(self.line)), end="")
+        sys.stdout.flush()
+        self.line = line
+
+
+def _validation(model, data, batch_size, steps):
+    if isinstance(data, (list, tuple)):
+        if len(data) not in (2, 3):
+            raise Error(f"validation_data has {len(data)} parts; give (x, y) or (x, y, sample_weight)")
+        return rows_of(model, *data, batch_size=batch_size, steps=steps)
+    return rows_of(model, data, batch_size=None, steps=steps)
+
+
+def _is_due(epoch, frequency):
+    """As Keras's validation_freq: every so many epochs, or those that are listed, counted from 1."""
+    if isinstance(frequency, int):
+        return (epoch + 1) % frequency == 0
+    return epoch + 1 in frequency
+
+
+def _looks_at_steps(callback):
+    """Whether a callback writes the model down between steps."""
+    return isinstance(getattr(callback, "save_freq", "epoch"), int)
+
+
+def _drawn(seed):
+    if seed is not None:
+        return int(seed)
+    import numpy as np
+
+    return int(np.random.randint(0, 2**31))

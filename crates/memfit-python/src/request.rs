@@ -1,0 +1,71 @@
+//! What Python asks for, as JSON, and the job that it is.
+
+use memfit::{Bytes, Error, Job};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A model and how it is to be run.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// `model.to_json()` with its compile configuration.
+    config: Value,
+    batch: usize,
+    budget: Option<Size>,
+    disk: Option<String>,
+    precision: Option<String>,
+    costs: Option<String>,
+    #[serde(default)]
+    allow_batchnorm_split: bool,
+    #[serde(default)]
+    sample_weights: bool,
+    #[serde(default)]
+    seed: u64,
+    pub threads: Option<usize>,
+    baseline: u64,
+}
+
+/// Bytes as a number, or as people write them.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Number(u64),
+    Text(String),
+}
+
+impl Request {
+    /// Reads a request.
+    pub fn parse(text: &str) -> Result<Request, Error> {
+        serde_json::from_str(text).map_err(|error| wrong("request", error))
+    }
+
+    /// The job that it is.
+    pub fn job(&self) -> Result<Job, Error> {
+        let mut job = Job::for_config(self.config.clone());
+        job.train.batch = self.batch;
+        job.train.seed = self.seed;
+        job.train.precision = parse("precision", self.precision.as_deref())?;
+        job.data.lends_sample_weights = self.sample_weights;
+        job.memory.budget = match &self.budget {
+            None => None,
+            Some(Size::Number(bytes)) => Some(Bytes(*bytes)),
+            Some(Size::Text(text)) => parse("budget", Some(text))?,
+        };
+        job.memory.disk = parse("disk", self.disk.as_deref())?;
+        job.memory.costs = parse("costs", self.costs.as_deref())?.unwrap_or_default();
+        job.memory.allow_batchnorm_split = self.allow_batchnorm_split;
+        job.memory.baseline = Bytes(self.baseline.max(1));
+        Ok(job)
+    }
+}
+
+fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
+    place: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, Error> {
+    text.map(str::parse).transpose().map_err(|error| wrong(place, error))
+}
+
+fn wrong(place: &str, problem: impl std::fmt::Display) -> Error {
+    Error::Job { place: place.to_owned(), problem: problem.to_string() }
+}

@@ -1,0 +1,196 @@
+//! A model that Python runs step by step.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use memfit::{Lent, LentArray, Purpose, StepOf, VariableKind, plan_table};
+use numpy::{PyReadonlyArray1, PyReadwriteArray1};
+use pyo3::prelude::*;
+
+use crate::error::misuse;
+use crate::request::Request;
+use crate::without_python;
+
+/// An array lent for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
+type Lending<'py> = (PyReadonlyArray1<'py, u8>, String, Vec<u64>);
+
+/// Loss, metrics, seconds, bytes that the process held at the end, and the layer for which the step was skipped.
+type StepAnswer = (f64, Vec<f64>, f64, u64, Option<String>);
+
+/// A planned model whose arena comes with `open` and goes with `close`.
+#[pyclass(frozen, module = "memfit._engine")]
+pub struct Session {
+    inner: Mutex<memfit::Session>,
+}
+
+impl Session {
+    /// One call at a time. A step that panicked leaves a session that can still be read.
+    fn lock(&self) -> MutexGuard<'_, memfit::Session> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_one(&self) -> PyResult<MutexGuard<'_, memfit::Session>> {
+        let session = self.lock();
+        if session.is_open() { Ok(session) } else { Err(misuse("the session is closed; call open() first")) }
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// Plans a request for "training", "evaluation" or "prediction".
+    #[new]
+    fn new(py: Python<'_>, request: &str, purpose: &str) -> PyResult<Session> {
+        let purpose = match purpose {
+            "training" => Purpose::Training,
+            "evaluation" => Purpose::Evaluation,
+            "prediction" => Purpose::Prediction,
+            other => return Err(misuse(format!("there is no purpose `{other}`"))),
+        };
+        let inner = without_python(py, || {
+            let request = Request::parse(request)?;
+            memfit::Session::plan(&request.job()?, purpose, request.threads)
+        })?;
+        Ok(Session { inner: Mutex::new(inner) })
+    }
+
+    /// Takes the arena.
+    fn open(&self, py: Python<'_>) -> PyResult<()> {
+        if self.lock().is_open() {
+            return Err(misuse("the session is open already"));
+        }
+        without_python(py, || self.lock().open())
+    }
+
+    /// Gives the arena back.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.lock().close());
+    }
+
+    /// Name, dimensions and element type of what a row has.
+    fn fields(&self) -> Vec<(String, Vec<usize>, String)> {
+        let session = self.lock();
+        let fields = session.fields().iter();
+        fields.map(|field| (field.name.clone(), field.dims.clone(), field.dtype.to_string())).collect()
+    }
+
+    /// Names of the metrics.
+    fn metrics(&self) -> Vec<String> {
+        self.lock().metrics().to_vec()
+    }
+
+    /// Dimensions of the outputs, without the rows.
+    fn outputs(&self) -> Vec<Vec<usize>> {
+        self.lock().output_dims().map(<[usize]>::to_vec).collect()
+    }
+
+    /// Rows of a piece.
+    fn micro_batch(&self) -> usize {
+        self.lock().micro_batch()
+    }
+
+    /// The table of the plan, where this is for training.
+    fn table(&self) -> Option<String> {
+        self.lock().summary().map(plan_table)
+    }
+
+    /// The figures of the plan as JSON, where this is for training.
+    fn json(&self) -> Option<String> {
+        self.lock().summary().map(|summary| summary.to_json().to_string())
+    }
+
+    /// Name, dimensions, kind and element type of all variables: weights by Keras's order, then the optimizer's.
+    fn variables(&self) -> Vec<(String, Vec<usize>, &'static str, String)> {
+        let kind = |kind| match kind {
+            VariableKind::Weight => "weight",
+            VariableKind::State => "state",
+            VariableKind::Iteration => "iteration",
+            VariableKind::LearningRate => "learning_rate",
+            VariableKind::Nothing => "nothing",
+        };
+        let session = self.lock();
+        let known = session.variables();
+        known
+            .map(|known| {
+                (known.name.to_owned(), known.dims.to_vec(), kind(known.kind), known.dtype.to_string())
+            })
+            .collect()
+    }
+
+    /// Writes a variable's bytes into its slot.
+    fn write(&self, variable: usize, from: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+        let mut session = self.open_one()?;
+        let from = from.as_slice()?;
+        match session.bytes_mut(variable) {
+            Some(to) if to.len() == from.len() => to.copy_from_slice(from),
+            Some(to) => return Err(misuse(format!("{} bytes for a slot of {}", from.len(), to.len()))),
+            None => return Err(misuse("this variable has no slot")),
+        }
+        Ok(())
+    }
+
+    /// Reads a variable's bytes from its slot.
+    fn read(&self, variable: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
+        let session = self.open_one()?;
+        let to = to.as_slice_mut()?;
+        match session.bytes(variable) {
+            Some(from) if from.len() == to.len() => to.copy_from_slice(from),
+            Some(from) => return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len()))),
+            None => to.fill(0),
+        }
+        Ok(())
+    }
+
+    /// How often weights were updated.
+    #[getter]
+    fn iteration(&self) -> u64 {
+        self.lock().iteration()
+    }
+
+    /// Sets that count while the session is closed.
+    #[setter]
+    fn set_iteration(&self, iteration: u64) -> PyResult<()> {
+        let mut session = self.lock();
+        if session.is_open() {
+            return Err(misuse("the count of updates is set before the session is opened"));
+        }
+        session.set_iteration(iteration);
+        Ok(())
+    }
+
+    /// One step over rows `start..start + rows` of lent arrays, or of `order`, which names their rows.
+    #[pyo3(signature = (arrays, start, rows, order=None, learning_rate=None))]
+    fn step(
+        &self,
+        py: Python<'_>,
+        arrays: Vec<Lending<'_>>,
+        start: u64,
+        rows: usize,
+        order: Option<PyReadonlyArray1<'_, i64>>,
+        learning_rate: Option<f32>,
+    ) -> PyResult<StepAnswer> {
+        let fields = self.open_one()?.fields().to_vec();
+        if arrays.len() != fields.len() {
+            return Err(misuse(format!("{} arrays for {} fields", arrays.len(), fields.len())));
+        }
+        let mut lent = Vec::with_capacity(arrays.len());
+        for (bytes, description, dims) in &arrays {
+            lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
+        }
+        let order = order.as_ref().map(PyReadonlyArray1::as_slice).transpose()?;
+        let record = without_python(py, || {
+            let mut source = Lent::new(&fields, &lent, order)?;
+            self.lock().step(&mut source, StepOf { start, rows, learning_rate })
+        })?;
+        Ok((record.loss, record.metrics, record.seconds, record.bytes_used.0, record.skipped_by))
+    }
+
+    /// Copies what the last step of so many rows predicted into `to`.
+    fn prediction(&self, output: usize, rows: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
+        let session = self.open_one()?;
+        let (from, to) = (session.prediction(output, rows), to.as_slice_mut()?);
+        if from.len() != to.len() {
+            return Err(misuse(format!("{} bytes of predictions for {}", from.len(), to.len())));
+        }
+        to.copy_from_slice(from);
+        Ok(())
+    }
+}

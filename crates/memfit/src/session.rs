@@ -1,0 +1,354 @@
+//! A model that the caller runs: rows, weights and the loop are his, the memory is the plan's.
+
+use memfit_data::{Field, Source};
+use memfit_device::Setup;
+use memfit_formats::Mode;
+use memfit_grad::{Schedule, evaluation_graph};
+use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
+use memfit_run::{Runner, StepInput, StepRecord};
+
+use crate::budget;
+use crate::data::Feeder;
+use crate::prepare::{Prepared, Solved, handed_over, solve, training};
+use crate::state::{self, Holds, Variable};
+use crate::train::within_machine;
+use crate::{Error, Job, ModelFile, Quiet, Summary, Threads, compiled, prepare};
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Steps change the weights.
+    Training,
+    /// Steps give loss and metrics.
+    Evaluation,
+    /// Steps give predictions.
+    Prediction,
+}
+
+/// What a variable of a session is to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableKind {
+    /// A weight of the model.
+    Weight,
+    /// State of the optimizer, with a slot in the arena.
+    State,
+    /// The optimizer's count of updates: see [`Session::iteration`].
+    Iteration,
+    /// The learning rate, where it is no schedule: given anew with each step.
+    LearningRate,
+    /// State of a weight that never gets a gradient: zeros, and nowhere.
+    Nothing,
+}
+
+/// A variable by Keras's order, with its dimensions there.
+#[derive(Clone, Copy, Debug)]
+pub struct VariableView<'a> {
+    /// Its name, `dense/kernel`.
+    pub name: &'a str,
+    /// Its dimensions in Keras.
+    pub dims: &'a [usize],
+    /// What its slot holds.
+    pub dtype: DType,
+    /// What it is.
+    pub kind: VariableKind,
+}
+
+/// One step as the caller wants it.
+#[derive(Clone, Copy, Debug)]
+pub struct StepOf {
+    /// The first row in the source.
+    pub start: u64,
+    /// How many rows: at most the job's batch, and at most a piece where predictions are wanted.
+    pub rows: usize,
+    /// The learning rate; that of the optimizer's schedule where it is not given.
+    pub learning_rate: Option<f32>,
+}
+
+/// A planned model, whose arena is taken by [`Session::open`] and given back by [`Session::close`] as often as wanted.
+pub struct Session {
+    purpose: Purpose,
+    job: Job,
+    threads: Threads,
+    memory: Memory,
+    fields: Vec<Field>,
+    inputs: Vec<TensorId>,
+    outputs: Vec<(TensorId, Vec<usize>)>,
+    variables: Vec<Variable>,
+    weights: usize,
+    metrics: Vec<String>,
+    schedule: Option<Schedule>,
+    summary: Option<Summary>,
+    iteration: u64,
+}
+
+/// Whether there is an arena.
+enum Memory {
+    Closed {
+        plan: Box<CheckedPlan>,
+        setup: Option<Setup>,
+    },
+    Open {
+        runner: Box<Runner>,
+        first_step: u64,
+    },
+    /// Between the two, or after opening failed.
+    Gone,
+}
+
+impl Session {
+    /// Plans a job for a purpose. No arena is taken yet.
+    pub fn plan(job: &Job, purpose: Purpose, threads: Threads) -> Result<Session, Error> {
+        let job = within_machine(job, &mut Quiet);
+        match purpose {
+            Purpose::Training => Session::for_training(job, threads),
+            Purpose::Evaluation | Purpose::Prediction => Session::for_inference(job, purpose, threads),
+        }
+    }
+
+    fn for_training(job: Job, threads: Threads) -> Result<Session, Error> {
+        let prepared = prepare(&job, threads)?;
+        let summary = Summary::new(&prepared).0;
+        let Prepared { setup, problem, outcome, model, compiled, metrics, .. } = prepared;
+        let mut session =
+            Session::new(Purpose::Training, job, threads, &problem.graph, &model, setup, outcome?);
+        let state = state::optimizer_variables(&model, &problem.graph, &compiled.optimizer);
+        session.variables.extend(state);
+        session.metrics = metrics;
+        session.schedule = Some(compiled.optimizer.schedule);
+        session.summary = Some(summary);
+        Ok(session)
+    }
+
+    fn for_inference(job: Job, purpose: Purpose, threads: Threads) -> Result<Session, Error> {
+        job.check()?;
+        budget::begin(job.memory.baseline);
+        let model = ModelFile::open(&job, Mode::Inference)?;
+        let (graph, metrics) = if purpose == Purpose::Evaluation {
+            let compiled = compiled(&job, &model)?;
+            let (training, metrics) = training(&job, &model.model.graph, &compiled)?;
+            (evaluation_graph(&model.model.graph, &training)?, metrics)
+        } else {
+            let mut graph = model.model.graph.clone();
+            let unkept: Vec<TensorId> =
+                graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied().collect();
+            graph.keep.extend(unkept);
+            (graph, Vec::new())
+        };
+        let Solved { setup, problem, outcome, .. } =
+            solve(&job, graph, threads, handed_over(&job, &model, 0))?;
+        let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?);
+        session.metrics = metrics;
+        Ok(session)
+    }
+
+    fn new(
+        purpose: Purpose,
+        job: Job,
+        threads: Threads,
+        graph: &Graph,
+        model: &ModelFile,
+        setup: Setup,
+        plan: CheckedPlan,
+    ) -> Session {
+        let field = |id: &TensorId| {
+            let tensor = &graph.tensors[id.0];
+            Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
+        };
+        let output = |id: &TensorId| (*id, model.model.graph.tensors[id.0].shape.dims.clone());
+        let variables = state::weights(model);
+        Session {
+            purpose,
+            job,
+            threads,
+            memory: Memory::Closed { plan: Box::new(plan), setup: Some(setup) },
+            fields: graph.inputs.iter().map(field).collect(),
+            inputs: graph.inputs.clone(),
+            outputs: model.model.graph.outputs.iter().map(output).collect(),
+            weights: variables.len(),
+            variables,
+            metrics: Vec::new(),
+            schedule: None,
+            summary: None,
+            iteration: 0,
+        }
+    }
+
+    /// Takes the arena, for which values of the variables are then to be given.
+    pub fn open(&mut self) -> Result<(), Error> {
+        let Memory::Closed { plan, setup } = std::mem::replace(&mut self.memory, Memory::Gone) else {
+            panic!("a session is opened once before it is closed");
+        };
+        let setup = match setup {
+            Some(setup) => setup,
+            None => memfit_device::open(self.threads)?,
+        };
+        let disk = self.job.memory.disk.as_ref();
+        let folder = disk.map(|disk| self.job.path(&disk.folder)).unwrap_or_default();
+        let runner = Box::new(Runner::new(*plan, setup, &folder)?);
+        self.memory = Memory::Open { runner, first_step: self.iteration };
+        Ok(())
+    }
+
+    /// Gives the arena back, and with it the values of the variables.
+    pub fn close(&mut self) {
+        self.memory = match std::mem::replace(&mut self.memory, Memory::Gone) {
+            Memory::Open { runner, .. } => Memory::Closed { plan: Box::new(runner.finish().0), setup: None },
+            other @ (Memory::Closed { .. } | Memory::Gone) => other,
+        };
+    }
+
+    /// Whether the arena is taken.
+    pub fn is_open(&self) -> bool {
+        matches!(self.memory, Memory::Open { .. })
+    }
+
+    /// What a row has: the model's inputs, then in training and evaluation the targets, then the weight where there are weights.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// Names of the metrics.
+    pub fn metrics(&self) -> &[String] {
+        &self.metrics
+    }
+
+    /// Dimensions of the outputs, without the rows.
+    pub fn output_dims(&self) -> impl Iterator<Item = &[usize]> {
+        self.outputs.iter().map(|(_, dims)| dims.as_slice())
+    }
+
+    /// Rows of a piece.
+    pub fn micro_batch(&self) -> usize {
+        match &self.memory {
+            Memory::Closed { plan, .. } => plan.plan().micro_batch,
+            Memory::Open { runner, .. } => runner.plan().plan().micro_batch,
+            Memory::Gone => 0,
+        }
+    }
+
+    /// The plan in short, where the session is for training.
+    pub fn summary(&self) -> Option<&Summary> {
+        self.summary.as_ref()
+    }
+
+    /// The line that holds: the job's, or the machine's where that is lower.
+    pub fn budget(&self) -> Option<Bytes> {
+        self.job.memory.budget
+    }
+
+    /// Variables by Keras's order: all weights, then in training the optimizer's.
+    pub fn variables(&self) -> impl Iterator<Item = VariableView<'_>> {
+        self.variables.iter().enumerate().map(|(index, variable)| VariableView {
+            name: &variable.name,
+            dims: &variable.dims,
+            dtype: match variable.holds {
+                Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
+                    self.graph().tensors[tensor.0].dtype
+                }
+                Holds::Iteration => DType::I64,
+                Holds::Placeholder => DType::I32,
+                Holds::LearningRate | Holds::Nothing | Holds::NadamProduct { .. } => DType::F32,
+            },
+            kind: match variable.holds {
+                Holds::Tensor(_) | Holds::Count(_) if index < self.weights => VariableKind::Weight,
+                Holds::Tensor(_) | Holds::Count(_) | Holds::Sum { .. } => VariableKind::State,
+                Holds::Iteration => VariableKind::Iteration,
+                Holds::LearningRate => VariableKind::LearningRate,
+                Holds::Nothing | Holds::NadamProduct { .. } | Holds::Placeholder => VariableKind::Nothing,
+            },
+        })
+    }
+
+    /// The bytes of a weight or of state, little-endian; none for what has no slot.
+    pub fn bytes(&self, variable: usize) -> Option<&[u8]> {
+        match self.variables[variable].holds {
+            Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
+                Some(self.runner().bytes(tensor))
+            }
+            Holds::Iteration
+            | Holds::LearningRate
+            | Holds::Nothing
+            | Holds::NadamProduct { .. }
+            | Holds::Placeholder => None,
+        }
+    }
+
+    /// The same for writing.
+    pub fn bytes_mut(&mut self, variable: usize) -> Option<&mut [u8]> {
+        match self.variables[variable].holds {
+            Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
+                Some(self.runner_mut().bytes_mut(tensor))
+            }
+            Holds::Iteration
+            | Holds::LearningRate
+            | Holds::Nothing
+            | Holds::NadamProduct { .. }
+            | Holds::Placeholder => None,
+        }
+    }
+
+    /// How often weights were updated: what schedules and optimizers count.
+    pub fn iteration(&self) -> u64 {
+        match &self.memory {
+            Memory::Open { runner, first_step } => first_step + runner.trace().updates(),
+            Memory::Closed { .. } | Memory::Gone => self.iteration,
+        }
+    }
+
+    /// Sets the count of updates before a session is opened.
+    pub fn set_iteration(&mut self, iteration: u64) {
+        assert!(!self.is_open(), "the count of updates is set before the first step");
+        self.iteration = iteration;
+    }
+
+    /// One step over rows of a source whose fields are [`Session::fields`].
+    pub fn step(&mut self, source: &mut dyn Source, step: StepOf) -> Result<StepRecord, Error> {
+        let most = match self.purpose {
+            Purpose::Training | Purpose::Evaluation => self.job.train.batch,
+            Purpose::Prediction => self.micro_batch(),
+        };
+        assert!(step.rows <= most, "a step of {} rows, planned for at most {most}", step.rows);
+        let iteration = self.iteration();
+        let scheduled = || self.schedule.as_ref().map_or(0.0, |schedule| schedule.at(iteration));
+        let learning_rate = step.learning_rate.unwrap_or_else(scheduled);
+        let seed = self.job.train.seed;
+        let Memory::Open { runner, first_step } = &mut self.memory else {
+            panic!("a session is opened before its first step");
+        };
+        let number = *first_step + runner.trace().steps;
+        let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
+        let mut feeder = Feeder { source, inputs: &self.inputs, start: step.start, observer: &mut Quiet };
+        let record = runner.step(input, &mut feeder)?;
+        self.iteration = *first_step + runner.trace().updates();
+        Ok(record)
+    }
+
+    /// What the last step of so many rows predicted, by output.
+    pub fn prediction(&self, output: usize, rows: usize) -> &[u8] {
+        let (tensor, dims) = &self.outputs[output];
+        let row = dims.iter().product::<usize>() * size_of::<f32>();
+        &self.runner().bytes(*tensor)[..row * rows]
+    }
+
+    fn graph(&self) -> &Graph {
+        match &self.memory {
+            Memory::Closed { plan, .. } => &plan.problem().graph,
+            Memory::Open { runner, .. } => &runner.plan().problem().graph,
+            Memory::Gone => panic!("a session that could not be opened has no plan"),
+        }
+    }
+
+    fn runner(&self) -> &Runner {
+        match &self.memory {
+            Memory::Open { runner, .. } => runner,
+            Memory::Closed { .. } | Memory::Gone => panic!("a session has values while it is open"),
+        }
+    }
+
+    fn runner_mut(&mut self) -> &mut Runner {
+        match &mut self.memory {
+            Memory::Open { runner, .. } => runner,
+            Memory::Closed { .. } | Memory::Gone => panic!("a session has values while it is open"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A caller's own loop: his rows, his weights, an arena that comes and goes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+
+use memfit::{Bytes, Job, Lent, LentArray, Purpose, Session, StepOf, VariableKind, process};
+
+const JOB: &str = r#"
+[model]
+layers = [{class="Input",shape=[4]},{class="Dense",units=8,activation="relu"},{class="Dense",units=1}]
+[train]
+loss = "mse"
+optimizer = "adam"
+batch = 16
+"#;
+
+fn session(purpose: Purpose) -> Session {
+    let mut job = Job::parse(JOB, "".into()).unwrap();
+    job.memory.baseline = process::resident();
+    job.memory.budget = Some(Bytes::mib(64));
+    Session::plan(&job, purpose, Some(2)).unwrap()
+}
+
+fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
+    values.flat_map(f32::to_le_bytes).collect()
+}
+
+/// One step over 16 rows in an order of the caller's.
+fn step(session: &mut Session) -> f64 {
+    let x = floats((0..16 * 4).map(|index| (index % 7) as f32 / 7.0));
+    let y = floats((0..16).map(|index| (index % 3) as f32));
+    let x = LentArray { description: "<f4", dims: &[16, 4], bytes: &x };
+    let y = LentArray { description: "<f4", dims: &[16], bytes: &y };
+    let fields = session.fields().to_vec();
+    let order: Vec<i64> = (0..16).rev().collect();
+    let arrays = &[x, y][..fields.len()];
+    let mut rows = Lent::new(&fields, arrays, Some(&order)).unwrap();
+    session.step(&mut rows, StepOf { start: 0, rows: 16, learning_rate: Some(0.01) }).unwrap().loss
+}
+
+fn write(session: &mut Session, values: &[Option<Vec<u8>>]) {
+    for (variable, value) in values.iter().enumerate() {
+        if let (Some(slot), Some(value)) = (session.bytes_mut(variable), value) {
+            slot.copy_from_slice(value);
+        }
+    }
+}
+
+fn read(session: &Session) -> Vec<Option<Vec<u8>>> {
+    (0..session.variables().count()).map(|variable| session.bytes(variable).map(<[u8]>::to_vec)).collect()
+}
+
+fn first_weights(session: &mut Session) -> Vec<Option<Vec<u8>>> {
+    let variables: Vec<_> = session.variables().map(|known| (known.kind, known.dims.to_vec())).collect();
+    let value = |(kind, dims): &(VariableKind, Vec<usize>)| {
+        let elements = dims.iter().product::<usize>();
+        (*kind == VariableKind::Weight)
+            .then(|| floats((0..elements).map(|index| (index % 5) as f32 / 9.0 - 0.2)))
+    };
+    variables.iter().map(value).collect()
+}
+
+#[test]
+fn an_arena_that_was_given_back_goes_on_where_it_was() {
+    let (mut whole, mut broken) = (session(Purpose::Training), session(Purpose::Training));
+    let kinds: Vec<VariableKind> = whole.variables().map(|known| known.kind).collect();
+    assert_eq!(
+        kinds[..6],
+        [[VariableKind::Weight; 4].as_slice(), &[VariableKind::Iteration, VariableKind::LearningRate]]
+            .concat()
+    );
+    let start = first_weights(&mut whole);
+    for one in [&mut whole, &mut broken] {
+        one.open().unwrap();
+        write(one, &start);
+    }
+    let mut losses = [Vec::new(), Vec::new()];
+    for _ in 0..6 {
+        losses[0].push(step(&mut whole));
+        losses[1].push(step(&mut broken));
+        let values = read(&broken);
+        broken.close();
+        assert!(!broken.is_open());
+        broken.open().unwrap();
+        write(&mut broken, &values);
+    }
+    assert_eq!(losses[0], losses[1]);
+    assert!(losses[0][5] < losses[0][0]);
+    assert_eq!(read(&whole), read(&broken));
+    assert_eq!((whole.iteration(), broken.iteration()), (6, 6));
+}
+
+#[test]
+fn evaluation_and_prediction_take_the_weights_of_the_training() {
+    let mut training = session(Purpose::Training);
+    let start = first_weights(&mut training);
+    training.open().unwrap();
+    write(&mut training, &start);
+    let loss = step(&mut training);
+    let weights = start.iter().take(4).cloned().collect::<Vec<_>>();
+    let mut evaluation = session(Purpose::Evaluation);
+    evaluation.open().unwrap();
+    write(&mut evaluation, &weights);
+    assert!((step(&mut evaluation) - loss).abs() < 1e-6);
+    let mut prediction = session(Purpose::Prediction);
+    assert_eq!(prediction.output_dims().collect::<Vec<_>>(), [[1]]);
+    prediction.open().unwrap();
+    write(&mut prediction, &weights);
+    step(&mut prediction);
+    assert_eq!(prediction.prediction(0, 16).len(), 16 * 4);
+    assert!(prediction.prediction(0, 16).iter().any(|byte| *byte != 0));
+}
