@@ -26,6 +26,8 @@ from keras import layers
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEMFIT = os.environ.get("MEMFIT", os.path.join(ROOT, "target", "release", "memfit"))
 SHARES = (0.5, 0.4, 0.3, 0.2)
+# Nodes are timed for a few seconds at each start, until all are, or this often.
+MOST_STARTS = 6
 
 
 def unet() -> keras.Model:
@@ -73,12 +75,12 @@ def sweep(model: keras.Model, loss: str, batch: int, costs: str) -> list:
         command = [MEMFIT, "plan", job, "--sweep", "--json", "--costs", costs]
         # Costs of this run alone: those that were measured at another time were measured under another load.
         environment = dict(os.environ, XDG_CACHE_HOME=folder)
-        # Nodes are timed a few seconds at each start, until all of them are.
-        while True:
+        for _ in range(MOST_STARTS):
             done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
             answer = json.loads(done.stdout)
             if answer["seconds_measuring"] == 0:
-                return answer["points"]
+                break
+        return answer["points"]
 
 
 def main() -> None:
