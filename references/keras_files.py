@@ -109,7 +109,19 @@ def dropout():
     return model, [uniform((4,), 51)], [uniform((1,), 52, 0.0)]
 
 
-CASES = [image, towers, schedule, words, amsgrad, dropout]
+def sequence():
+    words = layers.Input((6,), dtype="int32", name="words")
+    x = layers.Embedding(9, 4)(words)
+    x = layers.TimeDistributed(layers.Dense(4, activation="tanh", name="each"))(x)
+    x = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(x)
+    x = keras.ops.concatenate([x, layers.SimpleRNN(3, return_sequences=True)(x)], axis=-1)
+    x = layers.GRU(4)(x[:, 1:] * 2.0)
+    model = keras.Model(words, layers.Dense(3, activation="softmax")(x))
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), "sparse_categorical_crossentropy")
+    return model, [counter.integers([ROWS, 6], 71, 0, 9)], [classes(3, 72)]
+
+
+CASES = [image, towers, schedule, words, amsgrad, dropout, sequence]
 
 
 def other_forms():

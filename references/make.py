@@ -24,8 +24,12 @@ sys.dont_write_bytecode = True
 import keras
 import tensorflow as tf
 
+import augmentation_cases
 import layer_cases
+import operation_cases
 import precision_cases
+import recurrent_cases
+import spatial_cases
 import training_cases
 
 
@@ -47,6 +51,10 @@ def main():
     tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = pathlib.Path(__file__).resolve().parent
     write(folder / "layers.json", layer_cases.compute())
+    write(folder / "operations.json", operation_cases.compute())
+    write(folder / "recurrent.json", recurrent_cases.compute())
+    write(folder / "augmentation.json", augmentation_cases.compute())
+    write(folder / "spatial.json", spatial_cases.compute())
     write(folder / "training.json", training_cases.compute())
     write(folder / "precision.json", precision_cases.compute())
 

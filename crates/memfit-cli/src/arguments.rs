@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use memfit::{Bytes, Costs, Disk, Error, Job, Precision};
 
 use crate::evaluate::EvaluateArguments;
+use crate::layers::LayersArguments;
 use crate::model_arguments::ModelArguments;
 use crate::predict::PredictArguments;
 use crate::summary::SummaryArguments;
@@ -70,6 +71,8 @@ pub enum Command {
     Predict(PredictArguments),
     /// The layers of a model: Keras's table, and what each holds in training.
     Summary(SummaryArguments),
+    /// The layers that memfit knows, with their arguments and limits.
+    Layers(LayersArguments),
     /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
     Batch(JobArguments),
 }

@@ -6,6 +6,7 @@ mod curve;
 mod demo;
 mod difference;
 mod evaluate;
+mod layers;
 mod model_arguments;
 mod new_file;
 mod plan;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Some(Command::Evaluate(arguments)) => evaluate::run(arguments),
         Some(Command::Predict(arguments)) => predict::run(arguments),
         Some(Command::Summary(arguments)) => summary::run(arguments),
+        Some(Command::Layers(arguments)) => layers::run(arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,6 +1,6 @@
 //! Activations: by name, or as a layer that is one.
 
-use memfit_ir::Unary;
+use memfit_ir::{Binary, Chain, Link, Unary};
 use serde_json::{Map, Value};
 
 use crate::argument::{ArgumentError, brief};
@@ -16,12 +16,20 @@ pub(crate) enum Activation {
     Softmax { axis: i64 },
     /// An elementwise function.
     Unary(Unary),
+    /// `relu6(x + 3) / 6`.
+    HardSigmoid,
+    /// `x · hard_sigmoid(x)`.
+    HardSilu,
+    /// `scale · elu(x, alpha)` with SELU's constants.
+    Selu,
+    /// `x · tanh(softplus(x))`.
+    Mish,
 }
 
 const NAMED: &[(&str, Activation)] = &[
     ("linear", Activation::Linear),
     ("relu", Activation::Unary(Unary::Relu)),
-    ("relu6", Activation::Unary(Unary::ReluGeneral { negative_slope: 0.0, max_value: 6.0, threshold: 0.0 })),
+    ("relu6", Activation::Unary(RELU6)),
     ("leaky_relu", Activation::Unary(Unary::LeakyRelu(0.2))),
     ("elu", Activation::Unary(Unary::Elu(1.0))),
     ("gelu", Activation::Unary(Unary::Gelu)),
@@ -30,10 +38,45 @@ const NAMED: &[(&str, Activation)] = &[
     ("sigmoid", Activation::Unary(Unary::Sigmoid)),
     ("tanh", Activation::Unary(Unary::Tanh)),
     ("softplus", Activation::Unary(Unary::Softplus)),
+    ("hard_sigmoid", Activation::HardSigmoid),
+    ("hard_silu", Activation::HardSilu),
+    ("hard_swish", Activation::HardSilu),
+    ("selu", Activation::Selu),
+    ("mish", Activation::Mish),
     ("softmax", Activation::Softmax { axis: -1 }),
 ];
 
+const RELU6: Unary = Unary::ReluGeneral { negative_slope: 0.0, max_value: 6.0, threshold: 0.0 };
+const SELU_ALPHA: f32 = 1.673_263_2;
+const SELU_SCALE: f32 = 1.050_701;
+
 impl Activation {
+    /// The elementwise work that it is, where it is that.
+    pub fn chain(self) -> Option<Chain> {
+        let links = match self {
+            Activation::Linear | Activation::Softmax { .. } => return None,
+            Activation::Unary(function) => vec![Link::Unary(function, 0)],
+            Activation::HardSigmoid | Activation::HardSilu => {
+                let sigmoid = [
+                    Link::Unary(Unary::Offset(3.0), 0),
+                    Link::Unary(RELU6, 1),
+                    Link::Unary(Unary::Scale(1.0 / 6.0), 2),
+                ];
+                let times_x = (self == Activation::HardSilu).then_some(Link::Binary(Binary::Multiply, 0, 3));
+                sigmoid.into_iter().chain(times_x).collect()
+            }
+            Activation::Selu => {
+                vec![Link::Unary(Unary::Elu(SELU_ALPHA), 0), Link::Unary(Unary::Scale(SELU_SCALE), 1)]
+            }
+            Activation::Mish => vec![
+                Link::Unary(Unary::Softplus, 0),
+                Link::Unary(Unary::Tanh, 1),
+                Link::Binary(Binary::Multiply, 0, 2),
+            ],
+        };
+        Some(Chain { inputs: 1, links })
+    }
+
     /// An activation as an argument gives it.
     pub fn read(value: &Value) -> Result<Activation, ArgumentError> {
         match value {
@@ -86,7 +129,20 @@ impl Activation {
             | Class::EinsumDense
             | Class::Attention
             | Class::MultiHeadAttention
-            | Class::GroupQueryAttention => None,
+            | Class::GroupQueryAttention
+            | Class::Lstm
+            | Class::Gru
+            | Class::SimpleRnn
+            | Class::Bidirectional
+            | Class::TimeDistributed
+            | Class::RandomFlip
+            | Class::RandomCrop
+            | Class::RandomRotation
+            | Class::RandomTranslation
+            | Class::RandomZoom
+            | Class::RandomContrast
+            | Class::RandomBrightness
+            | Class::Spatial(_) => None,
         }
     }
 }

@@ -22,6 +22,12 @@ pub enum Expects {
     Size,
     /// One whole number from 1 for both axes, or two.
     Pair,
+    /// A whole number from 1 for the one axis there is, or a list of one.
+    Single,
+    /// Margins of the one axis there is: one for both ends, or two.
+    Ends,
+    /// A number, or a list of numbers.
+    Numbers,
     /// Margins: one for all sides, two for the axes, or two pairs for the sides.
     Margins,
     /// A number with `least ≤ number < below`.
@@ -31,6 +37,8 @@ pub enum Expects {
         /// Above the largest.
         below: f64,
     },
+    /// Two numbers, or one for as much below 0 as above.
+    Range,
     /// True or false.
     Flag,
     /// Any text.
@@ -49,6 +57,8 @@ pub enum Expects {
     Activation,
     /// The name of an initializer, or one with arguments.
     Initializer,
+    /// A layer within the layer.
+    Layer,
     /// A seed; null for one that is derived from the run's.
     Seed,
     /// A dtype policy; null for the model's.
@@ -65,6 +75,11 @@ pub(crate) const SIDE_LIMIT: u64 = 1 << 16;
 pub(crate) const SIZE_LIMIT: u64 = 1 << 31;
 
 impl Argument {
+    /// Whether Keras has it and memfit has not: only null and false are taken.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.expects, Expects::Nothing)
+    }
+
     /// One that must be given.
     pub(crate) const fn required(name: &'static str, expects: Expects) -> Argument {
         Argument { name, expects, default: None }
@@ -116,6 +131,9 @@ impl Expects {
         match self {
             Expects::Size => format!("a whole number from 1 to {}", SIZE_LIMIT - 1),
             Expects::Pair => format!("one or two whole numbers from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Single => format!("a whole number from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Ends => "a margin, or two margins [before, behind]".to_owned(),
+            Expects::Numbers => "a number or a list of numbers".to_owned(),
             Expects::Margins => {
                 "a margin, two margins [height, width], or [[top, bottom], [left, right]]".to_owned()
             }
@@ -125,6 +143,7 @@ impl Expects {
                 (true, false) => format!("a number from {least}"),
                 (true, true) => format!("a number from {least} to below {below}"),
             },
+            Expects::Range => "a number, or two numbers [low, high]".to_owned(),
             Expects::Flag => "true or false".to_owned(),
             Expects::Text => "a text".to_owned(),
             Expects::OneOf(texts) => texts.join(" or "),
@@ -138,6 +157,7 @@ impl Expects {
             Expects::Initializer => {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }
+            Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),

@@ -62,6 +62,7 @@ impl Builder {
             training: false,
             call: 0,
             seed: self.options.seed,
+            within: String::new(),
             weights: &mut Vec::new(),
         })
     }
@@ -115,6 +116,7 @@ impl Builder {
         let (row, settings) = match &mut layer.body {
             Body::Nested(model) => return self.run(model, &layer.path, operands, training).map(|ran| ran.0),
             Body::Single { row, settings } => (*row, &*settings),
+            Body::Operation(_) => return self.operate(layer, operands),
             Body::Implied => return Err(FormatError::NoInput),
         };
         self.require_operands(&layer.path, row, operands)?;
@@ -138,6 +140,7 @@ impl Builder {
             training,
             call: built.calls,
             seed: self.options.seed,
+            within: String::new(),
             weights: &mut built.weights,
         };
         let output = layers::call(&mut site, row.class, &operands)?;
@@ -146,6 +149,48 @@ impl Builder {
         built.calls += 1;
         layer.built = Some(built);
         Ok(vec![output])
+    }
+
+    /// Calls a function of `keras.ops`, which computes in the type of what it is given.
+    fn operate(&mut self, layer: &mut Layer, operands: &[TensorId]) -> Result<Vec<TensorId>, FormatError> {
+        let Body::Operation(operation) = &layer.body else { return Err(FormatError::NoInput) };
+        let (path, class) = (layer.path.clone(), operation.name);
+        let types: Vec<DType> = operands.iter().map(|id| self.graph.tensors[id.0].dtype).collect();
+        if let Some(integer) =
+            operands.iter().map(|id| &self.graph.tensors[id.0]).find(|t| t.dtype == DType::I32)
+        {
+            return Err(FormatError::IntegerInput { layer: path, class, got: integer.shape.clone() });
+        }
+        if operands.is_empty() {
+            let expected = "at least one tensor".to_owned();
+            return Err(FormatError::InputCount { layer: path, class, expected, got: 0 });
+        }
+        let mut built = match layer.built.take() {
+            Some(built) => built,
+            None => Built { layer: self.declare(&layer.path), weights: Vec::new(), calls: 0 },
+        };
+        let compute = if types.windows(2).all(|pair| pair[0] == pair[1]) { types[0] } else { DType::F32 };
+        let operands: Vec<TensorId> =
+            operands.iter().map(|operand| self.cast(*operand, compute, built.layer)).collect();
+        let made = operation.call(
+            &mut Site {
+                graph: &mut self.graph,
+                settings: &operation.settings,
+                path: &layer.path,
+                class,
+                layer: built.layer,
+                trainable: layer.trainable,
+                training: false,
+                call: built.calls,
+                seed: self.options.seed,
+                within: String::new(),
+                weights: &mut built.weights,
+            },
+            &operands,
+        )?;
+        built.calls += 1;
+        layer.built = Some(built);
+        Ok(made)
     }
 
     /// The policy of a layer that has this one of its own.

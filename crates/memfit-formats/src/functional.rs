@@ -8,7 +8,7 @@ use crate::argument::{ArgumentError, brief};
 use crate::error::FormatError;
 use crate::hint::hint;
 use crate::keras::{ANEW, Entry, not_keras};
-use crate::model::{Endpoint, Layer, Model, ModelKind, index};
+use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
 
 /// Connects the layers of a functional model, which were read from `entries`, one each.
 pub(crate) fn connect(
@@ -33,6 +33,12 @@ pub(crate) fn connect(
     for ((layer, calls), causal) in layers.iter_mut().zip(calls).zip(causal) {
         layer.calls = calls;
         layer.set_flag(CAUSAL, causal);
+    }
+    for (layer, entry) in layers.iter_mut().zip(entries) {
+        let nodes = entry.object.get("inbound_nodes").and_then(Value::as_array);
+        if let (Body::Operation(operation), Some(nodes)) = (&mut layer.body, nodes) {
+            operation.keep_given(nodes);
+        }
     }
     let model = Model { layers, inputs, outputs, kind: ModelKind::Functional };
     require_calls(&model)?;
@@ -99,13 +105,12 @@ impl Reader<'_> {
                 (name, value) => return refuse(name, value, "a call on tensors alone"),
             }
         }
+        if entry.is_operation() {
+            // What is not a tensor is looked at when the function is called.
+            leaves.retain(|leaf| is_tensor(leaf));
+        }
         if let Some(constant) = leaves.iter().find(|leaf| !is_tensor(leaf)) {
             return refuse("call", constant, "a Rescaling layer to scale or to shift");
-        }
-        // Operators align shapes from the last axis, layers from the first; with one rank both do the same.
-        let rank = |leaf: &Value| leaf.pointer("/config/shape").and_then(Value::as_array).map(Vec::len);
-        if entry.is_operation() && leaves.iter().any(|leaf| rank(leaf) != rank(leaves[0])) {
-            return refuse("call", args, "operands with the same number of axes");
         }
         let inputs = leaves.iter().map(|leaf| {
             let history = leaf.pointer("/config/keras_history").unwrap_or(&Value::Null);
@@ -216,7 +221,8 @@ fn leaves_of<'a>(value: &'a Value, is_leaf: &dyn Fn(&Value) -> bool, leaves: &mu
     }
 }
 
-fn is_tensor(value: &Value) -> bool {
+/// Whether a value stands for a tensor of the model.
+pub(crate) fn is_tensor(value: &Value) -> bool {
     value.get("class_name").and_then(Value::as_str) == Some("__keras_tensor__")
 }
 

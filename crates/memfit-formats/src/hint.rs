@@ -9,17 +9,18 @@ const MOST_LISTED: usize = 40;
 /// The nearest of the known names, or all of them where none is near.
 pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let likeness = |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
-    let nearest = known
-        .iter()
-        .map(|other| (likeness(other), other))
-        .filter(|(likeness, _)| ALIKE <= *likeness)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match nearest {
-        Some((_, other)) => format!("did you mean `{other}`?"),
+    match nearest(name, known.iter().copied()) {
+        Some(other) => format!("did you mean `{other}`?"),
         None if !(1..=MOST_LISTED).contains(&known.len()) => "check its spelling".to_owned(),
         None => format!("use one of {}", known.join(", ")),
     }
+}
+
+/// The nearest of the known names, where one is near.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let likeness = |other: &str| strsim::jaro_winkler(&name.to_lowercase(), &other.to_lowercase());
+    let near = known.map(|other| (likeness(other), other)).filter(|(likeness, _)| ALIKE <= *likeness);
+    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, other)| other)
 }
 
 #[cfg(test)]

@@ -13,13 +13,41 @@ pub(crate) struct Start {
     seed: Option<u64>,
 }
 
+impl Start {
+    /// One number everywhere.
+    pub fn constant(value: f64) -> Start {
+        Start { distribution: Distribution::Constant(value), seed: None }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Distribution {
     Constant(f64),
-    Uniform { low: f64, high: f64 },
-    Normal { mean: f64, stddev: f64 },
-    TruncatedNormal { mean: f64, stddev: f64 },
-    VarianceScaling { scale: f64, fan: Fan, form: Form },
+    Uniform {
+        low: f64,
+        high: f64,
+    },
+    Normal {
+        mean: f64,
+        stddev: f64,
+    },
+    TruncatedNormal {
+        mean: f64,
+        stddev: f64,
+    },
+    VarianceScaling {
+        scale: f64,
+        fan: Fan,
+        form: Form,
+    },
+    Orthogonal {
+        gain: f64,
+    },
+    /// Ones between two indices, zeros elsewhere.
+    Ones {
+        start: usize,
+        end: usize,
+    },
 }
 
 /// Which number of connections the variance is divided by.
@@ -132,6 +160,11 @@ const INITIALIZERS: &[Row] = &[
         arguments: NAMED_SCALING,
         distribution: |_| scaling(1.0, Fan::In, Form::TruncatedNormal),
     },
+    Row {
+        name: "Orthogonal",
+        arguments: &[Argument::optional("gain", FROM_ZERO, "1"), SEED],
+        distribution: |settings| Distribution::Orthogonal { gain: settings.number("gain") },
+    },
 ];
 
 const FORMS: &[&str] = &["uniform", "normal", "truncated_normal", "untruncated_normal"];
@@ -178,6 +211,13 @@ impl Start {
         Ok(Start { distribution: (row.distribution)(&settings), seed })
     }
 
+    /// The same with ones at some places; nothing where it is not zeros.
+    pub fn with_ones(&self, places: std::ops::Range<usize>) -> Option<Start> {
+        let is_zero = self.distribution == Distribution::Constant(0.0);
+        let distribution = Distribution::Ones { start: places.start, end: places.end };
+        is_zero.then_some(Start { distribution, seed: None })
+    }
+
     /// How a weight begins that Keras gives `shape`; `seed` is used where the initializer has none.
     pub fn initializer(&self, shape: &[usize], seed: u64) -> Initializer {
         let seed = self.seed.unwrap_or(seed);
@@ -192,6 +232,12 @@ impl Start {
             Distribution::TruncatedNormal { mean, stddev } => {
                 Initializer::TruncatedNormal { mean: mean as f32, stddev: stddev as f32, seed }
             }
+            Distribution::Orthogonal { gain } => Initializer::Orthogonal {
+                gain: gain as f32,
+                columns: shape.last().copied().unwrap_or(1),
+                seed,
+            },
+            Distribution::Ones { start, end } => Initializer::Ones { start, end },
             Distribution::VarianceScaling { scale, fan, form } => {
                 let variance = scale / connections(shape, fan).max(1.0);
                 match form {

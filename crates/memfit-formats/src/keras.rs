@@ -5,12 +5,14 @@ use serde_json::{Map, Value};
 use crate::error::FormatError;
 use crate::functional;
 use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
+use crate::operations::Operation;
 
 /// What to do about a configuration that contradicts itself.
 pub(crate) const ANEW: &str = "write the configuration anew with `model.to_json()`";
 
-/// Functions of `keras.ops` that do what the layers of their names do.
-const OPERATORS: [&str; 4] = ["Add", "Subtract", "Multiply", "Maximum"];
+/// What to do about a function that is not supported.
+const OPERATIONS: &str =
+    "of `keras.ops`, use functions of elements, of axes, of shapes, slices, matmul and einsum; else layers";
 
 /// The model of a configuration.
 pub(crate) fn read(config: &Value) -> Result<Model, FormatError> {
@@ -86,8 +88,9 @@ fn read_layer(entry: &Entry<'_>, prefix: &str, trainable: bool) -> Result<Layer,
     if entry.module.is_some_and(|module| module != "keras" && !module.starts_with("keras.")) {
         return Err(unknown("build the model from Keras's own layers"));
     }
-    if entry.is_operation() && !OPERATORS.contains(&entry.class) {
-        return Err(unknown("of the functions in `keras.ops`, use +, - and * between tensors, else layers"));
+    if entry.is_operation() {
+        let operation = Operation::find(entry.class, entry.config).ok_or_else(|| unknown(OPERATIONS))?;
+        return Ok(Layer::new(path, Body::Operation(operation), trainable));
     }
     Layer::read(path, entry.class, entry.config, trainable)
 }

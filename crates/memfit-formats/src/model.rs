@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
-use crate::hint::hint;
+use crate::hint::nearest;
+use crate::operations::Operation;
 use crate::precision::Precision;
 use crate::settings::Settings;
 use crate::table::{self, LayerClass};
@@ -51,6 +52,8 @@ pub(crate) struct Layer {
 pub(crate) enum Body {
     /// A layer of the table.
     Single { row: &'static LayerClass, settings: Settings },
+    /// A function of `keras.ops`.
+    Operation(Operation),
     /// A model used as a layer.
     Nested(Model),
     /// The input of a Sequential model that was written down without one.
@@ -78,7 +81,7 @@ pub(crate) struct Built {
 #[derive(Debug)]
 pub(crate) struct BuiltWeight {
     /// Its name within the layer; `query/kernel` within a layer of the layer.
-    pub name: &'static str,
+    pub name: String,
     pub tensor: TensorId,
     /// Its dimensions in Keras, of which the graph's are another reading.
     pub dims: Vec<usize>,
@@ -100,7 +103,10 @@ impl Layer {
         trainable: bool,
     ) -> Result<Layer, FormatError> {
         let Some(row) = table::find(class) else {
-            let hint = hint(class, table::LAYERS.iter().map(|row| row.name));
+            let hint = match nearest(class, table::LAYERS.iter().map(|row| row.name)) {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => "`memfit layers` lists those that are".to_owned(),
+            };
             return Err(FormatError::UnknownLayer { layer: path, class: class.to_owned(), hint });
         };
         match Settings::read(row.arguments, arguments) {
@@ -123,7 +129,7 @@ impl Layer {
     pub fn precision(&self) -> Option<Precision> {
         match &self.body {
             Body::Single { settings, .. } => settings.precision(),
-            Body::Nested(_) | Body::Implied => None,
+            Body::Operation(_) | Body::Nested(_) | Body::Implied => None,
         }
     }
 
@@ -131,6 +137,7 @@ impl Layer {
     pub fn class(&self) -> &'static str {
         match &self.body {
             Body::Single { row, .. } => row.name,
+            Body::Operation(operation) => operation.name,
             Body::Nested(_) => "Model",
             Body::Implied => "InputLayer",
         }
@@ -147,7 +154,7 @@ impl Layer {
             {
                 &["query", "value", "key"]
             }
-            Body::Single { .. } | Body::Nested(_) | Body::Implied => &[],
+            Body::Single { .. } | Body::Operation(_) | Body::Nested(_) | Body::Implied => &[],
         }
     }
 
@@ -155,7 +162,7 @@ impl Layer {
     pub fn has(&self, argument: &str) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.arguments.iter().any(|known| known.name == argument),
-            Body::Nested(_) | Body::Implied => false,
+            Body::Operation(_) | Body::Nested(_) | Body::Implied => false,
         }
     }
 
@@ -170,7 +177,7 @@ impl Layer {
     pub fn is_input(&self) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.class == table::Class::InputLayer,
-            Body::Nested(_) => false,
+            Body::Operation(_) | Body::Nested(_) => false,
             Body::Implied => true,
         }
     }

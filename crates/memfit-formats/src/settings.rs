@@ -8,7 +8,9 @@ use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, 
 use crate::error::Fault;
 use crate::hint::hint;
 use crate::initializer::Start;
+use crate::listed::snake_case;
 use crate::precision::Precision;
+use crate::table::{self, LayerClass};
 
 /// Arguments that every layer has.
 const COMMON: &[Argument] = &[
@@ -26,6 +28,8 @@ enum Setting {
     Pair([usize; 2]),
     Margins(Pads),
     Number(f64),
+    Range([f32; 2]),
+    Numbers(Vec<f64>),
     Flag(bool),
     Text(String),
     Choice(&'static str),
@@ -35,6 +39,45 @@ enum Setting {
     Initializer(Start),
     Seed(Option<u64>),
     Policy(Precision),
+    Layer(Box<Inner>),
+}
+
+/// A layer within a layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Inner {
+    pub row: &'static LayerClass,
+    pub settings: Settings,
+}
+
+impl Inner {
+    /// Its own name, or the one that Keras gives to its class.
+    pub fn name(&self) -> String {
+        self.settings.text("name").map_or_else(|| snake_case(self.row.name), str::to_owned)
+    }
+
+    /// From `{"class_name": …, "config": {…}}`, or from a class among its arguments, as a list of layers has it.
+    fn read(value: &Value) -> Result<Inner, ArgumentError> {
+        let wrong = || ArgumentError::wrong(Expects::Layer.describe(), value);
+        let object = value.as_object().ok_or_else(wrong)?;
+        let (class, arguments) = match (object.get("class_name"), object.get("config")) {
+            (Some(class), Some(Value::Object(config))) => (class, config.clone()),
+            _ => {
+                let class = object.get("class").ok_or_else(wrong)?;
+                (
+                    class,
+                    object
+                        .iter()
+                        .filter(|(key, _)| *key != "class")
+                        .map(|(key, value)| (key.clone(), value.clone()))
+                        .collect(),
+                )
+            }
+        };
+        let class = class.as_str().ok_or_else(wrong)?;
+        let known = table::LAYERS.iter().map(|row| row.name);
+        let row = table::find(class).ok_or_else(|| ArgumentError::unsupported(class, hint(class, known)))?;
+        Ok(Inner { row, settings: Settings::read(row.arguments, &arguments)? })
+    }
 }
 
 /// All arguments of one layer, given or by default.
@@ -107,6 +150,21 @@ impl Settings {
         if let Setting::Number(value) = self.get(name) { Some(*value) } else { None }
     }
 
+    pub fn range(&self, name: &str) -> [f32; 2] {
+        let Setting::Range(value) = self.get(name) else { panic!("`{name}` is no range in the table") };
+        *value
+    }
+
+    /// A range, or nothing where it is null.
+    pub fn maybe_range(&self, name: &str) -> Option<[f32; 2]> {
+        if let Setting::Range(value) = self.get(name) { Some(*value) } else { None }
+    }
+
+    /// Numbers, one for all or one for each index of an axis; nothing where they are null.
+    pub fn numbers(&self, name: &str) -> Option<&[f64]> {
+        if let Setting::Numbers(values) = self.get(name) { Some(values) } else { None }
+    }
+
     pub fn flag(&self, name: &str) -> bool {
         let Setting::Flag(value) = self.get(name) else { panic!("`{name}` is no flag in the table") };
         *value
@@ -159,6 +217,11 @@ impl Settings {
         if let Setting::Policy(policy) = self.get("dtype") { Some(*policy) } else { None }
     }
 
+    /// A layer within the layer, or nothing where it is null.
+    pub fn inner(&self, name: &str) -> Option<&Inner> {
+        if let Setting::Layer(inner) = self.get(name) { Some(inner) } else { None }
+    }
+
     pub fn seed(&self, name: &str) -> Option<u64> {
         let Setting::Seed(value) = self.get(name) else { panic!("`{name}` is no seed in the table") };
         *value
@@ -170,6 +233,13 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
     Ok(match expects {
         Expects::Size => Setting::Size(whole(value, 1, SIZE_LIMIT).ok_or_else(wrong)?),
         Expects::Pair => Setting::Pair(pair(value, 1).ok_or_else(wrong)?),
+        Expects::Single => match value.as_array().map(Vec::as_slice) {
+            Some([size]) => Setting::Size(whole(size, 1, SIDE_LIMIT).ok_or_else(wrong)?),
+            Some(_) => return Err(wrong()),
+            None => Setting::Size(whole(value, 1, SIDE_LIMIT).ok_or_else(wrong)?),
+        },
+        Expects::Ends => Setting::Pair(pair(value, 0).ok_or_else(wrong)?),
+        Expects::Numbers => Setting::Numbers(numbers(value).ok_or_else(wrong)?),
         Expects::Margins => Setting::Margins(margins(value).ok_or_else(wrong)?),
         Expects::Number { least, below } => {
             let number = value.as_f64().ok_or_else(wrong)?;
@@ -177,6 +247,7 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
             let fits = *least <= number && number < *below && number.abs() <= f64::from(f32::MAX);
             Setting::Number(if fits { number } else { return Err(wrong()) })
         }
+        Expects::Range => Setting::Range(range(value).ok_or_else(wrong)?),
         Expects::Flag => Setting::Flag(value.as_bool().ok_or_else(wrong)?),
         Expects::Text => Setting::Text(value.as_str().ok_or_else(wrong)?.to_owned()),
         Expects::OneOf(texts) => {
@@ -199,6 +270,7 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
         Expects::Axes => Setting::Integers(axes(value).ok_or_else(wrong)?),
         Expects::Activation => Setting::Activation(Activation::read(value)?),
         Expects::Initializer => Setting::Initializer(Start::read(value)?),
+        Expects::Layer => Setting::Layer(Box::new(Inner::read(value)?)),
         Expects::Seed => Setting::Seed(seed(value).ok_or_else(wrong)?),
         Expects::Policy if value.is_null() => Setting::Nothing,
         Expects::Policy => {
@@ -229,6 +301,21 @@ fn pair(value: &Value, least: u64) -> Option<[usize; 2]> {
     }
 }
 
+/// Two numbers in ascending order; one stands for itself below and above 0.
+fn range(value: &Value) -> Option<[f32; 2]> {
+    let number = |value: &Value| {
+        value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX)).map(|number| number as f32)
+    };
+    match value.as_array().map(Vec::as_slice) {
+        Some([low, high]) => {
+            let (low, high) = (number(low)?, number(high)?);
+            Some([low.min(high), low.max(high)])
+        }
+        Some(_) => None,
+        None => number(value).map(|number| [-number.abs(), number.abs()]),
+    }
+}
+
 fn margins(value: &Value) -> Option<Pads> {
     let ([top, bottom], [left, right]) = match value.as_array().map(Vec::as_slice) {
         Some([rows, columns]) => (pair(rows, 0)?, pair(columns, 0)?),
@@ -245,6 +332,16 @@ fn dims(value: &Value) -> Option<Vec<i64>> {
         Some(_) | None => whole(value, 1, SIZE_LIMIT).and_then(|size| i64::try_from(size).ok()),
     };
     value.as_array()?.iter().map(dim).collect()
+}
+
+/// A number, or the numbers of a list.
+fn numbers(value: &Value) -> Option<Vec<f64>> {
+    let number = |value: &Value| value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX));
+    match value.as_array() {
+        Some(list) if !list.is_empty() => list.iter().map(number).collect(),
+        Some(_) => None,
+        None => number(value).map(|number| vec![number]),
+    }
 }
 
 fn axes(value: &Value) -> Option<Vec<i64>> {

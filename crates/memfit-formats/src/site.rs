@@ -26,6 +26,8 @@ pub(crate) struct Site<'a> {
     pub call: u64,
     /// The run's seed.
     pub seed: u64,
+    /// What stands before the names of weights: the layers within this layer that are being called.
+    pub within: String,
     pub weights: &'a mut Vec<BuiltWeight>,
 }
 
@@ -71,12 +73,7 @@ impl Site<'_> {
     }
 
     /// A weight of the layer that learns if the layer does.
-    pub fn weight(
-        &mut self,
-        name: &'static str,
-        dims: &[usize],
-        start: &Start,
-    ) -> Result<TensorId, FormatError> {
+    pub fn weight(&mut self, name: &str, dims: &[usize], start: &Start) -> Result<TensorId, FormatError> {
         self.weight_as(name, dims, dims, start, self.trainable)
     }
 
@@ -84,12 +81,13 @@ impl Site<'_> {
     /// decide how it begins.
     pub fn weight_as(
         &mut self,
-        name: &'static str,
+        name: &str,
         dims: &[usize],
         keras_dims: &[usize],
         start: &Start,
         trainable: bool,
     ) -> Result<TensorId, FormatError> {
+        let name = format!("{}{name}", self.within);
         if let Some(known) = self.weights.iter().find(|known| known.name == name) {
             return Ok(known.tensor);
         }
@@ -101,6 +99,16 @@ impl Site<'_> {
         self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
         self.weights.push(BuiltWeight { name, tensor: weight, dims: keras_dims.to_vec() });
         Ok(weight)
+    }
+
+    /// A whole number that Keras stores with the layer's weights; it begins at 0.
+    pub fn count(&mut self, name: &'static str) {
+        if self.weights.iter().any(|known| known.name == name) {
+            return;
+        }
+        let (path, kind) = (format!("{}/{name}", self.path), Kind::Weight { trainable: false });
+        let tensor = self.graph.tensor(path, Shape::fixed([]), DType::I64, kind, self.layer);
+        self.weights.push(BuiltWeight { name: name.to_owned(), tensor, dims: Vec::new() });
     }
 
     /// Refuses tensors that no machine holds, so that no count of bytes overflows later.

@@ -61,7 +61,9 @@ fn collect(model: &Model, order: &[usize], prefix: &str, graph: &Graph, found: &
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
                 collect(inner, &order, &format!("{prefix}{name}/layers/"), graph, found);
             }
-            Body::Single { .. } | Body::Implied => own(layer, &format!("{prefix}{name}"), graph, found),
+            Body::Single { .. } | Body::Operation(_) | Body::Implied => {
+                own(layer, &format!("{prefix}{name}"), graph, found)
+            }
         }
     }
 }
@@ -72,6 +74,12 @@ fn own(layer: &Layer, place: &str, graph: &Graph, found: &mut Vec<StoredWeight>)
     for weight in layer.built.iter().flat_map(|built| &built.weights) {
         let inner: String = match weight.name.rsplit_once('/') {
             None => String::new(),
+            // Whatever their names, Keras holds layers within these as that.
+            Some(_) if layer.class() == "TimeDistributed" => "/layer".to_owned(),
+            Some((inner, _)) if layer.class() == "Bidirectional" => {
+                let way = if inner.starts_with("forward_") { "forward" } else { "backward" };
+                format!("/{way}_layer/cell")
+            }
             Some((inner, _)) => inner.split('/').map(|part| format!("/{}", attribute(part))).collect(),
         };
         let known = counts.iter().position(|(known, _)| *known == inner).unwrap_or_else(|| {
@@ -97,8 +105,6 @@ fn attribute(inner: &str) -> &str {
         "value" => "value_dense",
         "attention_output" => "output_dense",
         "lstm_cell" | "gru_cell" | "simple_rnn_cell" => "cell",
-        inner if inner.starts_with("forward_") => "forward_layer",
-        inner if inner.starts_with("backward_") => "backward_layer",
         inner => inner,
     }
 }
@@ -120,7 +126,7 @@ pub(crate) fn rows(model: &Model, values: &[Vec<Vec<TensorId>>], graph: &Graph) 
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
                 collect(inner, &order, "", graph, &mut stored);
             }
-            Body::Single { .. } | Body::Implied => own(layer, "", graph, &mut stored),
+            Body::Single { .. } | Body::Operation(_) | Body::Implied => own(layer, "", graph, &mut stored),
         }
         let count = |weight: &StoredWeight| weight.dims.iter().map(|size| *size as u64).product::<u64>();
         let made = values[*index].first().into_iter().flatten();
@@ -156,6 +162,6 @@ fn class(layer: &Layer) -> &'static str {
             ModelKind::Sequential => "Sequential",
             ModelKind::Functional => "Functional",
         },
-        Body::Single { .. } | Body::Implied => layer.class(),
+        Body::Single { .. } | Body::Operation(_) | Body::Implied => layer.class(),
     }
 }

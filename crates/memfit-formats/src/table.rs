@@ -1,6 +1,7 @@
 //! The table of layers: Keras's classes, their arguments and their defaults. What is not here is refused.
 
 use crate::argument::{Argument, Expects};
+use crate::spatial_table::{self, Spatial};
 
 /// A supported layer class.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +67,19 @@ pub(crate) enum Class {
     Attention,
     MultiHeadAttention,
     GroupQueryAttention,
+    Lstm,
+    Gru,
+    SimpleRnn,
+    Bidirectional,
+    TimeDistributed,
+    RandomFlip,
+    RandomCrop,
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+    RandomContrast,
+    RandomBrightness,
+    Spatial(Spatial),
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -74,42 +88,60 @@ pub(crate) fn find(name: &str) -> Option<&'static LayerClass> {
     LAYERS.iter().find(|row| row.name == name)
 }
 
-const ANY: Expects = Expects::Number { least: f64::NEG_INFINITY, below: f64::INFINITY };
-const FROM_ZERO: Expects = Expects::Number { least: 0.0, below: f64::INFINITY };
-const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
+pub(crate) const ANY: Expects = Expects::Number { least: f64::NEG_INFINITY, below: f64::INFINITY };
+pub(crate) const FROM_ZERO: Expects = Expects::Number { least: 0.0, below: f64::INFINITY };
+pub(crate) const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
 
-const DATA_FORMAT: Argument =
+pub(crate) const DATA_FORMAT: Argument =
     optional("data_format", Expects::Maybe(&Expects::OneOf(&["channels_last"])), "null");
-const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
+pub(crate) const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
 const KEEPDIMS: Argument = optional("keepdims", Expects::Flag, "false");
-const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
-const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
-const STRIDES: Argument = optional("strides", Expects::Pair, "1");
-const DILATION_RATE: Argument = optional("dilation_rate", Expects::Pair, "1");
-const BIAS_INITIALIZER: Argument = optional("bias_initializer", Expects::Initializer, r#""zeros""#);
-const GAMMA_INITIALIZER: Argument = optional("gamma_initializer", Expects::Initializer, r#""ones""#);
-const BETA_INITIALIZER: Argument = optional("beta_initializer", Expects::Initializer, r#""zeros""#);
-const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
-const CENTER: Argument = optional("center", Expects::Flag, "true");
-const SCALE: Argument = optional("scale", Expects::Flag, "true");
+pub(crate) const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
+pub(crate) const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
+pub(crate) const STRIDES: Argument = optional("strides", Expects::Pair, "1");
+pub(crate) const DILATION_RATE: Argument = optional("dilation_rate", Expects::Pair, "1");
+pub(crate) const BIAS_INITIALIZER: Argument =
+    optional("bias_initializer", Expects::Initializer, r#""zeros""#);
+pub(crate) const GAMMA_INITIALIZER: Argument =
+    optional("gamma_initializer", Expects::Initializer, r#""ones""#);
+pub(crate) const BETA_INITIALIZER: Argument =
+    optional("beta_initializer", Expects::Initializer, r#""zeros""#);
+pub(crate) const EPSILON: Argument = optional("epsilon", FROM_ZERO, "1e-3");
+/// Dimensions of what is drawn: null where every index has a draw of its own, 1 where all share one.
+pub(crate) const NOISE_SHAPE: Argument = optional("noise_shape", Expects::Maybe(&Expects::Dims), "null");
+pub(crate) const CENTER: Argument = optional("center", Expects::Flag, "true");
+pub(crate) const SCALE: Argument = optional("scale", Expects::Flag, "true");
 
 /// Keras is told with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
 const DROPOUT: Argument = optional("dropout", SHARE, "0");
 
-const fn required(name: &'static str, expects: Expects) -> Argument {
+const RANDOM_SEED: Argument = optional("seed", Expects::Seed, "null");
+const VALUE_RANGE: Argument = optional("value_range", Expects::Range, "[0, 255]");
+const FILL_MODE: Argument =
+    optional("fill_mode", Expects::OneOf(&["reflect", "constant", "nearest", "wrap"]), r#""reflect""#);
+const FILL_VALUE: Argument = optional("fill_value", ANY, "0");
+const INTERPOLATION: Argument =
+    optional("interpolation", Expects::OneOf(&["bilinear", "nearest"]), r#""bilinear""#);
+
+pub(crate) const fn required(name: &'static str, expects: Expects) -> Argument {
     Argument::required(name, expects)
 }
 
-const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
+pub(crate) const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
     Argument::optional(name, expects, default)
 }
 
-const fn refused(name: &'static str) -> Argument {
+pub(crate) const fn refused(name: &'static str) -> Argument {
     Argument::refused(name)
 }
 
-const fn row(class: Class, name: &'static str, inputs: Inputs, arguments: &'static [Argument]) -> LayerClass {
+pub(crate) const fn row(
+    class: Class,
+    name: &'static str,
+    inputs: Inputs,
+    arguments: &'static [Argument],
+) -> LayerClass {
     LayerClass { name, inputs, arguments, class }
 }
 
@@ -121,7 +153,25 @@ const POOL: &[Argument] = &[
 ];
 
 /// Every supported layer.
-pub(crate) const LAYERS: &[LayerClass] = &[
+pub(crate) const LAYERS: &[LayerClass] =
+    &joined::<{ CORE.len() + spatial_table::LAYERS.len() }>(&[CORE, spatial_table::LAYERS]);
+
+/// Tables in a row.
+const fn joined<const ROWS: usize>(tables: &[&[LayerClass]]) -> [LayerClass; ROWS] {
+    let mut rows = [tables[0][0]; ROWS];
+    let (mut table, mut row, mut at) = (0, 0, 0);
+    while at < ROWS {
+        if row == tables[table].len() {
+            (table, row) = (table + 1, 0);
+            continue;
+        }
+        rows[at] = tables[table][row];
+        (row, at) = (row + 1, at + 1);
+    }
+    rows
+}
+
+const CORE: &[LayerClass] = &[
     row(
         Class::InputLayer,
         "InputLayer",
@@ -206,7 +256,7 @@ pub(crate) const LAYERS: &[LayerClass] = &[
         Class::Dropout,
         "Dropout",
         Inputs::One,
-        &[required("rate", SHARE), refused("noise_shape"), optional("seed", Expects::Seed, "null")],
+        &[required("rate", SHARE), NOISE_SHAPE, optional("seed", Expects::Seed, "null")],
     ),
     row(
         Class::BatchNormalization,
@@ -303,7 +353,12 @@ pub(crate) const LAYERS: &[LayerClass] = &[
             refused("quantization_config"),
         ],
     ),
-    row(Class::Rescaling, "Rescaling", Inputs::One, &[required("scale", ANY), optional("offset", ANY, "0")]),
+    row(
+        Class::Rescaling,
+        "Rescaling",
+        Inputs::One,
+        &[required("scale", Expects::Numbers), optional("offset", Expects::Numbers, "0")],
+    ),
     row(Class::GlobalAveragePooling1D, "GlobalAveragePooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
     row(Class::GlobalMaxPooling1D, "GlobalMaxPooling1D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
     row(
@@ -383,6 +438,178 @@ pub(crate) const LAYERS: &[LayerClass] = &[
             optional("seed", Expects::Seed, "null"),
         ],
     ),
+    row(
+        Class::Lstm,
+        "LSTM",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
+            optional("unit_forget_bias", Expects::Flag, "true"),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::Gru,
+        "GRU",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
+            optional("reset_after", Expects::Flag, "true"),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::SimpleRnn,
+        "SimpleRNN",
+        Inputs::One,
+        &[
+            required("units", Expects::Size),
+            optional("activation", Expects::Activation, r#""tanh""#),
+            USE_BIAS,
+            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
+            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("recurrent_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("recurrent_constraint"),
+            refused("bias_constraint"),
+            DROPOUT,
+            optional("recurrent_dropout", SHARE, "0"),
+            optional("seed", Expects::Seed, "null"),
+            optional("return_sequences", Expects::Flag, "false"),
+            refused("return_state"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            // Only of use with a mask, and nothing here makes one.
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
+    row(
+        Class::Bidirectional,
+        "Bidirectional",
+        Inputs::One,
+        &[
+            required("layer", Expects::Layer),
+            optional("merge_mode", Expects::OneOf(&["concat", "sum", "ave", "mul"]), r#""concat""#),
+            refused("weights"),
+            optional("backward_layer", Expects::Maybe(&Expects::Layer), "null"),
+        ],
+    ),
+    row(Class::TimeDistributed, "TimeDistributed", Inputs::One, &[required("layer", Expects::Layer)]),
+    row(
+        Class::RandomFlip,
+        "RandomFlip",
+        Inputs::One,
+        &[
+            optional(
+                "mode",
+                Expects::OneOf(&["horizontal_and_vertical", "horizontal", "vertical"]),
+                r#""horizontal_and_vertical""#,
+            ),
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomCrop,
+        "RandomCrop",
+        Inputs::One,
+        &[required("height", Expects::Size), required("width", Expects::Size), RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomRotation,
+        "RandomRotation",
+        Inputs::One,
+        &[required("factor", Expects::Range), FILL_MODE, FILL_VALUE, INTERPOLATION, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomTranslation,
+        "RandomTranslation",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            required("width_factor", Expects::Range),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomZoom,
+        "RandomZoom",
+        Inputs::One,
+        &[
+            required("height_factor", Expects::Range),
+            optional("width_factor", Expects::Maybe(&Expects::Range), "null"),
+            FILL_MODE,
+            FILL_VALUE,
+            INTERPOLATION,
+            RANDOM_SEED,
+            DATA_FORMAT,
+        ],
+    ),
+    row(
+        Class::RandomContrast,
+        "RandomContrast",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
+    row(
+        Class::RandomBrightness,
+        "RandomBrightness",
+        Inputs::One,
+        &[required("factor", Expects::Range), VALUE_RANGE, RANDOM_SEED, DATA_FORMAT],
+    ),
 ];
 
 /// Types an input may be declared as; floats are fed as f32, the rest as i32.
@@ -404,7 +631,7 @@ impl Inputs {
     }
 
     /// How many, in words.
-    pub(crate) fn describe(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Inputs::None => "no input",
             Inputs::One => "one input",
@@ -427,9 +654,10 @@ mod tests {
             for argument in row.arguments.iter().filter(|argument| argument.default.is_none()) {
                 let value = match argument.name {
                     "equation" => serde_json::json!("ab,bc->ac"),
+                    "layer" => serde_json::json!({"class": "LSTM", "units": 2}),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
-                    "rate" => serde_json::json!(0.5),
+                    "rate" | "drop_path_rate" => serde_json::json!(0.5),
                     _ => serde_json::json!(1),
                 };
                 given.insert(argument.name.to_owned(), value);

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::listed::Listed;
 use crate::model::{Body, Layer, Model, ModelKind};
+use crate::spatial_table;
 use crate::stored::LayerRow;
 use crate::table::Inputs;
 
@@ -74,7 +75,7 @@ fn layer(listed: &Listed, index: usize) -> Value {
             }
         }
     }
-    json!({"module": "keras.layers", "class_name": class, "config": config, "registered_name": null})
+    json!({"module": spatial_table::module(class), "class_name": class, "config": config, "registered_name": null})
 }
 
 fn connected(listed: &Listed, index: usize, rows: &[LayerRow]) -> Value {
@@ -84,7 +85,7 @@ fn connected(listed: &Listed, index: usize, rows: &[LayerRow]) -> Value {
         this.calls.iter().flatten().map(|from| tensor(&listed.model, from.layer, rows)).collect();
     let several = match &this.body {
         Body::Single { row, .. } => matches!(row.inputs, Inputs::Two | Inputs::Several),
-        Body::Nested(_) | Body::Implied => false,
+        Body::Operation(_) | Body::Nested(_) | Body::Implied => false,
     };
     let args = if several { json!([tensors]) } else { json!(tensors) };
     let nodes = if this.is_input() { json!([]) } else { json!([{"args": args, "kwargs": {}}]) };

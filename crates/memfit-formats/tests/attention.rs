@@ -63,7 +63,10 @@ fn weights_have_the_names_and_shapes_of_keras() {
             // Connections are counted as in the matrix that the kernel is, not as in a convolution's filter.
             Initializer::Uniform { high, .. } => format!("{name} {shape} within {high:.4}\n"),
             Initializer::Constant(value) => format!("{name} {shape} {value}\n"),
-            Initializer::Normal { .. } | Initializer::TruncatedNormal { .. } => panic!("{name}: {start:?}"),
+            Initializer::Normal { .. }
+            | Initializer::Ones { .. }
+            | Initializer::Orthogonal { .. }
+            | Initializer::TruncatedNormal { .. } => panic!("{name}: {start:?}"),
         }
     });
     expect![[r#"

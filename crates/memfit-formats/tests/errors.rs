@@ -34,11 +34,11 @@ fn unknown_layers_are_named_with_the_nearest() {
     check(
         &[
             (json!([5]), json!({"class": "Dence", "name": "head", "units": 1})),
-            (json!([5]), json!({"class": "LSTM", "units": 1})),
+            (json!([5]), json!({"class": "Hashing", "num_bins": 1})),
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `lstm`: the class `LSTM` is not supported; use one of InputLayer, Dense, Conv2D, DepthwiseConv2D, MaxPooling2D, AveragePooling2D, GlobalAveragePooling2D, GlobalMaxPooling2D, Flatten, Reshape, Dropout, BatchNormalization, LayerNormalization, Activation, ReLU, LeakyReLU, ELU, Softmax, ZeroPadding2D, UpSampling2D, Add, Subtract, Multiply, Average, Maximum, Concatenate, Embedding, Rescaling, GlobalAveragePooling1D, GlobalMaxPooling1D, EinsumDense, Attention, MultiHeadAttention, GroupQueryAttention
+            layer `hashing`: the class `Hashing` is not supported; `memfit layers` lists those that are
         "#]],
     );
 }
@@ -86,9 +86,9 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             conv("padding", json!("causal")),
             conv("kernel_regularizer", json!({"class_name": "L2", "config": {"l2": 0.01}})),
             conv("dtype", policy),
-            conv("activation", json!("mish")),
-            conv("kernel_initializer", json!("orthogonal")),
-            (image.clone(), json!({"class": "Softmax", "axis": 1})),
+            conv("activation", json!("squareplus")),
+            conv("kernel_initializer", json!("identity")),
+            (image.clone(), json!({"class": "Softmax", "axis": 0})),
             (image.clone(), json!({"class": "BatchNormalization", "axis": 1})),
             (image.clone(), json!({"class": "LayerNormalization", "axis": [1]})),
             (json!([null, 5]), json!({"class": "Flatten"})),
@@ -99,9 +99,9 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
             layer `conv2d` (Conv2D), argument `kernel_regularizer` is {"class_name":"L2","config":{"l2":0.01}}, which is not supported; use null
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
-            layer `conv2d` (Conv2D), argument `activation` is mish, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
-            layer `conv2d` (Conv2D), argument `kernel_initializer` is orthogonal, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal
-            layer `softmax` (Softmax), argument `axis` is 1, which is not supported; use -1, the last axis
+            layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
+            layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
+            layer `softmax` (Softmax), argument `axis` is 0, which is not supported; use an axis behind the batch
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis
             layer `layer_normalization` (LayerNormalization), argument `axis` is [1], which is not supported; use -1 or all axes from one to the last
             layer `x` (InputLayer), argument `shape` is [-1, 5], which is not supported; use a number for every dimension but the batch
@@ -217,7 +217,7 @@ fn what_is_not_a_keras_model_is_told() {
             sequential(json!({"class_name": "Dense", "config": {"name": "d", "units": 1}})),
             sequential(json!({"class_name": "Dense", "module": "mine", "config": {"name": "d", "units": 1}})),
             sequential(
-                json!({"class_name": "Abs", "module": "keras.src.ops.numpy", "config": {"name": "d"}}),
+                json!({"class_name": "Cumsum", "module": "keras.src.ops.numpy", "config": {"name": "d"}}),
             ),
         ],
         expect![[r#"
@@ -226,7 +226,7 @@ fn what_is_not_a_keras_model_is_told() {
             not a Keras 3 model: a Sequential has no list of `layers`; give what `model.to_json()` of Keras 3 returns
             the model has no Input; begin it with one, as in Input(shape=(28, 28, 1))
             layer `d`: the class `Dense` is not supported; build the model from Keras's own layers
-            layer `d`: the class `Abs` is not supported; of the functions in `keras.ops`, use +, - and * between tensors, else layers
+            layer `d`: the class `Cumsum` is not supported; of `keras.ops`, use functions of elements, of axes, of shapes, slices, matmul and einsum; else layers
         "#]],
     );
 }

@@ -1,5 +1,7 @@
 //! Every layer: the shapes it makes, the weights it has and the nodes it adds.
 
+mod spatial_rows;
+
 use memfit_formats::{Mode, Options, graph_from_layers, layers};
 use memfit_ir::{Binary, Chain, Conv2D, DType, Graph, Kind, Link, Op, Pads, Pool2D, Unary};
 use serde_json::{Value, json};
@@ -200,18 +202,59 @@ fn shapes_and_nodes_are_as_keras_has_them() {
             &[7, 3],
             PROJECTED,
         ),
+        (
+            json!([3, 5]),
+            json!({"class": "Softmax", "axis": 1}),
+            &[3, 5],
+            &["transpose", "softmax", "transpose"],
+        ),
+        (json!([7, 3]), json!({"class": "LSTM", "units": 4}), &[4], LAST_STATE),
+        (
+            json!([7, 3]),
+            json!({"class": "GRU", "units": 4, "return_sequences": true}),
+            &[7, 4],
+            &["dense", "recurrent"],
+        ),
+        (json!([7, 3]), json!({"class": "SimpleRNN", "units": 4, "go_backwards": true}), &[4], LAST_STATE),
+        (
+            json!([7, 3]),
+            json!({"class": "Bidirectional", "layer": {"class": "GRU", "units": 4, "return_sequences": true}}),
+            &[7, 8],
+            &["dense", "recurrent", "dense", "recurrent", "concat"],
+        ),
+        (
+            json!([7, 3]),
+            json!({"class": "TimeDistributed", "layer": {"class": "Dense", "units": 4}}),
+            &[7, 4],
+            &["dense"],
+        ),
+        (json!(image), json!({"class": "RandomFlip"}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomCrop", "height": 4, "width": 5}), &[4, 5, 6], &["augment"]),
+        (json!(image), json!({"class": "RandomRotation", "factor": 0.1}), &image, &["augment"]),
+        (
+            json!(image),
+            json!({"class": "RandomTranslation", "height_factor": 0.1, "width_factor": [-0.1, 0.2]}),
+            &image,
+            &["augment"],
+        ),
+        (json!(image), json!({"class": "RandomZoom", "height_factor": 0.1}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomContrast", "factor": 0.1}), &image, &["augment"]),
+        (json!(image), json!({"class": "RandomBrightness", "factor": 0.1}), &image, &["augment"]),
     ];
-    for (shape, layer, dims, names) in cases {
+    let spatial = spatial_rows::rows();
+    for (shape, layer, dims, names) in cases.iter().chain(&spatial) {
         let graph = one(shape.clone(), layer.clone(), &TRAINING);
         assert_eq!((output(&graph), ops(&graph).as_slice()), (*dims, *names), "{layer}");
         assert_eq!(graph.inputs.len(), 1, "{layer}");
     }
-    let covered =
-        |name: &str| cases.iter().any(|(_, layer, ..)| layer["class"] == name) || MERGING.contains(&name);
+    let covered = |name: &str| {
+        cases.iter().chain(&spatial).any(|(_, layer, ..)| layer["class"] == name) || MERGING.contains(&name)
+    };
     let missing: Vec<_> = layers().iter().map(|row| row.name).filter(|name| !covered(name)).collect();
     assert_eq!(missing, ["InputLayer"]);
 }
 
+const LAST_STATE: &[&str] = &["dense", "recurrent", "slice", "reshape"];
 const SINGLE_HEAD: &[&str] = &["reshape", "reshape", "reshape", "attention", "reshape"];
 
 /// Three projections, what happens between them, and the projection back.
@@ -221,7 +264,8 @@ const PROJECTED: &[&str] =
 /// Shapes of the operands, the layer, the shape it makes and the nodes it adds.
 type MergeCase<'a> = (&'a [Value], Value, &'a [usize], &'a [&'a str]);
 
-const MERGING: [&str; 6] = ["Add", "Subtract", "Multiply", "Average", "Maximum", "Concatenate"];
+const MERGING: [&str; 7] =
+    ["Add", "Subtract", "Multiply", "Average", "Maximum", "Concatenate", "CustomScaleLayer"];
 
 #[test]
 fn merging_layers_stretch_their_operands() {
@@ -247,6 +291,12 @@ fn merging_layers_stretch_their_operands() {
             &["reshape", "broadcast", "elementwise"],
         ),
         (&[json!([5]), json!([5]), json!([5])], json!({"class": "Average"}), &[5], &["elementwise"]),
+        (
+            &[json!([5]), json!([5])],
+            json!({"class": "CustomScaleLayer", "scale": 0.5}),
+            &[5],
+            &["elementwise"],
+        ),
         (&[json!([3, 4]), json!([3, 5])], json!({"class": "Concatenate"}), &[3, 9], &["concat"]),
         (&[json!([3, 4]), json!([2, 4])], json!({"class": "Concatenate", "axis": 1}), &[5, 4], &["concat"]),
     ];

@@ -115,6 +115,22 @@ impl<'a> Tape<'a> {
                     let for_b = self.push(Link::Binary(Binary::Multiply, adjoint, left));
                     vec![(a, for_a), (b, for_b)]
                 }
+                Binary::Divide => {
+                    // dy/b for a, and −(dy/b)·(a/b) for b.
+                    let (left, right) = (self.value(a), self.value(b));
+                    let for_a = self.push(Link::Binary(Binary::Divide, adjoint, right));
+                    let ratio = self.push(Link::Binary(Binary::Divide, left, right));
+                    let product = self.push(Link::Binary(Binary::Multiply, for_a, ratio));
+                    let for_b = self.push(Link::Unary(Unary::Scale(-1.0), product));
+                    vec![(a, for_a), (b, for_b)]
+                }
+                Binary::Minimum => {
+                    let (left, right) = (self.value(a), self.value(b));
+                    let wins = self.push(Link::Binary(Binary::GreaterEqual, right, left));
+                    let for_a = self.push(Link::Binary(Binary::Multiply, adjoint, wins));
+                    let for_b = self.push(Link::Binary(Binary::Subtract, adjoint, for_a));
+                    vec![(a, for_a), (b, for_b)]
+                }
                 Binary::Maximum => {
                     let (left, right) = (self.value(a), self.value(b));
                     let wins = self.push(Link::Binary(Binary::GreaterEqual, left, right));

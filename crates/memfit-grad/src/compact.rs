@@ -4,49 +4,66 @@ use memfit_ir::{Binary, DType, Graph, Kind, Link, Node, NodeId, Op, Phase, Shape
 
 use crate::training::single_link;
 
-/// Where a ReLU's output is kept for its own gradient alone, keeps one bit an element instead.
+/// A ReLU's gradient reads one bit an element instead of its output. Where the output is kept for it alone, the bits are kept
+/// instead; where another gradient reads the output before, they are taken right behind that, so that the output need
+/// not stand beside the gradient that comes next.
 pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
-    let mut readers_backward = vec![0usize; graph.tensors.len()];
-    for node in &graph.nodes[forward_nodes..] {
+    let mut readers_backward: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
+    for (index, node) in graph.nodes.iter().enumerate().skip(forward_nodes) {
         for input in &node.inputs {
-            readers_backward[input.0] += 1;
+            readers_backward[input.0].push(index);
         }
     }
     let mut producers = vec![None; graph.tensors.len()];
     for (index, node) in graph.nodes[..forward_nodes].iter().enumerate() {
         for output in &node.outputs {
-            producers[output.0] = Some(NodeId(index));
+            producers[output.0] = Some(index);
         }
     }
-    // The forward node behind which each row of bits is taken, with the tensors it links.
+    // The node behind which each row of bits is taken, with the tensors it links.
     let mut inserted: Vec<(NodeId, Node)> = Vec::new();
     for index in forward_nodes..graph.nodes.len() {
         let node = &graph.nodes[index];
-        let is_relu = single_link(&node.op)
-            .is_some_and(|link| *link == Link::Binary(Binary::Derivative(Unary::Relu), 0, 1));
-        if !is_relu {
-            continue;
-        }
+        let Some(below) = saturation(&node.op) else { continue };
         let (dy, y, layer) = (node.inputs[0], node.inputs[1], node.layer);
-        let alone = readers_backward[y.0] == 1 && !graph.keep.contains(&y);
-        let (true, Some(producer)) = (alone, producers[y.0]) else { continue };
+        let readers = &readers_backward[y.0];
+        let kept = graph.keep.contains(&y) || readers.iter().any(|reader| index < *reader);
+        let behind = match readers.iter().rev().find(|reader| **reader < index) {
+            // With nothing in between, nothing is gained.
+            Some(reader) if reader + 1 == index => None,
+            Some(reader) => Some(*reader),
+            None => producers[y.0],
+        };
+        let (false, Some(behind)) = (kept, behind) else { continue };
         let dims = vec![graph.tensors[y.0].shape.elements_per_row().div_ceil(8)];
         let name = format!("{}:bits", graph.layers[layer.0]);
         let shape = Shape { dims, ..graph.tensors[y.0].shape.clone() };
         let bits = graph.tensor(name, shape, DType::U8, Kind::Activation, layer);
         let take = Node {
-            op: Op::SignBits,
+            op: Op::SignBits { below },
             inputs: vec![y],
             outputs: vec![bits],
             updates: vec![],
             layer,
             phase: Phase::Piece,
         };
-        inserted.push((producer, take));
+        inserted.push((NodeId(behind), take));
         graph.nodes[index].op = Op::MaskBits;
         graph.nodes[index].inputs = vec![dy, bits];
     }
     insert_behind(graph, inserted);
+}
+
+/// Where a ReLU saturates, if an op is the gradient of one that a bit an element suffices for.
+fn saturation(op: &Op) -> Option<f32> {
+    let Link::Binary(Binary::Derivative(function), 0, 1) = single_link(op)? else { return None };
+    if *function == Unary::Relu {
+        Some(f32::INFINITY)
+    } else if let Unary::ReluGeneral { negative_slope: 0.0, max_value, threshold: 0.0 } = function {
+        Some(*max_value)
+    } else {
+        None
+    }
 }
 
 /// Drops nodes whose outputs nobody reads and that change nothing.

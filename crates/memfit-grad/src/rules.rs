@@ -1,6 +1,9 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
-use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Node, NodeId, Norm, Op, Shape, TensorId};
+use memfit_ir::{
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op, Shape,
+    TensorId,
+};
 
 use crate::GradError;
 use crate::chain::{InputGradient, Operand, gradient};
@@ -91,6 +94,35 @@ impl Backward {
             }
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
+            Op::Noise(noise) => self.noise(noise, x, dy),
+            Op::Affine { scale, center } => {
+                if *scale {
+                    self.weight(Op::AffineGradScale, &[x, dy], inputs[1], layer);
+                }
+                if *center {
+                    self.weight(Op::BiasGrad, &[dy], inputs[inputs.len() - 1], layer);
+                }
+                if !scale {
+                    self.add(x, dy);
+                }
+                scale.then(|| (Op::Affine { scale: true, center: false }, vec![dy, inputs[1]]))
+            }
+            Op::AffineConstant { scale, .. } => {
+                let offset = vec![0.0; scale.len()];
+                Some((Op::AffineConstant { scale: scale.clone(), offset }, vec![dy]))
+            }
+            // A convolution backwards is a layer too; its gradients are the convolution's own ops.
+            Op::Conv2DGradInput(conv, _) => {
+                self.weight(Op::Conv2DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
+                Some((Op::Conv2D(conv.clone()), vec![dy, inputs[1]]))
+            }
+            Op::Resize2D(_, how) => Some((Op::Resize2DGrad(image, *how), vec![dy])),
+            Op::Transpose(order) => {
+                let back = |axis: usize| order.iter().position(|from| *from == axis);
+                let back =
+                    (0..order.len()).map(|axis| back(axis).expect("an order has every axis")).collect();
+                Some((Op::Transpose(back), vec![dy]))
+            }
             Op::BatchNorm(norm) => {
                 let statistics = [inputs[inputs.len() - 2], inputs[inputs.len() - 1]];
                 self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy, statistics);
@@ -111,6 +143,18 @@ impl Backward {
             Op::UpSample2D(size, how) => Some((Op::UpSample2DGrad(*size, *how), vec![dy])),
             Op::Broadcast(_) => Some((Op::SumTo(self.dims(x)), vec![dy])),
             Op::SumTo(_) => Some((Op::Broadcast(self.dims(x)), vec![dy])),
+            Op::Slice { axis, start, length } => {
+                let after = self.dims(x)[*axis] - start - length;
+                Some((Op::PadAxis { axis: *axis, before: *start, after }, vec![dy]))
+            }
+            Op::PadAxis { axis, before, .. } => {
+                let length = self.dims(x)[*axis];
+                Some((Op::Slice { axis: *axis, start: *before, length }, vec![dy]))
+            }
+            Op::MatMul(product) => {
+                self.product(node, *product, dy);
+                None
+            }
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
@@ -119,6 +163,16 @@ impl Backward {
                 for (input, gradient) in inputs.iter().zip(written) {
                     self.add(*input, gradient);
                 }
+                None
+            }
+            Op::Recurrent(kind) => {
+                let mut reads = vec![dy];
+                reads.extend(outputs);
+                reads.push(inputs[1]);
+                let updates: Vec<TensorId> =
+                    inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                let op = Op::RecurrentGrad(kind.clone());
+                self.updating(op, &reads, &updates, node);
                 None
             }
             Op::Concat(axis) => {
@@ -132,13 +186,12 @@ impl Backward {
             Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2DGrad(..)
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::SoftmaxGrad
             | Op::Loss(_)
@@ -150,8 +203,11 @@ impl Backward {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
             | Op::AttentionGrad(_)
+            | Op::Augment(_)
+            | Op::RecurrentGrad(_)
             | Op::UpSample2DGrad(..)
-            | Op::Slice { .. }
+            | Op::Resize2DGrad(..)
+            | Op::AffineGradScale
             | Op::EmbeddingGrad
             | Op::TakeRows
             | Op::PutRows
@@ -180,6 +236,19 @@ impl Backward {
         }
     }
 
+    /// The gradient through noise: the same draws again, or none where they only add.
+    fn noise(&mut self, noise: &Noise, x: TensorId, dy: TensorId) -> Option<(Op, Vec<TensorId>)> {
+        let kind = match noise.kind {
+            NoiseKind::Add { .. } => {
+                self.add(x, dy);
+                return None;
+            }
+            NoiseKind::Alpha { rate } | NoiseKind::AlphaGrad { rate } => NoiseKind::AlphaGrad { rate },
+            NoiseKind::Dropout { .. } | NoiseKind::Multiply { .. } => noise.kind,
+        };
+        Some((Op::Noise(Noise { kind, ..noise.clone() }), vec![dy]))
+    }
+
     /// Both normalisations: one op hands the gradient to the values, gamma and beta, through the statistics.
     fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId, statistics: [TensorId; 2]) {
         let x = node.inputs[0];
@@ -190,12 +259,17 @@ impl Backward {
         let weights = usize::from(norm.scale) + usize::from(norm.center);
         let updates: Vec<TensorId> =
             node.inputs[1..1 + weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
+        self.updating(op, &reads, &updates, node);
+    }
+
+    /// An op that gives the gradient of a node's first input and adds to those of its weights.
+    fn updating(&mut self, op: Op, reads: &[TensorId], updates: &[TensorId], node: &Node) {
         let dx = self
             .graph
-            .push_updating(op, &reads, &updates, Kind::Flow, node.layer)
+            .push_updating(op, reads, updates, Kind::Flow, node.layer)
             .expect("operands come from a forward node that passed the shape rules");
         self.know_new_tensors();
-        self.add(x, dx[0]);
+        self.add(node.inputs[0], dx[0]);
     }
 
     fn elementwise(&mut self, node: &Node, chain: &Chain, dy: TensorId) {
@@ -219,6 +293,27 @@ impl Backward {
                     self.add(*input, contribution);
                 }
             }
+        }
+    }
+
+    /// The gradients of a product are products.
+    fn product(&mut self, node: &Node, product: MatMul, dy: TensorId) {
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let MatMul { transpose_a, transpose_b } = product;
+        let multiply = |transpose_a, transpose_b| Op::MatMul(MatMul { transpose_a, transpose_b });
+        if self.needs[a.0] {
+            let da = match transpose_a {
+                false => self.flow(multiply(false, !transpose_b), &[dy, b], node.layer),
+                true => self.flow(multiply(transpose_b, true), &[b, dy], node.layer),
+            };
+            self.add(a, da);
+        }
+        if self.needs[b.0] {
+            let db = match transpose_b {
+                false => self.flow(multiply(!transpose_a, false), &[a, dy], node.layer),
+                true => self.flow(multiply(true, transpose_a), &[dy, a], node.layer),
+            };
+            self.add(b, db);
         }
     }
 

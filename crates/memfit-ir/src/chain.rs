@@ -49,6 +49,33 @@ pub enum Unary {
     Tanh,
     /// `ln(1 + eˣ)`.
     Softplus,
+    /// `eˣ`.
+    Exp,
+    /// The natural logarithm.
+    Log,
+    /// `√x`.
+    Sqrt,
+    /// `1 / √x`.
+    Rsqrt,
+    /// `1 / x`.
+    Reciprocal,
+    /// `x²`.
+    Square,
+    /// `|x|`.
+    Abs,
+    /// `xᵖ`.
+    Power(f32),
+    /// Into `[low, high]`.
+    Clip {
+        /// The least.
+        low: f32,
+        /// The most.
+        high: f32,
+    },
+    /// Sine.
+    Sin,
+    /// Cosine.
+    Cos,
     /// `factor · x`.
     Scale(f32),
     /// `x + term`.
@@ -64,8 +91,12 @@ pub enum Binary {
     Subtract,
     /// `a · b`.
     Multiply,
+    /// `a / b`.
+    Divide,
     /// The larger.
     Maximum,
+    /// The smaller.
+    Minimum,
     /// 1 where `a ≥ b`, else 0.
     GreaterEqual,
     /// `a · f′`, with `b` being what [`Unary::saves`] says of `f`.
@@ -129,12 +160,25 @@ impl Unary {
             | Unary::Elu(_)
             | Unary::Sigmoid
             | Unary::Tanh
-            | Unary::Softplus => Saves::Output,
+            | Unary::Softplus
+            | Unary::Exp
+            | Unary::Sqrt
+            | Unary::Rsqrt
+            | Unary::Reciprocal => Saves::Output,
             // Without a threshold the output lies on the same side of 0 and of the roof as the input.
             Unary::ReluGeneral { threshold: 0.0, negative_slope, .. } if negative_slope >= 0.0 => {
                 Saves::Output
             }
-            Unary::ReluGeneral { .. } | Unary::Gelu | Unary::Silu => Saves::Input,
+            Unary::ReluGeneral { .. }
+            | Unary::Gelu
+            | Unary::Silu
+            | Unary::Log
+            | Unary::Square
+            | Unary::Abs
+            | Unary::Power(_)
+            | Unary::Clip { .. }
+            | Unary::Sin
+            | Unary::Cos => Saves::Input,
             Unary::Scale(_) | Unary::Offset(_) => Saves::Nothing,
         }
     }
@@ -152,7 +196,9 @@ impl fmt::Display for Chain {
                     Binary::Add => format!("({} + {})", values[a], values[b]),
                     Binary::Subtract => format!("({} - {})", values[a], values[b]),
                     Binary::Multiply => format!("{} * {}", values[a], values[b]),
+                    Binary::Divide => format!("({} / {})", values[a], values[b]),
                     Binary::Maximum => format!("max({}, {})", values[a], values[b]),
+                    Binary::Minimum => format!("min({}, {})", values[a], values[b]),
                     Binary::GreaterEqual => format!("({} >= {})", values[a], values[b]),
                     Binary::Derivative(of) => format!("{} * d{}", values[a], of.apply(&values[b])),
                 },
@@ -176,6 +222,17 @@ impl Unary {
             Unary::Sigmoid => format!("sigmoid({a})"),
             Unary::Tanh => format!("tanh({a})"),
             Unary::Softplus => format!("softplus({a})"),
+            Unary::Exp => format!("exp({a})"),
+            Unary::Log => format!("log({a})"),
+            Unary::Sqrt => format!("sqrt({a})"),
+            Unary::Rsqrt => format!("rsqrt({a})"),
+            Unary::Reciprocal => format!("1 / {a}"),
+            Unary::Square => format!("square({a})"),
+            Unary::Abs => format!("abs({a})"),
+            Unary::Power(power) => format!("power({a}, {power})"),
+            Unary::Clip { low, high } => format!("clip({a}, {low}, {high})"),
+            Unary::Sin => format!("sin({a})"),
+            Unary::Cos => format!("cos({a})"),
             Unary::Scale(factor) => format!("{factor} * {a}"),
             Unary::Offset(term) => format!("({a} + {term})"),
         }

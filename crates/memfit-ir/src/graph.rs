@@ -145,6 +145,22 @@ pub enum Initializer {
         /// Seed of the draws.
         seed: u64,
     },
+    /// Ones from an index to before another, zeros elsewhere.
+    Ones {
+        /// The first one.
+        start: usize,
+        /// Behind the last one.
+        end: usize,
+    },
+    /// A matrix whose rows are at right angles and of one length, or its columns where these are fewer.
+    Orthogonal {
+        /// The length.
+        gain: f32,
+        /// How many elements a row has.
+        columns: usize,
+        /// Seed of the draws.
+        seed: u64,
+    },
     /// Normal, drawn again beyond two standard deviations.
     TruncatedNormal {
         /// Mean.
@@ -235,10 +251,11 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::Attention(_) => &["log_sums"],
+        Op::Recurrent(_) => &["kept"],
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
-        Op::SignBits => return vec![format!("{prefix}{layer}:bits")],
+        Op::SignBits { .. } => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
@@ -262,6 +279,10 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Loss(_)
         | Op::Metric(_)
         | Op::Dropout { .. }
+        | Op::Noise(_)
+        | Op::Affine { .. }
+        | Op::AffineGradScale
+        | Op::AffineConstant { .. }
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
@@ -269,14 +290,21 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
         | Op::LayerNormGrad(..)
+        | Op::Augment(_)
+        | Op::RecurrentGrad(_)
         | Op::Pad2D(_)
         | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
+        | Op::Resize2D(..)
+        | Op::Resize2DGrad(..)
+        | Op::Transpose(_)
         | Op::Broadcast(_)
         | Op::SumTo(_)
         | Op::Concat(_)
         | Op::Slice { .. }
+        | Op::PadAxis { .. }
+        | Op::MatMul(_)
         | Op::Embedding
         | Op::EmbeddingGrad
         | Op::Reshape(_)

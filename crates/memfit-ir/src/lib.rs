@@ -15,31 +15,39 @@
 //! ```
 
 mod attention;
+mod augment;
 mod bytes;
 mod chain;
 mod check;
 mod dtype;
 mod graph;
+mod matmul;
+mod noise;
 mod op;
 mod plan;
 mod problem;
 pub mod random;
+mod recurrent;
 mod region;
 mod rules;
 mod shape;
 mod text;
 
 pub use attention::Attention;
+pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
 pub use dtype::DType;
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
+pub use matmul::{MatMul, MatMulSizes};
+pub use noise::{Noise, NoiseKind};
 pub use op::{
     Clip, Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Update, UpdateRule,
 };
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Nanos, Problem};
+pub use recurrent::{Cell, Gate, Recurrent};
 pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;

@@ -3,7 +3,7 @@
 //! A node reads `inputs`, writes `outputs`, and changes `updates` in place. Each variant says which is which;
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
-use crate::{Attention, Chain, DType};
+use crate::{Attention, Augment, Chain, DType, MatMul, Noise, Recurrent};
 
 /// What a node computes.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +41,10 @@ pub enum Op {
     /// `x… → y`: elementwise work on tensors of one shape.
     Elementwise(Chain),
     /// `y → bits`: one bit an element, set where it is positive; every row starts on a byte.
-    SignBits,
+    SignBits {
+        /// Elements from here on have no bit either: where a bounded ReLU saturates. Infinite for none.
+        below: f32,
+    },
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
     /// `x → y` over the last axis.
@@ -58,6 +61,26 @@ pub enum Op {
         rate: f32,
         /// Which sequence of draws this layer uses.
         seed: u64,
+    },
+    /// `x → y`: images changed at random.
+    Augment(Augment),
+    /// `x → y`: random numbers of another kind, or shared by neighbours.
+    Noise(Noise),
+    /// `x, [scale], [offset] → y`: times a weight of the last axes, plus a weight of the last axis.
+    Affine {
+        /// Whether there is a scale.
+        scale: bool,
+        /// Whether there is an offset.
+        center: bool,
+    },
+    /// `x, dy ⇒ dscale` (adds).
+    AffineGradScale,
+    /// `x → y`: times and plus numbers for each index of the last axis.
+    AffineConstant {
+        /// Factors.
+        scale: Vec<f32>,
+        /// Terms.
+        offset: Vec<f32>,
     },
     /// `x → mean, variance` over all axes but the last.
     BatchNormStatistics,
@@ -86,6 +109,11 @@ pub enum Op {
     Attention(Attention),
     /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
     AttentionGrad(Attention),
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
+    /// what a dense op made of its input.
+    Recurrent(Recurrent),
+    /// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]` (adds).
+    RecurrentGrad(Recurrent),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),
     /// `x → y`: height and width without their margins.
@@ -94,6 +122,12 @@ pub enum Op {
     UpSample2D([usize; 2], Interpolation),
     /// `dy → dx`.
     UpSample2DGrad([usize; 2], Interpolation),
+    /// `x → y`: images made of this height and width.
+    Resize2D([usize; 2], Interpolation),
+    /// `dy → dx`, with the height and width of `x`.
+    Resize2DGrad([usize; 2], Interpolation),
+    /// `x → y`: axis `i` of `y` is axis `order[i]` of `x`, counted behind the batch.
+    Transpose(Vec<usize>),
     /// `x → y`: dimensions of 1 repeated to these.
     Broadcast(Vec<usize>),
     /// `dy → dx`: the sum back to these dimensions.
@@ -109,6 +143,17 @@ pub enum Op {
         /// Number of indices.
         length: usize,
     },
+    /// `x → y`: zeros before and behind the indices of an axis counted behind the batch.
+    PadAxis {
+        /// The axis, counted behind the batch.
+        axis: usize,
+        /// Indices before.
+        before: usize,
+        /// Indices behind.
+        after: usize,
+    },
+    /// `a[…,m,k], b[…,k,n] → y[…,m,n]`: a product for each index of the axes before.
+    MatMul(MatMul),
     /// `ids, table → y`.
     Embedding,
     /// `ids, dy ⇒ dtable` (adds).
@@ -373,6 +418,9 @@ impl Op {
             | Op::MaskBits
             | Op::Loss(_)
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
             | Op::BatchNorm(_)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
@@ -395,19 +443,28 @@ impl Op {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::Metric(_)
+            | Op::AffineGradScale
             | Op::BatchNormStatistics
             | Op::BatchNormMoving { .. }
             | Op::Attention(_)
+            | Op::Augment(_)
+            | Op::Recurrent(_)
+            | Op::RecurrentGrad(_)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::MatMul(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Cast(_)
@@ -439,13 +496,17 @@ impl Op {
             Op::GlobalMaxPool2D => "global_max_pool2d",
             Op::GlobalMaxPool2DGrad(_) => "global_max_pool2d_grad",
             Op::Elementwise(_) => "elementwise",
-            Op::SignBits => "sign_bits",
+            Op::SignBits { .. } => "sign_bits",
             Op::MaskBits => "mask_bits",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",
             Op::Loss(_) => "loss",
             Op::Metric(_) => "metric",
             Op::Dropout { .. } => "dropout",
+            Op::Noise(_) => "noise",
+            Op::Affine { .. } => "affine",
+            Op::AffineGradScale => "affine_grad_scale",
+            Op::AffineConstant { .. } => "affine_constant",
             Op::BatchNormStatistics => "batch_norm_statistics",
             Op::BatchNorm(_) => "batch_norm",
             Op::BatchNormThen(..) => "batch_norm_then",
@@ -457,14 +518,22 @@ impl Op {
             Op::LayerNormGrad(..) => "layer_norm_grad",
             Op::Attention(_) => "attention",
             Op::AttentionGrad(_) => "attention_grad",
+            Op::Augment(_) => "augment",
+            Op::Recurrent(_) => "recurrent",
+            Op::RecurrentGrad(_) => "recurrent_grad",
             Op::Pad2D(_) => "pad2d",
             Op::Crop2D(_) => "crop2d",
             Op::UpSample2D(..) => "up_sample2d",
             Op::UpSample2DGrad(..) => "up_sample2d_grad",
+            Op::Resize2D(..) => "resize2d",
+            Op::Resize2DGrad(..) => "resize2d_grad",
+            Op::Transpose(_) => "transpose",
             Op::Broadcast(_) => "broadcast",
             Op::SumTo(_) => "sum_to",
             Op::Concat(_) => "concat",
             Op::Slice { .. } => "slice",
+            Op::PadAxis { .. } => "pad_axis",
+            Op::MatMul(_) => "matmul",
             Op::Embedding => "embedding",
             Op::EmbeddingGrad => "embedding_grad",
             Op::Reshape(_) => "reshape",

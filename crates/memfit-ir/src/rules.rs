@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+use crate::{Change, Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Rule<'_> {
                 }
                 vec![self.typed(self.inputs[0].shape.clone())]
             }
-            Op::SignBits => {
+            Op::SignBits { .. } => {
                 let shape = self.floats(0)?;
                 let bytes = shape.elements_per_row().div_ceil(8);
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
@@ -197,6 +197,47 @@ impl Rule<'_> {
                 self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
                 (1..4).map(|index| self.typed(self.inputs[index].shape.clone())).collect()
             }
+            Op::Augment(augment) => {
+                self.count(1..=1)?;
+                let [height, width, channels] = self.image(0)?;
+                let dims = match augment.change {
+                    Change::Crop { height: rows, width: columns } => {
+                        let fits = rows <= height && columns <= width;
+                        self.require(fits, &format!("an image of at least {rows}×{columns}"))?;
+                        [rows, columns, channels]
+                    }
+                    Change::Flip { .. }
+                    | Change::Rotate { .. }
+                    | Change::Translate { .. }
+                    | Change::Zoom { .. }
+                    | Change::Contrast { .. }
+                    | Change::Brightness { .. } => [height, width, channels],
+                };
+                vec![self.typed(self.like(0, dims))]
+            }
+            Op::Recurrent(kind) => {
+                self.count(2..=3)?;
+                let (x, kernel) = (self.floats(0)?, self.singles(1)?);
+                let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
+                let [steps, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
+                let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
+                self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
+                if let Some(bias) = self.inputs.get(2) {
+                    let wanted = kind.cell.biases() * wide;
+                    self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
+                }
+                let kept = kind.cell.kept() * units;
+                let outputs = [units, kept].into_iter().filter(|wide| *wide > 0);
+                outputs.map(|wide| self.typed(self.like(0, [steps, wide]))).collect()
+            }
+            Op::RecurrentGrad(kind) => {
+                let count = 3 + usize::from(kind.cell.kept() > 0);
+                self.count(count..=count)?;
+                let (dy, y) = (self.floats(0)?, self.alike(1)?);
+                let [steps, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
+                self.require(dy == y, "dy and y of one shape")?;
+                vec![self.typed(self.like(0, [steps, kind.cell.gates() * units]))]
+            }
             Op::Pad2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
                 vec![self.typed(self.like(0, [height + pads.height(), width + pads.width(), channels]))]
@@ -219,6 +260,38 @@ impl Rule<'_> {
                 self.require(whole, "an image that is a multiple of the factor")?;
                 vec![self.typed(self.like(0, [height / size[0], width / size[1], channels]))]
             }
+            Op::Noise(noise) => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                self.require(stretches(&noise.dims, &shape.dims), "values that the noise stretches to")?;
+                vec![self.typed(shape.clone())]
+            }
+            Op::Affine { scale, center } => vec![self.typed(self.affine(*scale, *center)?)],
+            Op::AffineGradScale => {
+                self.count(2..=2)?;
+                self.require(self.floats(0)? == self.alike(1)?, "x and dy of one shape")?;
+                vec![]
+            }
+            Op::AffineConstant { scale, offset } => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                let suits = !shape.dims.is_empty() && [scale.len(), offset.len()] == [shape.last(); 2];
+                self.require(suits, &format!("a last axis of {}", scale.len()))?;
+                vec![self.typed(shape.clone())]
+            }
+            Op::Resize2D(size, _) | Op::Resize2DGrad(size, _) => {
+                let [height, width, channels] = self.image(0)?;
+                self.require(0 < height && 0 < width, "an image with pixels")?;
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::Transpose(order) => {
+                self.count(1..=1)?;
+                let shape = self.floats(0)?;
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                self.require(sorted.iter().copied().eq(0..shape.dims.len()), &format!("axes {sorted:?}"))?;
+                vec![self.typed(self.like(0, order.iter().map(|axis| shape.dims[*axis]).collect::<Vec<_>>()))]
+            }
             Op::Broadcast(dims) => {
                 let from = self.floats(0)?;
                 self.require(stretches(&from.dims, dims), &format!("dimensions that stretch to {dims:?}"))?;
@@ -236,6 +309,22 @@ impl Rule<'_> {
                 self.require(inside, &format!("an axis {axis} with at least {} indices", start + length))?;
                 shape.dims[*axis] = *length;
                 vec![self.typed(shape)]
+            }
+            Op::PadAxis { axis, before, after } => {
+                let mut shape = self.floats(0)?.clone();
+                self.require(*axis < shape.dims.len(), &format!("an axis {axis} behind the batch"))?;
+                shape.dims[*axis] += before + after;
+                vec![self.typed(shape)]
+            }
+            Op::MatMul(product) => {
+                self.count(2..=2)?;
+                let (a, b) = (self.floats(0)?, self.alike(1)?);
+                let Some(sizes) = product.sizes(a, b) else {
+                    return Err(self.error("a[…,m,k] and b[…,k,n], alike in the axes before"));
+                };
+                let mut dims = a.dims[..a.dims.len() - 2].to_vec();
+                dims.extend([sizes.m, sizes.n]);
+                vec![self.typed(self.like(0, dims))]
             }
             Op::Embedding => {
                 self.count(2..=2)?;
@@ -328,6 +417,22 @@ impl Rule<'_> {
         let wanted = &x.dims[x.dims.len() - axes..];
         for index in 1..count {
             self.require(self.singles(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
+        }
+        Ok(x.clone())
+    }
+
+    /// Values, with a scale of the last axes and an offset of the last where the flags say so.
+    fn affine(&self, scale: bool, center: bool) -> Result<Shape, ShapeError> {
+        let count = 1 + usize::from(scale) + usize::from(center);
+        self.count(count..=count)?;
+        let x = self.floats(0)?;
+        if scale {
+            let own = &self.singles(1)?.dims;
+            self.require(!own.is_empty() && x.dims.ends_with(own), "a scale of the last axes")?;
+        }
+        if center {
+            let own = &self.singles(count - 1)?.dims;
+            self.require(own.len() == 1 && x.dims.ends_with(own), "an offset of the last axis")?;
         }
         Ok(x.clone())
     }

@@ -86,6 +86,16 @@ impl<'a> Figures<'a> {
         self.bytes[tensor.0].0 as f64 * NANOS_PER_BYTE_MOVED
     }
 
+    /// The least time in which a value is brought back: its node alone, or its way to the second store and back.
+    pub fn least_nanos(&self, tensor: TensorId) -> f64 {
+        let again = match self.producers[tensor.0] {
+            Some(node) => self.nanos[node.0],
+            None if self.is_input(tensor) => self.nanos_of(&Event::Feed(tensor)),
+            None => f64::INFINITY,
+        };
+        if self.problem.budget.host.0 > 0 { again.min(2.0 * self.moved(tensor)) } else { again }
+    }
+
     /// Time of one piece.
     pub fn nanos_of_piece(&self, schedule: &Schedule) -> f64 {
         schedule.events[schedule.body..schedule.epilogue].iter().map(|event| self.nanos_of(event)).sum()

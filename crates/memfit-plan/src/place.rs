@@ -7,15 +7,19 @@ use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
-/// Placements the packer may try beyond its greedy orders.
-const SEARCH_NODES: u64 = 0;
+/// Placements the packer may try beyond its greedy orders, where these miss the bound.
+const SEARCH_NODES: u64 = 20_000;
+
+/// Beyond so many stretches greedy orders must do.
+const SEARCH_ITEMS: usize = 6_000;
 
 /// The plan of a schedule over pieces of `rows`.
 pub fn place(figures: &Figures, schedule: &Schedule) -> Plan {
     let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
     let storage = Storage::new(figures, schedule);
     let items = storage.items();
-    let packing = pack(&items, Effort::nodes(SEARCH_NODES));
+    let effort = if items.len() <= SEARCH_ITEMS { Effort::nodes(SEARCH_NODES) } else { Effort::GREEDY };
+    let packing = pack(&items, effort);
     let base = figures.persistent_bytes;
 
     let mut fixed: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
@@ -37,7 +41,7 @@ pub fn place(figures: &Figures, schedule: &Schedule) -> Plan {
         .iter()
         .map(|stretch| Item::new(stretch.lower, stretch.upper, stretch.bytes.0).aligned(ALIGNMENT))
         .collect();
-    let host = pack(&host_items, Effort::nodes(SEARCH_NODES));
+    let host = pack(&host_items, Effort::GREEDY);
     // A value that is copied: where it stands in the arena, and where in the second store.
     let copied = |time: usize, tensor: TensorId| {
         let stretch = storage.host_of[time].expect("what is copied has its stretch of the second store");

@@ -1,9 +1,14 @@
-//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference.
+//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference, an exact oracle
+//! for the planner.
 
 mod attention_cases;
 pub mod halves;
 pub mod harness;
 pub mod op_cases;
+mod operation_cases;
+pub mod oracle;
 pub mod random_graphs;
+mod recurrent_cases;
 pub mod reference;
+mod spatial_cases;
 pub mod specs;

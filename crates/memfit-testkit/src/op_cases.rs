@@ -105,6 +105,9 @@ pub fn op_cases() -> Vec<OpCase> {
         b.op(Op::Elementwise(Chain::binary(Binary::Multiply)), &[left, right])
     });
     crate::attention_cases::add(&mut add);
+    crate::operation_cases::add(&mut add);
+    crate::recurrent_cases::add(&mut add);
+    crate::spatial_cases::add(&mut add);
     cases.extend(losses());
     cases
 }

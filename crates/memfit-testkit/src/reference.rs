@@ -7,6 +7,9 @@ use memfit_ir::{
 
 use crate::attention_cases::{self, Heads};
 use crate::harness::Values;
+use crate::operation_cases;
+use crate::recurrent_cases;
+use crate::spatial_cases;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
 pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
@@ -64,8 +67,57 @@ impl Evaluation<'_> {
             }
             Op::Crop2D(pads) => vec![self.remap(|[y, x, c]| Some([y + pads.top, x + pads.left, c]))],
             Op::UpSample2D(size, how) => vec![self.up_sample(*size, *how)],
+            Op::Noise(noise) => {
+                vec![spatial_cases::noise(noise, self.dims(self.node.inputs[0]), self.input(0))]
+            }
+            Op::Affine { scale, center } => {
+                let offset = center.then(|| self.input(1 + usize::from(*scale)));
+                vec![spatial_cases::affine(self.input(0), scale.then(|| self.input(1)), offset)]
+            }
+            Op::AffineConstant { scale, offset } => {
+                let [scale, offset] = [scale, offset]
+                    .map(|numbers| numbers.iter().map(|number| f64::from(*number)).collect::<Vec<_>>());
+                vec![spatial_cases::affine(self.input(0), Some(&scale), Some(&offset))]
+            }
+            Op::Transpose(order) => {
+                vec![spatial_cases::transpose(order, self.dims(self.node.inputs[0]), self.input(0))]
+            }
+            Op::Resize2D(_, how) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
+                vec![spatial_cases::resize(self.input(0), from, to, *how)]
+            }
+            Op::Conv2DGradInput(conv, _) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
+                vec![spatial_cases::conv_backwards(conv, self.input(0), self.input(1), from, to)]
+            }
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
+            Op::Recurrent(kind) => {
+                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                let steps = self.dims(self.node.inputs[0])[0];
+                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias)
+            }
+            Op::MatMul(product) => {
+                let shape = |index: usize| &self.graph.tensors[self.node.inputs[index].0].shape;
+                let sizes = product.sizes(shape(0), shape(1)).expect("the shape rules looked at it");
+                let sizes = [sizes.m, sizes.n, sizes.k];
+                vec![operation_cases::products(*product, self.input(0), self.input(1), sizes)]
+            }
+            Op::PadAxis { axis, before, after } => {
+                let dims = self.dims(self.node.inputs[0]);
+                let one: usize = dims[axis + 1..].iter().product();
+                vec![operation_cases::padded(self.input(0), one * dims[*axis], one * before, one * after)]
+            }
+            Op::Slice { axis, start, length } => {
+                let dims = self.dims(self.node.inputs[0]);
+                let one: usize = dims[axis + 1..].iter().product();
+                let parts = self.input(0).chunks(one * dims[*axis]);
+                vec![parts.flat_map(|part| part[one * start..one * (start + length)].to_vec()).collect()]
+            }
+            Op::SumTo(dims) => {
+                let from = self.dims(self.node.inputs[0]);
+                vec![operation_cases::sum_to(self.input(0), self.rows, from, dims)]
+            }
             Op::Embedding => vec![self.embedding()],
             // Numbers here have no type to be rounded to.
             Op::Reshape(_) | Op::Cast(_) => vec![self.input(0).to_vec()],
@@ -373,6 +425,17 @@ fn unary(function: Unary, x: f64) -> f64 {
         Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
         Unary::Tanh => x.tanh(),
         Unary::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => 1.0 / x.sqrt(),
+        Unary::Reciprocal => 1.0 / x,
+        Unary::Square => x * x,
+        Unary::Abs => x.abs(),
+        Unary::Power(power) => x.powf(f(power)),
+        Unary::Clip { low, high } => x.clamp(f(low), f(high)),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
         Unary::Scale(factor) => f(factor) * x,
         Unary::Offset(term) => x + f(term),
     }
@@ -383,7 +446,9 @@ fn binary(function: Binary, a: f64, b: f64) -> f64 {
         Binary::Add => a + b,
         Binary::Subtract => a - b,
         Binary::Multiply => a * b,
+        Binary::Divide => a / b,
         Binary::Maximum => a.max(b),
+        Binary::Minimum => a.min(b),
         Binary::GreaterEqual => f64::from(u8::from(a >= b)),
         Binary::Derivative(_) => panic!("a derivative is not a forward function"),
     }

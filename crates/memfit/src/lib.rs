@@ -60,7 +60,7 @@ pub use values::initialize;
 
 pub use memfit_device::heap;
 pub use memfit_device::process;
-pub use memfit_formats::Precision;
+pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classes};
 pub use memfit_ir::{Bytes, ParseBytesError};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{DoesNotFit, Group};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_files::{FileKind, WeightsFile};
 use memfit_formats::{KerasModel, Mode, Options, Precision, model_from_keras, model_from_layers, parse_json};
-use memfit_ir::Graph;
+use memfit_ir::{DType, Graph};
 use serde_json::Value;
 
 use crate::{Error, Job};
@@ -50,7 +50,12 @@ impl ModelFile {
         let Some(file) = &self.stored else { return Ok(()) };
         let graph = &self.model.graph;
         for weight in &self.model.weights {
-            file.check(self.place_of(weight, graph), &graph.tensors[weight.tensor.0].name, &weight.dims)?;
+            let (place, tensor) = (self.place_of(weight, graph), &graph.tensors[weight.tensor.0]);
+            if tensor.dtype == DType::I64 {
+                file.integer(place)?;
+                continue;
+            }
+            file.check(place, &tensor.name, &weight.dims)?;
         }
         Ok(())
     }

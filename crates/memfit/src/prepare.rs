@@ -138,18 +138,18 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
     };
     let start = Instant::now();
-    let costs = if job.memory.costs == Costs::Measured && !memfit_plan::fits_whole(&problem) {
+    // No choice hangs on time where everything fits, or nothing.
+    let chooses = Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
+    let costs = if job.memory.costs == Costs::Measured && chooses {
         costs::measure(&setup, &mut problem)
     } else {
         CostsUsed::estimated()
     };
-    // The plan itself takes memory, which is known once there is one: plan again below the line that is left.
-    let (outcome, lowest) = loop {
-        let (plan, lowest) = memfit_plan::plan_and_lowest(&problem);
-        let mut outcome = match plan {
-            Ok(plan) => Ok(memfit_ir::check(&problem, plan)?),
-            Err(answer) => Err(answer),
-        };
+    let (plan, mut lowest) = memfit_plan::plan_and_lowest(&problem);
+    let mut outcome = checked(&problem, plan)?;
+    // The plan itself takes memory, which is known once there is one. Below the line that is left, the fastest is still the
+    // fastest if it fits, and what was refused is refused.
+    loop {
         // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
         let stand_in = match &mut outcome {
             Ok(_) => None,
@@ -160,11 +160,27 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             answer.plan = stand_in.plan().clone();
         }
         if again.total() <= runtime.total() {
-            break (outcome, lowest);
+            break;
         }
         problem.budget.runtime = again.total();
         runtime = again;
-    };
+        outcome = match outcome {
+            Ok(plan) if problem.budget.arena_for(plan.plan().bytes_peak) <= problem.budget.arena() => {
+                checked(&problem, Ok(plan.plan().clone()))?
+            }
+            Ok(plan) => {
+                drop(plan);
+                let (plan, known) = memfit_plan::plan_and_lowest(&problem);
+                lowest = known;
+                checked(&problem, plan)?
+            }
+            Err(mut answer) => {
+                answer.runtime = problem.budget.runtime;
+                answer.smallest = problem.budget.smallest(answer.plan.bytes_peak);
+                Err(answer)
+            }
+        };
+    }
     let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
     let outcome = outcome.and_then(|plan| match planning_over(&problem) {
         Some(answer) => Err(answer),
@@ -215,6 +231,16 @@ pub(crate) fn training(
     let sample_weights = job.data.sample_weight.is_some();
     let optimizer = compiled.optimizer.clone();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+}
+
+/// A plan that may run, or why there is none.
+type Outcome = Result<CheckedPlan, Box<DoesNotFit>>;
+
+fn checked(problem: &Problem, plan: Result<Plan, Box<DoesNotFit>>) -> Result<Outcome, Error> {
+    Ok(match plan {
+        Ok(plan) => Ok(memfit_ir::check(problem, plan)?),
+        Err(answer) => Err(answer),
+    })
 }
 
 /// Checks the plan that a refusal speaks of.

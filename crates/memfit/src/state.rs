@@ -2,7 +2,7 @@
 
 use memfit_files::{Array, Bytes, Element, FileKind, WeightsFile};
 use memfit_grad::{Optimizer, Schedule};
-use memfit_ir::{Graph, Op, TensorId, UpdateRule};
+use memfit_ir::{DType, Graph, Op, TensorId, UpdateRule};
 use memfit_run::Runner;
 
 use crate::Error;
@@ -22,6 +22,8 @@ pub(crate) struct Variable {
 pub(crate) enum Holds {
     /// A tensor of the graph.
     Tensor(TensorId),
+    /// A whole number among the weights.
+    Count(TensorId),
     /// The number of steps that were taken.
     Iteration,
     /// The learning rate, where it is no schedule.
@@ -37,7 +39,12 @@ pub(crate) fn weights(opened: &ModelFile) -> Vec<Variable> {
         place: weight.place.clone(),
         name: tensors[weight.tensor.0].name.clone(),
         dims: weight.dims.clone(),
-        holds: Holds::Tensor(weight.tensor),
+        holds: match tensors[weight.tensor.0].dtype {
+            DType::I64 => Holds::Count(weight.tensor),
+            DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U8 | DType::Bool => {
+                Holds::Tensor(weight.tensor)
+            }
+        },
     };
     opened.model.weights.iter().map(variable).collect()
 }
@@ -91,6 +98,10 @@ pub(crate) fn load_weights(runner: &mut Runner, opened: &ModelFile, file: &Weigh
     for weight in &opened.model.weights {
         let name = &opened.model.graph.tensors[weight.tensor.0].name;
         let place = opened.place_of(weight, &opened.model.graph);
+        if opened.model.graph.tensors[weight.tensor.0].dtype == DType::I64 {
+            runner.bytes_mut(weight.tensor).copy_from_slice(&file.integer(place)?.to_le_bytes());
+            continue;
+        }
         file.read(place, name, &weight.dims, runner.bytes_mut(weight.tensor))?;
     }
     Ok(())
@@ -127,7 +138,7 @@ pub(crate) fn load_optimizer(
                 let to = runner.bytes_mut(tensor);
                 file.read(&variable.place, &variable.name, &variable.dims, to)?;
             }
-            Holds::LearningRate | Holds::Nothing => {}
+            Holds::LearningRate | Holds::Nothing | Holds::Count(_) => {}
         }
     }
     u64::try_from(iteration).map_err(|_| {
@@ -139,14 +150,17 @@ impl Variable {
     /// As an array of a file of some kind.
     pub(crate) fn array(&self, kind: FileKind) -> Array {
         let name = if kind == FileKind::Safetensors { &self.name } else { &self.place };
-        let element = if self.holds == Holds::Iteration { Element::I64 } else { Element::F32 };
+        let element = match self.holds {
+            Holds::Iteration | Holds::Count(_) => Element::I64,
+            Holds::Tensor(_) | Holds::LearningRate | Holds::Nothing => Element::F32,
+        };
         Array { name: name.clone(), dims: self.dims.clone(), element }
     }
 
     /// Its bytes as they are now.
     pub(crate) fn bytes<'a>(&self, runner: &'a Runner, iteration: u64, learning_rate: f32) -> Bytes<'a> {
         match self.holds {
-            Holds::Tensor(tensor) => Bytes::Borrowed(runner.bytes(tensor)),
+            Holds::Tensor(tensor) | Holds::Count(tensor) => Bytes::Borrowed(runner.bytes(tensor)),
             Holds::Iteration => Bytes::Number(iteration.to_le_bytes()),
             Holds::LearningRate => {
                 let rate = learning_rate.to_le_bytes();

@@ -9,11 +9,11 @@ use super::threads::Shared;
 /// The most bytes of a row that are handled together.
 const PIECE: usize = 1 << 11;
 
-/// Sets the bits of positive elements.
-pub(crate) fn sign_bits(operands: &Operands) {
+/// Sets the bits of elements above 0 and below a bound.
+pub(crate) fn sign_bits(operands: &Operands, below: f32) {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let bits = Shared::new(operands.output(0));
-    let work = SignBits { pieces, values: operands.input_floats(0), bits };
+    let work = SignBits { pieces, below, values: operands.input_floats(0), bits };
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
@@ -53,6 +53,7 @@ impl Pieces {
 
 struct SignBits<'a> {
     pieces: Pieces,
+    below: f32,
     values: Floats<'a>,
     bits: Shared<'a, u8>,
 }
@@ -66,16 +67,19 @@ impl Tasks for SignBits<'_> {
             let bits = unsafe { self.bits.slice(bytes) };
             for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
                 // SAFETY: nobody writes the values.
-                unsafe { self.values.with(block, |values| positive(values, bits)) };
+                unsafe { self.values.with(block, |values| within(values, self.below, bits)) };
             }
         }
     }
 }
 
 #[inline(always)]
-fn positive(values: &[f32], bits: &mut [u8]) {
+fn within(values: &[f32], below: f32, bits: &mut [u8]) {
     for (byte, eight) in bits.iter_mut().zip(values.chunks(8)) {
-        *byte = eight.iter().enumerate().fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0) << bit);
+        *byte = eight
+            .iter()
+            .enumerate()
+            .fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0 && *value < below) << bit);
     }
 }
 

@@ -6,7 +6,9 @@ use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
-use super::{attention, conv2d, dense, elementwise, loss, metric, norm, optimizer, widen};
+use super::{
+    affine, attention, conv2d, dense, elementwise, loss, matmul, metric, norm, optimizer, recurrent, widen,
+};
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
@@ -67,6 +69,11 @@ impl Operation<'_> {
             Op::DenseGradKernel => {
                 self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
             }
+            Op::MatMul(product) => {
+                let (flops, workspace) =
+                    matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
+                Demand { flops, ..floats(workspace) }
+            }
             Op::Conv2D(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
@@ -88,6 +95,19 @@ impl Operation<'_> {
                 let sizes = attention::Sizes::new([1, 2, 3].map(|index| self.input(index)), rows);
                 let flops = sizes.scores(kind) * 2.0 * (3 * sizes.width + 2 * sizes.value_width) as f64;
                 Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
+            }
+            Op::Recurrent(kind) => {
+                let sizes = recurrent::Sizes::new(&kind.cell, self.output(0), rows);
+                Demand { flops: sizes.flops(), ..floats(recurrent::forward_workspace(&sizes, threads)) }
+            }
+            Op::RecurrentGrad(kind) => {
+                let sizes = recurrent::Sizes::new(&kind.cell, self.input(1), rows);
+                let workspace = recurrent::grad_workspace(&kind.cell, &sizes, threads);
+                Demand { flops: 2.0 * sizes.flops(), ..mixed(workspace) }
+            }
+            Op::AffineGradScale => {
+                let scale = &self.graph.tensors[self.node.updates[0].0].shape;
+                doubles(affine::grad_scale_workspace(scale.elements_per_row()))
             }
             Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
             Op::Elementwise(chain) => {
@@ -117,21 +137,29 @@ impl Operation<'_> {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
             | Op::BatchNormMoving { .. }
             | Op::LayerNorm(..)
             | Op::Pad2D(_)
             | Op::Crop2D(_)
             | Op::UpSample2D(..)
             | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
             | Op::Broadcast(_)
             | Op::SumTo(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Augment(_)
             | Op::Embedding
             | Op::EmbeddingGrad
             | Op::Reshape(_)

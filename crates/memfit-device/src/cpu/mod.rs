@@ -4,7 +4,9 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod affine;
 mod attention;
+mod augment;
 mod bands;
 mod bits;
 mod cast;
@@ -21,19 +23,24 @@ mod lanes;
 mod launch;
 mod loss;
 mod maths;
+mod matmul;
 mod metric;
 mod microkernel;
+mod noise;
 mod norm;
 mod operands;
 mod optimizer;
 mod pool;
 mod rearrange;
+mod recurrent;
+mod resize;
 mod softmax;
 mod spatial;
 mod stretch;
 mod sums;
 mod tasks;
 pub mod threads;
+mod transpose;
 mod upsample;
 pub(crate) mod widen;
 

@@ -52,6 +52,32 @@ fn slice_of<T: Element>(operands: &Operands, axis: usize, start: usize) {
     );
 }
 
+/// Puts zeros before and behind a stretch of an axis.
+pub(crate) fn pad_axis(operands: &Operands, axis: usize, before: usize) {
+    match Half::of(operands.input_type(0)) {
+        None => pad_axis_of::<f32>(operands, axis, before, 0.0),
+        Some(_) => pad_axis_of::<u16>(operands, axis, before, 0),
+    }
+}
+
+fn pad_axis_of<T: Element>(operands: &Operands, axis: usize, before: usize, zero: T) {
+    let (inner, outer) = (operands.input_shape(0), operands.output_shape(0));
+    let (length, stride) = (run(inner, axis), run(outer, axis));
+    let start = before * run(outer, axis + 1);
+    let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
+    let cut = Cut::items(y.len() / stride.max(1), stride);
+    let y = Shared::new(y);
+    operands.threads.for_each(cut.count(), |task, _| {
+        for index in cut.range(task) {
+            // SAFETY: every stretch belongs to one task.
+            let to = unsafe { y.slice(index * stride..(index + 1) * stride) };
+            to[..start].fill(zero);
+            to[start..start + length].copy_from_slice(&x[index * length..(index + 1) * length]);
+            to[start + length..].fill(zero);
+        }
+    });
+}
+
 /// Copies the same bytes, unless they stand there already.
 pub(crate) fn reshape(operands: &Operands) {
     if operands.is_in_place() {

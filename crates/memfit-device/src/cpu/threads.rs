@@ -35,6 +35,11 @@ impl Threads {
         Ok(Threads { pool, count, level })
     }
 
+    /// The calling thread alone, for a task that runs a kernel of its own. Nothing is started.
+    pub(crate) fn alone(level: Level) -> Threads {
+        Threads { pool: None, count: 1, level }
+    }
+
     /// How many threads there are.
     pub fn count(&self) -> usize {
         self.count

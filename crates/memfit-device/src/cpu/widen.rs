@@ -73,9 +73,13 @@ fn knows_halves(op: &Op) -> bool {
     matches!(
         op,
         Op::Elementwise(_)
-            | Op::SignBits
+            | Op::SignBits { .. }
             | Op::MaskBits
             | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
+            | Op::Transpose(_)
             | Op::BatchNormStatistics
             | Op::BatchNorm(_)
             | Op::BatchNormThen(..)
@@ -86,6 +90,7 @@ fn knows_halves(op: &Op) -> bool {
             | Op::Crop2D(_)
             | Op::Concat(_)
             | Op::Slice { .. }
+            | Op::PadAxis { .. }
             | Op::Reshape(_)
             | Op::Cast(_)
             | Op::TakeRows

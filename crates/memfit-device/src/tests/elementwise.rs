@@ -4,7 +4,7 @@ use memfit_ir::{Binary, Chain, DType, Link, Op, Saves, Shape, Unary, random};
 
 use super::{Case, Values, assert_near, doubles, noise, slopes_of};
 
-const UNARIES: [Unary; 12] = [
+const UNARIES: [Unary; 17] = [
     Unary::Relu,
     Unary::ReluGeneral { negative_slope: 0.1, max_value: 1.5, threshold: 0.3 },
     Unary::ReluGeneral { negative_slope: 0.0, max_value: f32::INFINITY, threshold: 0.0 },
@@ -17,6 +17,11 @@ const UNARIES: [Unary; 12] = [
     Unary::Softplus,
     Unary::Scale(-0.7),
     Unary::Offset(0.4),
+    Unary::Square,
+    Unary::Abs,
+    Unary::Clip { low: -0.5, high: 0.8 },
+    Unary::Sin,
+    Unary::Cos,
 ];
 
 unsafe extern "C" {
@@ -62,6 +67,17 @@ fn unary(function: Unary, x: f64) -> f64 {
                 x.exp().ln_1p()
             }
         }
+        Unary::Exp => x.exp(),
+        Unary::Log => x.ln(),
+        Unary::Sqrt => x.sqrt(),
+        Unary::Rsqrt => 1.0 / x.sqrt(),
+        Unary::Reciprocal => 1.0 / x,
+        Unary::Square => x * x,
+        Unary::Abs => x.abs(),
+        Unary::Power(power) => x.powf(f64::from(power)),
+        Unary::Clip { low, high } => x.clamp(f64::from(low), f64::from(high)),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
         Unary::Scale(factor) => f64::from(factor) * x,
         Unary::Offset(term) => x + f64::from(term),
     }
@@ -173,7 +189,9 @@ fn bits_mask_what_was_not_positive() {
         for at in (0..y.len()).filter(|at| y[*at] > 0.0) {
             bits[at / width * bytes + at % width / 8] |= 1 << (at % width % 8);
         }
-        let signs = Case::new(Op::SignBits, rows).input(Shape::rows([width]), y.clone()).run();
+        let signs = Case::new(Op::SignBits { below: f32::INFINITY }, rows)
+            .input(Shape::rows([width]), y.clone())
+            .run();
         assert_eq!(signs.outputs, [Values::U8(bits.clone())]);
         let masked = Case::new(Op::MaskBits, rows)
             .input(Shape::rows([width]), dy.clone())

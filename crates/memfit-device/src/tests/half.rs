@@ -98,7 +98,7 @@ fn elementwise_work_rounds_once_at_the_end_of_its_chain() {
     check(Op::Elementwise(Chain { inputs: 2, links }), 3, &[value([700]), value([700])], &[]);
     check(Op::Elementwise(Chain::fold(Binary::Add, 6)), 2, &[0; 6].map(|_| value([9])), &[]);
     check(Op::Dropout { rate: 0.3, seed: 4 }, 3, &[value([700])], &[]);
-    check(Op::SignBits, 3, &[value([701])], &[]);
+    check(Op::SignBits { below: f32::INFINITY }, 3, &[value([701])], &[]);
     let bits = Operand::Weight(Shape::rows([88]), vec![0b1010_0110u8; 3 * 88].into());
     check(Op::MaskBits, 3, &[value([701]), bits], &[]);
     check(Op::Softmax, 3, &[value([11])], &[]);

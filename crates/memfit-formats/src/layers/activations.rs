@@ -1,8 +1,8 @@
 //! Activations, dropout and rescaling: layers that work element by element, or along the last axis.
 
-use memfit_ir::{Chain, Op, TensorId, random};
+use memfit_ir::{Chain, NoiseKind, Op, TensorId};
 
-use super::axis_behind_batch;
+use super::{axis_behind_batch, noise};
 use crate::activation::Activation;
 use crate::error::FormatError;
 use crate::site::Site;
@@ -22,12 +22,27 @@ pub(super) fn argument(site: &mut Site<'_>, y: TensorId) -> Result<TensorId, For
 fn apply(site: &mut Site<'_>, activation: Activation, x: TensorId) -> Result<TensorId, FormatError> {
     match activation {
         Activation::Linear => Ok(x),
-        Activation::Unary(function) => site.push(Op::Elementwise(Chain::unary(function)), &[x]),
+        Activation::Unary(_)
+        | Activation::HardSigmoid
+        | Activation::HardSilu
+        | Activation::Selu
+        | Activation::Mish => {
+            let chain = activation.chain().expect("all but linear and softmax are elementwise");
+            site.push(Op::Elementwise(chain), &[x])
+        }
         Activation::Softmax { axis } => {
             let axes = site.dims(x).len();
             match axis_behind_batch(axis, axes) {
                 Some(behind) if behind + 1 == axes => site.push(Op::Softmax, &[x]),
-                Some(_) | None => Err(site.unsupported("axis", axis, "-1, the last axis")),
+                // The axis is the last one while it runs.
+                Some(behind) => {
+                    let mut order: Vec<usize> = (0..axes).collect();
+                    order.swap(behind, axes - 1);
+                    let turned = site.push(Op::Transpose(order.clone()), &[x])?;
+                    let soft = site.push(Op::Softmax, &[turned])?;
+                    site.push(Op::Transpose(order), &[soft])
+                }
+                None => Err(site.unsupported("axis", axis, "an axis behind the batch")),
             }
         }
     }
@@ -39,12 +54,39 @@ pub(crate) fn dropout(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Form
     if !site.training || rate == 0.0 {
         return Ok(x);
     }
-    let own = site.settings.seed("seed").unwrap_or_else(|| random::purpose(site.path));
-    let seed = if site.call == 0 { own } else { random::derive(own, site.call) };
+    if site.settings.integers("noise_shape").is_some() {
+        return noise::shaped(site, NoiseKind::Dropout { rate }, x);
+    }
+    let seed = noise::seed(site, site.settings.seed("seed"));
     site.push(Op::Dropout { rate, seed }, &[x])
 }
 
 pub(crate) fn rescaling(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
-    let (scale, offset) = (site.settings.number("scale") as f32, site.settings.number("offset") as f32);
-    site.push(Op::Elementwise(Chain::affine(scale, offset)), &[x])
+    let numbers = |name: &str| site.settings.numbers(name).unwrap_or_default();
+    match (numbers("scale"), numbers("offset")) {
+        ([scale], [offset]) => site.push(Op::Elementwise(Chain::affine(*scale as f32, *offset as f32)), &[x]),
+        (scale, offset) => {
+            let channels = site.dims(x).last().copied().unwrap_or(0);
+            let scale = spread(site, "scale", scale, channels)?;
+            let offset = spread(site, "offset", offset, channels)?;
+            site.push(Op::AffineConstant { scale, offset }, &[x])
+        }
+    }
+}
+
+/// Numbers for each channel: one for all, or as many as there are.
+pub(super) fn spread(
+    site: &Site<'_>,
+    argument: &str,
+    numbers: &[f64],
+    channels: usize,
+) -> Result<Vec<f32>, FormatError> {
+    match numbers {
+        [number] => Ok(vec![*number as f32; channels]),
+        numbers if numbers.len() == channels => Ok(numbers.iter().map(|number| *number as f32).collect()),
+        numbers => {
+            let supported = format!("one number or {channels}, one for each index of the last axis");
+            Err(site.unsupported(argument, format!("{numbers:?}"), &supported))
+        }
+    }
 }

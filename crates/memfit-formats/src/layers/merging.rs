@@ -37,7 +37,12 @@ pub(crate) fn concatenate(site: &mut Site<'_>, operands: &[TensorId]) -> Result<
     }
 }
 
-fn merge(site: &mut Site<'_>, chain: Chain, operands: &[TensorId]) -> Result<TensorId, FormatError> {
+/// A chain over tensors that are stretched to common dimensions.
+pub(crate) fn merge(
+    site: &mut Site<'_>,
+    chain: Chain,
+    operands: &[TensorId],
+) -> Result<TensorId, FormatError> {
     let dims = common_dims(site, operands)?;
     let mut stretched = Vec::with_capacity(operands.len());
     for operand in operands {

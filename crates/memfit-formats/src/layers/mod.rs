@@ -2,13 +2,19 @@
 
 mod activations;
 mod attention;
+mod augmentation;
 mod convolution;
 mod einsum;
 mod input;
 mod merging;
+mod noise;
 mod normalization;
 mod pooling;
+mod recurrent;
+mod scaling;
+mod sequences;
 mod shaping;
+mod spatial;
 mod weighted;
 
 use memfit_ir::TensorId;
@@ -18,6 +24,7 @@ use crate::site::Site;
 use crate::table::Class;
 
 pub(crate) use input::input;
+pub(crate) use merging::merge;
 
 /// Calls a layer on its operands, whose number the table has checked.
 pub(crate) fn call(
@@ -42,6 +49,16 @@ pub(crate) fn call(
         Class::Attention => attention::dot_product(site, operands),
         Class::MultiHeadAttention => attention::multi_head(site, operands),
         Class::GroupQueryAttention => attention::grouped_query(site, operands),
+        Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
+        Class::Bidirectional => recurrent::bidirectional(site, first),
+        Class::TimeDistributed => recurrent::time_distributed(site, first),
+        Class::RandomFlip
+        | Class::RandomCrop
+        | Class::RandomRotation
+        | Class::RandomTranslation
+        | Class::RandomZoom
+        | Class::RandomContrast
+        | Class::RandomBrightness => augmentation::layer(site, class, first),
         Class::Flatten => shaping::flatten(site, first),
         Class::Reshape => shaping::reshape(site, first),
         Class::ZeroPadding2D => shaping::zero_padding(site, first),
@@ -59,11 +76,12 @@ pub(crate) fn call(
         Class::Average => merging::average(site, operands),
         Class::Maximum => merging::maximum(site, operands),
         Class::Concatenate => merging::concatenate(site, operands),
+        Class::Spatial(kind) => spatial::call(site, kind, operands),
     }
 }
 
 /// An axis as Keras counts it (the batch is 0, -1 the last), counted behind the batch instead.
-fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
+pub(crate) fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
     let rank = i64::try_from(dims).ok()? + 1;
     let counted = if axis < 0 { axis + rank } else { axis };
     if 1 <= counted && counted < rank { usize::try_from(counted - 1).ok() } else { None }

@@ -58,7 +58,7 @@ pub(crate) fn layer(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Format
     site.push(Op::LayerNorm(norm, axes.len()), &operands)
 }
 
-fn norm(site: &Site<'_>) -> Norm {
+pub(super) fn norm(site: &Site<'_>) -> Norm {
     Norm {
         epsilon: site.settings.number("epsilon") as f32,
         scale: site.settings.flag("scale"),
@@ -67,7 +67,7 @@ fn norm(site: &Site<'_>) -> Norm {
 }
 
 /// Gamma and beta, as far as the layer has them.
-fn affine(site: &mut Site<'_>, norm: &Norm, dims: &[usize]) -> Result<Vec<TensorId>, FormatError> {
+pub(super) fn affine(site: &mut Site<'_>, norm: &Norm, dims: &[usize]) -> Result<Vec<TensorId>, FormatError> {
     let mut weights = Vec::new();
     if norm.scale {
         weights.push(site.weight("gamma", dims, site.settings.initializer("gamma_initializer"))?);

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Op, Pool2D, TensorId};
 
-use super::convolution::margins;
+use super::convolution::{margins, window};
 use crate::error::FormatError;
 use crate::site::Site;
 
@@ -44,9 +44,10 @@ fn global_1d(site: &mut Site<'_>, op: Op, x: TensorId) -> Result<TensorId, Forma
 
 fn geometry(site: &Site<'_>, x: TensorId) -> Result<Pool2D, FormatError> {
     let [height, width, _] = site.image(x)?;
-    let window = site.settings.pair("pool_size");
-    let strides = site.settings.maybe_pair("strides").unwrap_or(window);
-    Ok(Pool2D { window, strides, pads: margins(site, [height, width], window, strides) })
+    let size = window(site, "pool_size");
+    let own = site.settings.maybe_size("strides").map(|step| [1, step]);
+    let strides = own.or_else(|| site.settings.maybe_pair("strides")).unwrap_or(size);
+    Ok(Pool2D { window: size, strides, pads: margins(site, [height, width], size, strides) })
 }
 
 fn keep_dims(site: &mut Site<'_>, y: TensorId) -> Result<TensorId, FormatError> {

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Unary};
 
-use super::super::maths::{exp_m1, normal_density, normal_distribution, sigmoid, softplus, tanh};
+use super::super::maths::{exp, exp_m1, ln, normal_density, normal_distribution, sigmoid, softplus, tanh};
 
 /// A function of every element.
 #[inline(always)]
@@ -23,6 +23,17 @@ pub(super) fn unary(function: Unary, x: &[f32], to: &mut [f32]) {
         Unary::Sigmoid => map(x, to, sigmoid),
         Unary::Tanh => map(x, to, tanh),
         Unary::Softplus => map(x, to, softplus),
+        Unary::Exp => map(x, to, exp),
+        Unary::Log => map(x, to, logarithm),
+        Unary::Sqrt => map(x, to, f32::sqrt),
+        Unary::Rsqrt => map(x, to, |x| 1.0 / x.sqrt()),
+        Unary::Reciprocal => map(x, to, |x| 1.0 / x),
+        Unary::Square => map(x, to, |x| x * x),
+        Unary::Abs => map(x, to, f32::abs),
+        Unary::Power(power) => map(x, to, |x| x.powf(power)),
+        Unary::Clip { low, high } => map(x, to, |x| clip(x, low, high)),
+        Unary::Sin => map(x, to, f32::sin),
+        Unary::Cos => map(x, to, f32::cos),
         Unary::Scale(factor) => map(x, to, |x| factor * x),
         Unary::Offset(term) => map(x, to, |x| x + term),
     }
@@ -35,6 +46,8 @@ pub(super) fn binary(function: Binary, a: &[f32], b: &[f32], to: &mut [f32]) {
         Binary::Add => zip(a, b, to, |a, b| a + b),
         Binary::Subtract => zip(a, b, to, |a, b| a - b),
         Binary::Multiply => zip(a, b, to, |a, b| a * b),
+        Binary::Divide => zip(a, b, to, |a, b| a / b),
+        Binary::Minimum => zip(a, b, to, |a, b| if a < b || a.is_nan() { a } else { b }),
         Binary::Maximum => zip(a, b, to, |a, b| if a > b || a.is_nan() { a } else { b }),
         Binary::GreaterEqual => zip(a, b, to, |a, b| if a >= b { 1.0 } else { 0.0 }),
         Binary::Derivative(of) => derivative(of, a, b, to),
@@ -60,9 +73,39 @@ fn derivative(of: Unary, dy: &[f32], saved: &[f32], to: &mut [f32]) {
         Unary::Sigmoid => zip(dy, saved, to, |dy, y| dy * y * (1.0 - y)),
         Unary::Tanh => zip(dy, saved, to, |dy, y| dy * (1.0 - y * y)),
         Unary::Softplus => zip(dy, saved, to, |dy, y| dy * -exp_m1(-y)),
+        Unary::Exp => zip(dy, saved, to, |dy, y| dy * y),
+        Unary::Log => zip(dy, saved, to, |dy, x| dy / x),
+        Unary::Sqrt => zip(dy, saved, to, |dy, y| 0.5 * dy / y),
+        Unary::Rsqrt => zip(dy, saved, to, |dy, y| -0.5 * dy * y * y * y),
+        Unary::Reciprocal => zip(dy, saved, to, |dy, y| -dy * y * y),
+        Unary::Square => zip(dy, saved, to, |dy, x| 2.0 * dy * x),
+        Unary::Abs => zip(dy, saved, to, |dy, x| if x == 0.0 { 0.0 } else { dy * x.signum() }),
+        Unary::Power(power) => zip(dy, saved, to, |dy, x| dy * power * x.powf(power - 1.0)),
+        Unary::Clip { low, high } => {
+            zip(dy, saved, to, |dy, x| if x < low || high < x { 0.0 } else { dy });
+        }
+        Unary::Sin => zip(dy, saved, to, |dy, x| dy * x.cos()),
+        Unary::Cos => zip(dy, saved, to, |dy, x| -dy * x.sin()),
         Unary::Scale(factor) => map(dy, to, |dy| factor * dy),
         Unary::Offset(_) => to.copy_from_slice(dy),
     }
+}
+
+/// The natural logarithm of any number: `ln` knows positive, normal ones.
+#[inline(always)]
+fn logarithm(x: f32) -> f32 {
+    let value = ln(x);
+    let outside = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
+    let tiny = x > 0.0 && x < f32::MIN_POSITIVE;
+    let value = if tiny { ln(x * 8_388_608.0) - 15.942_385 } else { value };
+    let value = if x == f32::INFINITY { x } else { value };
+    if x > 0.0 { value } else { outside }
+}
+
+#[inline(always)]
+fn clip(x: f32, low: f32, high: f32) -> f32 {
+    let x = if x < low { low } else { x };
+    if x > high { high } else { x }
 }
 
 #[inline(always)]

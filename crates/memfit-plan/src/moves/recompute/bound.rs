@@ -3,7 +3,7 @@
 use crate::figures::Figures;
 use crate::lives::Life;
 use crate::moves::recompute::gap::{State, Taste};
-use crate::schedule::Schedule;
+use crate::schedule::{Event, Schedule};
 
 /// Moments looked at for the bound; more could only raise it.
 const MOMENTS: usize = 64;
@@ -19,16 +19,17 @@ pub fn least_nanos(figures: &Figures, schedule: &Schedule, room: u64) -> f64 {
     let mut most: f64 = 0.0;
     for moment in moments.into_iter().take(MOMENTS) {
         state.peak = moment;
-        most = most.max(least_at_peak(figures, &state, room));
+        most = most.max(least_at_peak(figures, schedule, &state, room));
     }
     most
 }
 
 /// The least time in which the peak can be brought down to `room`.
-fn least_at_peak(figures: &Figures, state: &State, room: u64) -> f64 {
+fn least_at_peak(figures: &Figures, schedule: &Schedule, state: &State, room: u64) -> f64 {
     let mut missing = state.live().saturating_sub(room) as f64;
-    let mut waiting: Vec<(f64, f64)> =
-        state.lives.all.iter().filter_map(|life| least_price(figures, state, life)).collect();
+    let waits = |life: &&Life| state.wait(life).is_some() || gives_way(figures, schedule, state, life);
+    let waiting = state.lives.all.iter().filter(waits);
+    let mut waiting: Vec<(f64, f64)> = waiting.filter_map(|life| least_price(figures, state, life)).collect();
     waiting.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
     let mut nanos = 0.0;
     for (price, bytes) in waiting {
@@ -45,7 +46,6 @@ fn least_price(figures: &Figures, state: &State, life: &Life) -> Option<(f64, f6
     if state.peak <= life.from || bytes == 0 {
         return None;
     }
-    state.wait(life)?;
     let again = match figures.producers[life.tensor.0] {
         // One launch brings back everything its node writes.
         Some(node) => figures.nanos[node.0] / figures.graph().nodes[node.0].outputs.len() as f64,
@@ -57,4 +57,15 @@ fn least_price(figures: &Figures, state: &State, life: &Life) -> Option<(f64, f6
     let out = 2.0 * figures.moved(life.tensor);
     let least = if figures.problem.budget.host.0 > 0 { again.min(out) } else { again };
     least.is_finite().then_some((least, bytes as f64))
+}
+
+/// Whether a value that is read at the peak and again later would, given up behind the peak, leave its place to what is
+/// written there.
+fn gives_way(figures: &Figures, schedule: &Schedule, state: &State, life: &Life) -> bool {
+    let Event::Launch { node: id, .. } = schedule.events[state.peak] else { return false };
+    let node = &figures.graph().nodes[id.0];
+    let reads = state.lives.reads(life);
+    reads.contains(&state.peak)
+        && reads.last().is_some_and(|last| state.peak < *last)
+        && figures.in_place[id.0].iter().any(|(_, input)| node.inputs[*input] == life.tensor)
 }

@@ -77,17 +77,18 @@ impl<'a> State<'a> {
     /// from another's that is given up: both would gain nothing.
     pub fn cheapest_gaps(&self, target: u64, count: usize, spared: &[TensorId]) -> Vec<Gap> {
         let above = Above { profile: &self.profile, target };
-        let mut gaps: Vec<Gap> = self
-            .lives
-            .all
-            .iter()
-            .filter(|life| !spared.contains(&life.tensor))
-            .filter_map(|life| self.gap(life, &above))
-            .collect();
         let order = |a: &Gap, b: &Gap| a.price.total_cmp(&b.price).then(a.tensor.cmp(&b.tensor));
+        let lives = self.lives.all.iter().filter(|life| !spared.contains(&life.tensor));
         if count == 1 {
-            return gaps.into_iter().min_by(order).into_iter().collect();
+            let mut best: Option<Gap> = None;
+            for life in lives {
+                let most = best.as_ref().map_or(f64::INFINITY, |best| best.price);
+                let gap = self.gap(life, &above, most);
+                best = best.into_iter().chain(gap).min_by(order);
+            }
+            return best.into_iter().collect();
         }
+        let mut gaps: Vec<Gap> = lives.filter_map(|life| self.gap(life, &above, f64::INFINITY)).collect();
         gaps.sort_by(order);
         let tensors = self.figures.bytes.len();
         let (mut read, mut given_up) = (vec![false; tensors], vec![false; tensors]);
@@ -123,32 +124,43 @@ impl<'a> State<'a> {
         (last < self.peak).then_some((last, before))
     }
 
-    /// The gap of a life around the peak, if it can be opened with a gain.
-    fn gap(&self, life: &Life, above: &Above) -> Option<Gap> {
+    /// The gap of a life around the peak, if it can be opened with a gain at no more than a price.
+    fn gap(&self, life: &Life, above: &Above, most: f64) -> Option<Gap> {
         if self.peak <= life.from {
             return None;
         }
+        let figures = self.figures;
         let (last, before) = self.wait(life)?;
-        let gain = self.figures.aligned(life.tensor);
+        let gain = figures.aligned(life.tensor);
         if gain == 0
             || self.schedule.epilogue <= before
             || self.crowd[life.stretch] != 1
             || before - last < self.taste.shortest_gap
-            || self.figures.graph().keep.contains(&life.tensor)
+            || figures.graph().keep.contains(&life.tensor)
         {
             return None;
         }
+        let wait = Wait { last, before, gain };
+        // A cheap look at what it costs at least: mostly that is too much already.
+        let least = figures.least_nanos(life.tensor);
+        if most < least / (gain as f64 * (before - last) as f64) {
+            return None;
+        }
+        let worth = above.worth(last + 1..before, gain);
+        if worth == 0.0 || most < least / worth {
+            return None;
+        }
         let ways = [
-            self.computed_again(life, last, before, gain, above),
-            self.copied_out(life, last, before, gain, above),
+            self.computed_again(life.tensor, wait, worth, above.target, most * worth),
+            self.copied_out(life.tensor, wait, worth),
         ];
         ways.into_iter().flatten().min_by(|a, b| a.price.total_cmp(&b.price))
     }
 
-    fn copied_out(&self, life: &Life, last: usize, before: usize, gain: u64, above: &Above) -> Option<Gap> {
+    fn copied_out(&self, tensor: TensorId, Wait { last, before, gain }: Wait, worth: f64) -> Option<Gap> {
         // Sums are added to while they wait, inputs are fed again for less, and slices are put into a region's boundary.
-        let is_boundary = self.figures.graph().region.is_some_and(|region| region.boundary == life.tensor);
-        let suits = match self.figures.graph().tensors[life.tensor.0].kind {
+        let is_boundary = self.figures.graph().region.is_some_and(|region| region.boundary == tensor);
+        let suits = match self.figures.graph().tensors[tensor.0].kind {
             Kind::Activation | Kind::Flow => !is_boundary,
             Kind::Input | Kind::Weight { .. } | Kind::Optimizer | Kind::Gradient | Kind::Statistic => false,
         };
@@ -156,34 +168,40 @@ impl<'a> State<'a> {
         if !suits || self.host_profile[last..before].iter().any(|held| room < *held) {
             return None;
         }
-        let nanos = 2.0 * self.figures.moved(life.tensor);
-        let insertions =
-            vec![(before, vec![Event::In(life.tensor)]), (last + 1, vec![Event::Out(life.tensor)])];
-        let price = nanos / above.worth(last + 1..before, gain);
-        Some(Gap { insertions, nanos, price, tensor: life.tensor })
+        let nanos = 2.0 * self.figures.moved(tensor);
+        let insertions = vec![(before, vec![Event::In(tensor)]), (last + 1, vec![Event::Out(tensor)])];
+        Some(Gap { insertions, nanos, price: nanos / worth, tensor })
     }
 
     fn computed_again(
         &self,
-        life: &Life,
-        last: usize,
-        before: usize,
-        gain: u64,
-        above: &Above,
+        tensor: TensorId,
+        Wait { before, gain, .. }: Wait,
+        worth: f64,
+        target: u64,
+        most_nanos: f64,
     ) -> Option<Gap> {
-        let mut again = Again { state: self, before, gain, events: Vec::new(), nanos: 0.0, extra: 0 };
-        again.compute(life.tensor, DEPTH)?;
+        let mut again =
+            Again { state: self, before, gain, most_nanos, events: Vec::new(), nanos: 0.0, extra: 0 };
+        again.compute(tensor, DEPTH)?;
         // What is computed on the way must not raise a peak of its own.
         if self.live() <= self.profile[before] + again.extra {
             return None;
         }
         let Again { events, nanos, extra, .. } = again;
         // On the way there it may stand above the target itself.
-        let risen = (self.profile[before] + extra).saturating_sub(above.target.max(self.profile[before]));
-        let worth = above.worth(last + 1..before, gain) - risen as f64 * events.len() as f64;
-        let worth = worth.max(gain as f64 * 0.01);
-        Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor: life.tensor })
+        let risen = (self.profile[before] + extra).saturating_sub(target.max(self.profile[before]));
+        let worth = (worth - risen as f64 * events.len() as f64).max(gain as f64 * 0.01);
+        Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor })
     }
+}
+
+/// Where a value waits: behind an event, for another, with so many bytes.
+#[derive(Clone, Copy)]
+struct Wait {
+    last: usize,
+    before: usize,
+    gain: u64,
 }
 
 /// How far a schedule stands above a target.
@@ -208,6 +226,8 @@ struct Again<'a, 'b> {
     before: usize,
     /// Bytes that the gap gives back at the peak.
     gain: u64,
+    /// Beyond so much time it is too dear.
+    most_nanos: f64,
     events: Vec<Event>,
     nanos: f64,
     /// Bytes of values that are computed on the way.
@@ -228,6 +248,9 @@ impl Again<'_, '_> {
             return Some(());
         }
         let depth = depth.checked_sub(1)?;
+        if self.most_nanos < self.nanos {
+            return None;
+        }
         let in_place = &figures.in_place[id.0];
         for (index, input) in figures.graph().nodes[id.0].inputs.iter().enumerate() {
             if figures.persistent[input.0] {
@@ -235,8 +258,9 @@ impl Again<'_, '_> {
                     return None;
                 }
             } else if !self.is_there(*input) {
-                // The value takes the place of an input that is computed for it alone.
-                if self.state.taste.careful || !in_place.contains(&(0, index)) {
+                // The value takes the place of an input that is computed for it alone; what several read is there once.
+                let beside = self.state.taste.careful || !in_place.contains(&(0, index));
+                if beside && !self.is_computed(*input) {
                     self.extra += figures.aligned(*input);
                 }
                 self.compute(*input, depth)?;
@@ -244,6 +268,15 @@ impl Again<'_, '_> {
         }
         self.push(event);
         Some(())
+    }
+
+    /// Whether a value is computed on the way already.
+    fn is_computed(&self, tensor: TensorId) -> bool {
+        self.events.iter().any(|event| match event {
+            Event::Feed(fed) => *fed == tensor,
+            Event::Launch { node, .. } => self.state.figures.producers[tensor.0] == Some(*node),
+            Event::Out(_) | Event::In(_) => false,
+        })
     }
 
     fn push(&mut self, event: Event) {

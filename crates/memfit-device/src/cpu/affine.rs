@@ -1,0 +1,92 @@
+//! Values times and plus numbers that repeat along the last axes: weights, or constants.
+
+use super::operands::{Floats, Operands};
+use super::sums::{COLUMNS, Columns, Terms, settle};
+use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
+
+/// `y = x · scale + offset`, with weights.
+pub(crate) fn forward(operands: &Operands, scale: bool, center: bool) {
+    let offset = operands.input_if(center, 1 + usize::from(scale));
+    apply(operands, operands.input_if(scale, 1), offset);
+}
+
+/// `y = x · scale + offset`, with constants.
+pub(crate) fn constant(operands: &Operands, scale: &[f32], offset: &[f32]) {
+    apply(operands, Some(scale), Some(offset));
+}
+
+fn apply(operands: &Operands, scale: Option<&[f32]>, offset: Option<&[f32]>) {
+    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let cut = Cut::items(x.len(), 1);
+    tasks::run(operands.threads, cut.count(), &Affine { cut, x, y, scale, offset });
+}
+
+struct Affine<'a> {
+    cut: Cut,
+    x: Floats<'a>,
+    y: Floats<'a>,
+    scale: Option<&'a [f32]>,
+    offset: Option<&'a [f32]>,
+}
+
+impl Tasks for Affine<'_> {
+    #[inline(always)]
+    fn task(&self, task: usize, _worker: usize) {
+        let (mut wide, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
+        for block in blocks(self.cut.range(task)) {
+            // SAFETY: the only write to the block is this task's own, behind the read.
+            let x = unsafe { self.x.load(block.clone(), &mut wide) };
+            let result = &mut result[..block.len()];
+            result.copy_from_slice(x);
+            if let Some(scale) = self.scale {
+                periods(result, block.start, scale, |value, scale| *value *= scale);
+            }
+            if let Some(offset) = self.offset {
+                periods(result, block.start, offset, |value, offset| *value += offset);
+            }
+            // SAFETY: the block belongs to this task, and the slice that read it is gone.
+            unsafe { self.y.store(block, result) };
+        }
+    }
+}
+
+/// Pairs values, the first of them at `start`, with numbers that repeat.
+#[inline(always)]
+fn periods(values: &mut [f32], start: usize, numbers: &[f32], pair: impl Fn(&mut f32, f32)) {
+    let (mut rest, mut column) = (values, start % numbers.len());
+    while !rest.is_empty() {
+        let (part, behind) = rest.split_at_mut(rest.len().min(numbers.len() - column));
+        part.iter_mut().zip(&numbers[column..]).for_each(|(value, number)| pair(value, *number));
+        (rest, column) = (behind, 0);
+    }
+}
+
+/// Doubles of workspace that `grad_scale` wants for so many weights.
+pub(crate) fn grad_scale_workspace(weights: usize) -> usize {
+    Columns::workspace(Columns::width(weights), 1)
+}
+
+/// `dscale += Σ x · dy` over every axis that the scale has not.
+pub(crate) fn grad_scale(operands: &Operands) {
+    let (x, dy, dscale) = (operands.input(0), operands.input(1), operands.update(0));
+    let columns = Columns::folded(x.len(), dscale.len());
+    let workspace = operands.workspace().take_doubles(grad_scale_workspace(dscale.len()));
+    columns.sum(operands.threads, &Products { x, dy }, workspace, |column, [sum]| {
+        settle(&mut dscale[column], sum, operands.fresh);
+    });
+}
+
+struct Products<'a> {
+    x: &'a [f32],
+    dy: &'a [f32],
+}
+
+impl Terms<1> for Products<'_> {
+    #[inline(always)]
+    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 1]) {
+        let (x, dy) = (&self.x[element..element + count], &self.dy[element..element + count]);
+        for (sum, (x, dy)) in sums[0].iter_mut().zip(x.iter().zip(dy)) {
+            *sum += f64::from(*x) * f64::from(*dy);
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Backward: every task takes some rows back through all steps; the kernel's gradient follows.
+
+use std::ops::Range;
+
+use memfit_ir::{Cell, Gate, Recurrent};
+
+use super::super::gemm;
+use super::super::operands::{Floats, Operands};
+use super::super::tasks::{self, Tasks};
+use super::super::threads::Threads;
+use super::cells::{add, apply, multiply, slope};
+use super::weights::{self, Weights};
+use super::{Order, Sizes};
+
+/// Doubles and floats of workspace.
+pub(crate) fn workspace(cell: &Cell, sizes: &Sizes, threads: usize) -> (usize, usize) {
+    let (doubles, floats) = weights::workspace(cell, sizes, threads);
+    (doubles, floats.max(threads * own(sizes)))
+}
+
+fn own(sizes: &Sizes) -> usize {
+    sizes.rows_at_once() * (3 * sizes.units + sizes.wide) + sizes.product_workspace(Sizes::product_back)
+}
+
+/// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]`.
+pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
+    let cell = &kind.cell;
+    let sizes = Sizes::new(cell, operands.input_shape(1), operands.context.rows);
+    let keeps = sizes.kept > 0;
+    let (y, kept) = (operands.input(1), operands.input_if(keeps, 2).unwrap_or_default());
+    let kernel = operands.input(2 + usize::from(keeps));
+    let (doubles, floats) = workspace(cell, &sizes, operands.threads.count());
+    let mut memory = operands.workspace();
+    let sums = memory.take_doubles(doubles);
+    let memory = memory.take_floats(floats);
+    let order = Order::new(kind, sizes.steps);
+    let dx = operands.output::<f32>(0);
+    let run = Run {
+        sizes,
+        cell,
+        order,
+        dy: operands.input(0),
+        y,
+        kept,
+        kernel,
+        dx: Floats::over(dx),
+        alone: Threads::alone(operands.threads.level()),
+        workspace: Floats::over(memory),
+    };
+    tasks::run(operands.threads, sizes.rows.div_ceil(sizes.rows_at_once()), &run);
+    let dbias = (operands.node.updates.len() == 2).then(|| operands.update(1));
+    Weights { sizes, cell, order, dx, y, kept, fresh: operands.fresh }.add(
+        operands.threads,
+        operands.update(0),
+        dbias,
+        sums,
+        memory,
+    );
+}
+
+struct Run<'a> {
+    sizes: Sizes,
+    cell: &'a Cell,
+    order: Order,
+    dy: &'a [f32],
+    y: &'a [f32],
+    kept: &'a [f32],
+    kernel: &'a [f32],
+    dx: Floats<'a>,
+    alone: Threads,
+    workspace: Floats<'a>,
+}
+
+/// What a task keeps of its rows.
+struct Block<'a> {
+    rows: Range<usize>,
+    /// The gradient of the states.
+    slopes: &'a mut [f32],
+    /// The gradient of the LSTM's own states.
+    cells: &'a mut [f32],
+    /// The gradient of what a reset gate lets through.
+    passed: &'a mut [f32],
+    /// The gradient of the product of states and kernel.
+    gates: &'a mut [f32],
+    memory: &'a mut [f32],
+}
+
+impl Tasks for Run<'_> {
+    #[inline(always)]
+    fn task(&self, task: usize, worker: usize) {
+        let Sizes { rows, units, wide, .. } = self.sizes;
+        let most = self.sizes.rows_at_once();
+        let rows = task * most..rows.min((task + 1) * most);
+        let own = own(&self.sizes);
+        // SAFETY: a worker runs one task at a time.
+        let memory = unsafe { self.workspace.write(worker * own..(worker + 1) * own) };
+        let (slopes, memory) = memory.split_at_mut(rows.len() * units);
+        let (cells, memory) = memory.split_at_mut(rows.len() * units);
+        let (passed, memory) = memory.split_at_mut(rows.len() * units);
+        let (gates, memory) = memory.split_at_mut(rows.len() * wide);
+        slopes.fill(0.0);
+        cells.fill(0.0);
+        let mut block = Block { rows, slopes, cells, passed, gates, memory };
+        for step in (0..self.sizes.steps).rev() {
+            self.step(&mut block, step);
+        }
+    }
+}
+
+impl Run<'_> {
+    #[inline(always)]
+    fn step(&self, block: &mut Block<'_>, step: usize) {
+        let units = self.sizes.units;
+        for (index, row) in block.rows.clone().enumerate() {
+            add(&mut block.slopes[index * units..][..units], self.state(self.dy, row, step));
+        }
+        match *self.cell {
+            Cell::Simple { activation } => self.simple(block, step, activation),
+            Cell::Lstm { activation, recurrent } => self.lstm(block, step, activation, recurrent),
+            Cell::Gru { activation, recurrent, reset_after: true } => {
+                self.gru(block, step, activation, recurrent);
+            }
+            Cell::Gru { activation, recurrent, reset_after: false } => {
+                self.gru_before(block, step, activation, recurrent);
+            }
+        }
+        if step > 0 {
+            // What the states hand on directly is in place already.
+            self.back(block.gates, block.slopes, true, block.memory, block.rows.len());
+        }
+    }
+
+    #[inline(always)]
+    fn simple(&self, block: &mut Block<'_>, step: usize, activation: Gate) {
+        let units = self.sizes.units;
+        for (index, row) in block.rows.clone().enumerate() {
+            let slopes = &mut block.slopes[index * units..][..units];
+            let gates = &mut block.gates[index * units..][..units];
+            gates.copy_from_slice(slopes);
+            slope(activation, gates, self.state(self.y, row, step));
+            slopes.fill(0.0);
+            self.dx(row, step).copy_from_slice(gates);
+        }
+    }
+
+    #[inline(always)]
+    fn lstm(&self, block: &mut Block<'_>, step: usize, activation: Gate, recurrent: Gate) {
+        let Sizes { units, wide, .. } = self.sizes;
+        for (index, row) in block.rows.clone().enumerate() {
+            let part = index * units..(index + 1) * units;
+            let (slopes, cells) = (&mut block.slopes[part.clone()], &mut block.cells[part.clone()]);
+            let shaped = &mut block.passed[part];
+            let gates = &mut block.gates[index * wide..][..wide];
+            let kept = self.kept(row, step);
+            shaped.copy_from_slice(&kept[wide..]);
+            apply(activation, shaped);
+            let (input, rest) = gates.split_at_mut(units);
+            let (forget, rest) = rest.split_at_mut(units);
+            let (candidate, output) = rest.split_at_mut(units);
+            multiply(output, slopes, shaped);
+            // Through the output: `slopes` becomes the gradient of the cell's state.
+            slopes.iter_mut().zip(&kept[3 * units..]).for_each(|(slope, gate)| *slope *= *gate);
+            slope(activation, slopes, shaped);
+            add(cells, slopes);
+            multiply(input, cells, &kept[2 * units..]);
+            multiply(candidate, cells, kept);
+            match step {
+                0 => forget.fill(0.0),
+                _ => multiply(forget, cells, &self.kept(row, step - 1)[wide..]),
+            }
+            slope(recurrent, input, kept);
+            slope(recurrent, forget, &kept[units..]);
+            slope(activation, candidate, &kept[2 * units..]);
+            slope(recurrent, output, &kept[3 * units..]);
+            cells.iter_mut().zip(&kept[units..]).for_each(|(cell, forget)| *cell *= *forget);
+            slopes.fill(0.0);
+            self.dx(row, step).copy_from_slice(gates);
+        }
+    }
+
+    #[inline(always)]
+    fn gru(&self, block: &mut Block<'_>, step: usize, activation: Gate, recurrent: Gate) {
+        let Sizes { units, wide, .. } = self.sizes;
+        for (index, row) in block.rows.clone().enumerate() {
+            let slopes = &mut block.slopes[index * units..][..units];
+            let gates = &mut block.gates[index * wide..][..wide];
+            let kept = self.kept(row, step);
+            self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
+            let (before, candidate) = gates.split_at_mut(2 * units);
+            let reset = &mut before[units..];
+            multiply(reset, candidate, &kept[3 * units..]);
+            slope(recurrent, reset, &kept[units..]);
+            let dx = self.dx(row, step);
+            dx[..2 * units].copy_from_slice(before);
+            dx[2 * units..].copy_from_slice(candidate);
+            candidate.iter_mut().zip(&kept[units..]).for_each(|(slope, reset)| *slope *= *reset);
+        }
+    }
+
+    /// The reset gate before the product: its gradient is known behind a product of its own.
+    #[inline(always)]
+    fn gru_before(&self, block: &mut Block<'_>, step: usize, activation: Gate, recurrent: Gate) {
+        let Sizes { units, wide, .. } = self.sizes;
+        for (index, row) in block.rows.clone().enumerate() {
+            let slopes = &mut block.slopes[index * units..][..units];
+            let gates = &mut block.gates[index * wide..][..wide];
+            self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
+            let dx = self.dx(row, step);
+            dx.copy_from_slice(gates);
+            gates[..2 * units].fill(0.0);
+        }
+        self.back(block.gates, block.passed, false, block.memory, block.rows.len());
+        for (index, row) in block.rows.clone().enumerate() {
+            let passed = &block.passed[index * units..][..units];
+            let slopes = &mut block.slopes[index * units..][..units];
+            let gates = &mut block.gates[index * wide..][..wide];
+            let (kept, dx) = (self.kept(row, step), self.dx(row, step));
+            let reset = &mut dx[units..2 * units];
+            match step {
+                0 => reset.fill(0.0),
+                _ => multiply(reset, passed, self.state(self.y, row, step - 1)),
+            }
+            slope(recurrent, reset, &kept[units..]);
+            for ((slope, passed), reset) in slopes.iter_mut().zip(passed).zip(&kept[units..]) {
+                *slope += *passed * *reset;
+            }
+            gates[..2 * units].copy_from_slice(&dx[..2 * units]);
+            gates[2 * units..].fill(0.0);
+        }
+    }
+
+    /// The gradients of a GRU's update gate and candidate; what is left of the state's own goes on to the step before.
+    #[inline(always)]
+    fn update_and_candidate(
+        &self,
+        slopes: &mut [f32],
+        gates: &mut [f32],
+        row: usize,
+        step: usize,
+        activation: Gate,
+        recurrent: Gate,
+    ) {
+        let units = self.sizes.units;
+        let kept = self.kept(row, step);
+        let (before, candidate) = gates.split_at_mut(2 * units);
+        let update = &mut before[..units];
+        update.iter_mut().zip(&kept[2 * units..]).for_each(|(to, candidate)| *to = -*candidate);
+        if step > 0 {
+            add(update, self.state(self.y, row, step - 1));
+        }
+        for unit in 0..units {
+            update[unit] *= slopes[unit];
+            candidate[unit] = slopes[unit] * (1.0 - kept[unit]);
+            slopes[unit] *= kept[unit];
+        }
+        slope(recurrent, update, kept);
+        slope(activation, candidate, &kept[2 * units..]);
+    }
+
+    /// The gradient of states from that of their product with the kernel.
+    #[inline(always)]
+    fn back(&self, gates: &[f32], states: &mut [f32], adds: bool, memory: &mut [f32], rows: usize) {
+        let shape = self.sizes.product_back(rows);
+        gemm::gemm(&self.alone, &shape, gates, self.kernel, None, states, adds, memory);
+    }
+
+    /// A step's state, or its gradient.
+    #[inline(always)]
+    fn state<'b>(&self, states: &'b [f32], row: usize, step: usize) -> &'b [f32] {
+        let units = self.sizes.units;
+        &states[(row * self.sizes.steps + self.order.written(step)) * units..][..units]
+    }
+
+    #[inline(always)]
+    fn kept(&self, row: usize, step: usize) -> &[f32] {
+        let kept = self.sizes.kept;
+        &self.kept[(row * self.sizes.steps + self.order.written(step)) * kept..][..kept]
+    }
+
+    /// Where the gradient of a step's input is written.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "rows belong to one task, and steps come one after the other")]
+    fn dx(&self, row: usize, step: usize) -> &mut [f32] {
+        let wide = self.sizes.wide;
+        let start = (row * self.sizes.steps + self.order.read(step)) * wide;
+        // SAFETY: every row belongs to one task, which holds one step at a time.
+        unsafe { self.dx.write(start..start + wide) }
+    }
+}

@@ -1,0 +1,196 @@
+//! Recurrent layers, one op each behind the product of their input, and the layers around other layers.
+
+use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary};
+
+use super::{call, merging};
+use crate::activation::Activation;
+use crate::error::FormatError;
+use crate::settings::{Inner, Settings};
+use crate::site::Site;
+use crate::table::Class;
+
+/// LSTM, GRU or SimpleRNN by itself.
+pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<TensorId, FormatError> {
+    run(site, class, x, false)
+}
+
+/// Runs a layer over a sequence; `turned` writes what was read last first.
+fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<TensorId, FormatError> {
+    let [steps, features] = site.sequence(x)?;
+    for argument in ["dropout", "recurrent_dropout"] {
+        let rate = site.settings.number(argument);
+        if rate > 0.0 && site.training {
+            return Err(site.unsupported(argument, rate, "0: put a Dropout layer before or behind"));
+        }
+    }
+    let units = site.settings.size("units");
+    let (cell, name) = cell(site, class)?;
+    let wide = cell.gates() * units;
+    let settings = site.settings;
+    let kernel = site.weight(
+        &format!("{name}/kernel"),
+        &[features, wide],
+        settings.initializer("kernel_initializer"),
+    )?;
+    let recurrent = site.weight(
+        &format!("{name}/recurrent_kernel"),
+        &[units, wide],
+        settings.initializer("recurrent_initializer"),
+    )?;
+    let projected = site.push(Op::Dense, &[x, kernel])?;
+    let mut operands = vec![projected, recurrent];
+    if settings.flag("use_bias") {
+        operands.push(bias(site, &cell, name, units)?);
+    }
+    let backwards = settings.flag("go_backwards");
+    let kind = Recurrent { cell, reads_backwards: backwards, writes_backwards: turned };
+    let states = site.push(Op::Recurrent(kind), &operands)?;
+    if settings.flag("return_sequences") {
+        return Ok(states);
+    }
+    let start = if turned { 0 } else { steps - 1 };
+    let last = site.push(Op::Slice { axis: 0, start, length: 1 }, &[states])?;
+    site.push(Op::Reshape(vec![units]), &[last])
+}
+
+/// What a step computes, and what Keras calls it.
+fn cell(site: &Site<'_>, class: Class) -> Result<(Cell, &'static str), FormatError> {
+    let activation = gate(site, "activation")?;
+    if class == Class::SimpleRnn {
+        return Ok((Cell::Simple { activation }, "simple_rnn_cell"));
+    }
+    let recurrent = gate(site, "recurrent_activation")?;
+    if class == Class::Lstm {
+        return Ok((Cell::Lstm { activation, recurrent }, "lstm_cell"));
+    }
+    let reset_after = site.settings.flag("reset_after");
+    Ok((Cell::Gru { activation, recurrent, reset_after }, "gru_cell"))
+}
+
+/// Functions whose derivatives follow from their values.
+const GATES: &str = "tanh, sigmoid, relu or linear";
+
+fn gate(site: &Site<'_>, argument: &str) -> Result<Gate, FormatError> {
+    match site.settings.activation(argument) {
+        Activation::Linear => Ok(Gate::Linear),
+        Activation::Unary(Unary::Relu) => Ok(Gate::Relu),
+        Activation::Unary(Unary::Sigmoid) => Ok(Gate::Sigmoid),
+        Activation::Unary(Unary::Tanh) => Ok(Gate::Tanh),
+        Activation::Unary(other) => Err(site.unsupported(argument, Chain::unary(other), GATES)),
+        Activation::Softmax { .. } => Err(site.unsupported(argument, "softmax", GATES)),
+        Activation::HardSigmoid => Err(site.unsupported(argument, "hard_sigmoid", GATES)),
+        Activation::HardSilu => Err(site.unsupported(argument, "hard_silu", GATES)),
+        Activation::Selu => Err(site.unsupported(argument, "selu", GATES)),
+        Activation::Mish => Err(site.unsupported(argument, "mish", GATES)),
+    }
+}
+
+/// The bias of all gates; an LSTM's forget gate may begin at 1.
+fn bias(site: &mut Site<'_>, cell: &Cell, name: &str, units: usize) -> Result<TensorId, FormatError> {
+    let settings = site.settings;
+    let wide = cell.gates() * units;
+    let dims = if cell.biases() == 2 { vec![2, wide] } else { vec![wide] };
+    let name = format!("{name}/bias");
+    let start = settings.initializer("bias_initializer");
+    let forgets = matches!(cell, Cell::Lstm { .. }) && settings.flag("unit_forget_bias");
+    if !forgets {
+        return site.weight(&name, &dims, start);
+    }
+    let Some(start) = start.with_ones(units..2 * units) else {
+        return Err(site.unsupported("bias_initializer", "random", "zeros, where unit_forget_bias is true"));
+    };
+    site.weight(&name, &dims, &start)
+}
+
+/// A layer forward and a second one backward over the same sequence.
+pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let settings = site.settings;
+    let forward = settings.inner("layer").expect("the table asks for a layer");
+    for (argument, inner) in [("layer", Some(forward)), ("backward_layer", settings.inner("backward_layer"))]
+    {
+        let other =
+            inner.filter(|inner| !matches!(inner.row.class, Class::Lstm | Class::Gru | Class::SimpleRnn));
+        if let Some(inner) = other {
+            return Err(site.unsupported(argument, inner.row.name, "LSTM, GRU or SimpleRNN"));
+        }
+    }
+    let base = forward.name();
+    let base = base.strip_prefix("forward_").unwrap_or(&base);
+    // A layer that was given for the way back keeps its own name.
+    let (backward, back_name) = match settings.inner("backward_layer") {
+        Some(given) => (given.clone(), given.name()),
+        None => {
+            let mut turned = forward.clone();
+            turned.settings.set_flag("go_backwards", !turned.settings.flag("go_backwards"));
+            (turned, format!("backward_{base}"))
+        }
+    };
+    let mut made = Vec::with_capacity(2);
+    for (inner, name, is_backward) in
+        [(forward, format!("forward_{base}"), false), (&backward, back_name, true)]
+    {
+        let class = inner.row.class;
+        made.push(within(site, inner, &name, |site| run(site, class, x, is_backward))?);
+    }
+    match settings.choice("merge_mode") {
+        "concat" => {
+            let last = site.dims(made[0]).len() - 1;
+            site.push(Op::Concat(last), &made)
+        }
+        "sum" => merging::add(site, &made),
+        "mul" => merging::multiply(site, &made),
+        _ => {
+            let links = vec![Link::Binary(Binary::Add, 0, 1), Link::Unary(Unary::Scale(0.5), 2)];
+            site.push(Op::Elementwise(Chain { inputs: 2, links }), &made)
+        }
+    }
+}
+
+/// A layer on every step by itself: one that works along the last axis does that already.
+pub(crate) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let inner = site.settings.inner("layer").expect("the table asks for a layer");
+    let dims = site.dims(x).to_vec();
+    let Some((steps, rest)) = dims.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Err(site.mismatch("a sequence [batch,steps,…]", x));
+    };
+    match inner.row.class {
+        Class::Flatten => site.push(Op::Reshape(vec![*steps, rest.iter().product()]), &[x]),
+        Class::Dense
+        | Class::Dropout
+        | Class::Rescaling
+        | Class::Activation
+        | Class::ReLU
+        | Class::LeakyReLU
+        | Class::Elu
+        | Class::LayerNormalization => {
+            within(site, inner, &inner.name(), |site| call(site, inner.row.class, &[x]))
+        }
+        _ => {
+            let supported = "Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation";
+            Err(site.unsupported("layer", inner.row.name, supported))
+        }
+    }
+}
+
+/// Calls what stands within a layer, whose weights have its name in front.
+fn within(
+    site: &mut Site<'_>,
+    inner: &Inner,
+    name: &str,
+    run: impl FnOnce(&mut Site<'_>) -> Result<TensorId, FormatError>,
+) -> Result<TensorId, FormatError> {
+    let settings: &Settings = &inner.settings;
+    run(&mut Site {
+        graph: &mut *site.graph,
+        settings,
+        path: site.path,
+        class: site.class,
+        layer: site.layer,
+        trainable: site.trainable && settings.flag("trainable"),
+        training: site.training,
+        call: site.call,
+        seed: site.seed,
+        within: format!("{}{name}/", site.within),
+        weights: &mut *site.weights,
+    })
+}

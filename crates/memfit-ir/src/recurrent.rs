@@ -1,0 +1,81 @@
+//! Recurrent layers: one op runs a cell over all steps of a sequence.
+
+/// A recurrent layer without its input's product, which is a dense op before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recurrent {
+    /// What a step computes.
+    pub cell: Cell,
+    /// Whether the last step is read first.
+    pub reads_backwards: bool,
+    /// Whether the state behind the step read first is written last.
+    pub writes_backwards: bool,
+}
+
+/// What one step makes of its input `x`, which has a part for each gate, and of the state `h` before it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell {
+    /// `h ← f(x + h kernel + bias)`.
+    Simple {
+        /// The function `f`.
+        activation: Gate,
+    },
+    /// Gates `i, f, g, o`: `c ← f c + i g`, `h ← o activation(c)`.
+    Lstm {
+        /// Of the candidate `g` and of the cell's state `c`.
+        activation: Gate,
+        /// Of the gates `i`, `f` and `o`.
+        recurrent: Gate,
+    },
+    /// Gates `z, r, g`: `h ← z h + (1 − z) g`, where `g` sees what `r` lets through of `h`.
+    Gru {
+        /// Of the candidate `g`.
+        activation: Gate,
+        /// Of the gates `z` and `r`.
+        recurrent: Gate,
+        /// Whether `r` comes behind the product with the kernel; there are two biases then, before and behind it.
+        reset_after: bool,
+    },
+}
+
+/// A function whose derivative follows from its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `x`.
+    Linear,
+    /// `max(x, 0)`.
+    Relu,
+    /// `1 / (1 + e⁻ˣ)`.
+    Sigmoid,
+    /// Hyperbolic tangent.
+    Tanh,
+}
+
+impl Cell {
+    /// Parts of an input, of the kernel's columns and of a bias.
+    pub fn gates(&self) -> usize {
+        match self {
+            Cell::Simple { .. } => 1,
+            Cell::Lstm { .. } => 4,
+            Cell::Gru { .. } => 3,
+        }
+    }
+
+    /// How many biases there are.
+    pub fn biases(&self) -> usize {
+        match self {
+            Cell::Gru { reset_after: true, .. } => 2,
+            Cell::Simple { .. } | Cell::Lstm { .. } | Cell::Gru { .. } => 1,
+        }
+    }
+
+    /// Values of every unit and step that backward reads, besides the state: the gates, and the LSTM's own state or the GRU's
+    /// product for its candidate.
+    pub fn kept(&self) -> usize {
+        match self {
+            Cell::Simple { .. } => 0,
+            Cell::Lstm { .. } => 5,
+            Cell::Gru { reset_after: true, .. } => 4,
+            Cell::Gru { reset_after: false, .. } => 3,
+        }
+    }
+}

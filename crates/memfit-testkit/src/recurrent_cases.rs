@@ -1,0 +1,121 @@
+//! The rows of the op table that are about recurrent layers, and their slow reference.
+
+use memfit_ir::{Cell, Gate, Op, Recurrent};
+
+use crate::op_cases::Add;
+
+pub(crate) fn add(add: Add<'_>) {
+    let (activation, recurrent) = (Gate::Tanh, Gate::Sigmoid);
+    for (name, cell) in [
+        ("simple", Cell::Simple { activation }),
+        ("simple linear", Cell::Simple { activation: Gate::Linear }),
+        ("lstm", Cell::Lstm { activation, recurrent }),
+        ("lstm by other functions", Cell::Lstm { activation: Gate::Sigmoid, recurrent: Gate::Tanh }),
+        ("gru", Cell::Gru { activation, recurrent, reset_after: true }),
+        (
+            "gru by other functions",
+            Cell::Gru { activation: Gate::Linear, recurrent: Gate::Tanh, reset_after: true },
+        ),
+        ("gru that resets before", Cell::Gru { activation, recurrent, reset_after: false }),
+    ] {
+        for [reads_backwards, writes_backwards, bias] in
+            [[false, false, true], [true, false, false], [true, true, true]]
+        {
+            let kind = Recurrent { cell: cell.clone(), reads_backwards, writes_backwards };
+            let name =
+                format!("recurrent {name}, backwards {reads_backwards} {writes_backwards}, bias {bias}");
+            add(&name, &move |b| {
+                let (units, wide) = (3, 3 * kind.cell.gates());
+                let x = b.input([4, wide]);
+                let mut operands = vec![x, b.weight("kernel", &[units, wide])];
+                if bias {
+                    operands.push(b.weight("bias", &[kind.cell.biases(), wide]));
+                }
+                b.op(Op::Recurrent(kind.clone()), &operands)
+            });
+        }
+    }
+}
+
+/// The states of all steps, and zeros for what is kept.
+pub(crate) fn evaluate(
+    kind: &Recurrent,
+    steps: usize,
+    x: &[f64],
+    kernel: &[f64],
+    bias: Option<&[f64]>,
+) -> Vec<Vec<f64>> {
+    let gates = kind.cell.gates();
+    let units = (kernel.len() / gates).isqrt();
+    let wide = gates * units;
+    let mut y = vec![0.0; x.len() / gates];
+    for row in 0..x.len() / (steps * wide) {
+        let (mut states, mut cells) = (vec![0.0; units], vec![0.0; units]);
+        for step in 0..steps {
+            let turned = |backwards: bool| row * steps + if backwards { steps - 1 - step } else { step };
+            let read = &x[turned(kind.reads_backwards) * wide..][..wide];
+            step_of(kind, read, kernel, bias, &mut states, &mut cells);
+            y[turned(kind.writes_backwards) * units..][..units].copy_from_slice(&states);
+        }
+    }
+    let kept = vec![0.0; y.len() * kind.cell.kept()];
+    vec![y, kept]
+}
+
+fn step_of(
+    kind: &Recurrent,
+    x: &[f64],
+    kernel: &[f64],
+    bias: Option<&[f64]>,
+    states: &mut Vec<f64>,
+    cells: &mut [f64],
+) {
+    let (units, wide) = (states.len(), x.len());
+    let with_bias = |at: usize| bias.map_or(0.0, |bias| bias[at]);
+    let product = |states: &[f64], column: usize| {
+        (0..units).map(|unit| states[unit] * kernel[unit * wide + column]).sum::<f64>()
+    };
+    let before = states.clone();
+    let plain = |gate: usize, unit: usize| {
+        let column = gate * units + unit;
+        x[column] + with_bias(column) + product(&before, column)
+    };
+    match kind.cell {
+        Cell::Simple { activation } => {
+            *states = (0..units).map(|unit| value(activation, plain(0, unit))).collect();
+        }
+        Cell::Lstm { activation, recurrent } => {
+            for unit in 0..units {
+                let [input, forget, output] = [0, 1, 3].map(|gate| value(recurrent, plain(gate, unit)));
+                cells[unit] = forget * cells[unit] + input * value(activation, plain(2, unit));
+                states[unit] = output * value(activation, cells[unit]);
+            }
+        }
+        Cell::Gru { activation, recurrent, reset_after } => {
+            let second = |at: usize| if reset_after { with_bias(wide + at) } else { 0.0 };
+            let gate =
+                |gate: usize, unit: usize| value(recurrent, plain(gate, unit) + second(gate * units + unit));
+            let passed: Vec<f64> = (0..units).map(|unit| gate(1, unit) * before[unit]).collect();
+            for unit in 0..units {
+                let column = 2 * units + unit;
+                let seen = if reset_after {
+                    gate(1, unit) * (product(&before, column) + second(column))
+                } else {
+                    product(&passed, column)
+                };
+                let candidate = value(activation, x[column] + with_bias(column) + seen);
+                let update = gate(0, unit);
+                states[unit] = update * before[unit] + (1.0 - update) * candidate;
+            }
+        }
+    }
+}
+
+fn value(gate: Gate, x: f64) -> f64 {
+    match gate {
+        Gate::Linear => x,
+        Gate::Relu => x.max(0.0),
+        Gate::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Gate::Tanh => x.tanh(),
+    }
+}
