@@ -198,7 +198,10 @@ fn sizes(problem: &Problem) -> Vec<Size<'_>> {
             let live = Storage::new(&figures, &schedule).live();
             let nanos = figures.nanos_of_piece(&schedule);
             let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
-            let effort = Effort::of(schedule.events.len());
+            let effort = match problem.graph.region {
+                None => Effort::of(schedule.events.len()),
+                Some(_) => Effort::of_many(schedule.events.len()),
+            };
             let estimated = Figures::estimated(problem, *rows);
             for taste in tastes {
                 points.extend(path(&estimated, &schedule, *taste, effort));

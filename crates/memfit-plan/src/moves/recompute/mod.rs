@@ -47,6 +47,11 @@ impl Effort {
             Effort { levels: 12, tries: 0, gaps: events / 400 }
         }
     }
+
+    /// The same where it is one of many schedules that say much the same.
+    pub fn of_many(events: usize) -> Effort {
+        Effort { levels: 20, tries: 0, gaps: 1 + events / 400 }
+    }
 }
 
 /// One schedule on the way down.
