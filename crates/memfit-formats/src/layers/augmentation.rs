@@ -4,46 +4,56 @@ use memfit_ir::{Augment, Change, Fill, Interpolation, Op, Sampling, TensorId, ra
 
 use crate::error::FormatError;
 use crate::site::Site;
-use crate::table::Class;
 
-pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<TensorId, FormatError> {
+pub(crate) fn flip(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let mode = site.settings.choice("mode");
+    let (horizontal, vertical) = (mode.contains("horizontal"), mode.contains("vertical"));
+    augment(site, Change::Flip { horizontal, vertical }, x)
+}
+
+pub(crate) fn crop(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let (height, width) = (site.settings.size("height"), site.settings.size("width"));
     let [tall, wide, _] = site.image(x)?;
-    let settings = site.settings;
-    let change = match class {
-        Class::RandomFlip => {
-            let mode = settings.choice("mode");
-            Change::Flip { horizontal: mode.contains("horizontal"), vertical: mode.contains("vertical") }
-        }
-        Class::RandomCrop => {
-            let (height, width) = (settings.size("height"), settings.size("width"));
-            if tall < height || wide < width {
-                return Err(site.mismatch(&format!("an image of at least {height}×{width}"), x));
-            }
-            Change::Crop { height, width }
-        }
-        Class::RandomRotation => Change::Rotate { turns: settings.range("factor"), sampling: sampling(site) },
-        Class::RandomTranslation => Change::Translate {
-            height: settings.range("height_factor"),
-            width: settings.range("width_factor"),
-            sampling: sampling(site),
-        },
-        Class::RandomZoom => Change::Zoom {
-            height: settings.range("height_factor"),
-            width: settings.maybe_range("width_factor"),
-            sampling: sampling(site),
-        },
-        Class::RandomContrast => {
-            // Keras reads one number as more alone.
-            let [less, more] = settings.range("factor");
-            let factor = [1.0 - less.max(0.0), 1.0 + more];
-            Change::Contrast { factor, range: settings.range("value_range") }
-        }
-        _ => Change::Brightness { share: settings.range("factor"), range: settings.range("value_range") },
-    };
+    if tall < height || wide < width {
+        return Err(site.mismatch(&format!("an image of at least {height}×{width}"), x));
+    }
+    augment(site, Change::Crop { height, width }, x)
+}
+
+pub(crate) fn rotation(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let turns = site.settings.range("factor");
+    augment(site, Change::Rotate { turns, sampling: sampling(site) }, x)
+}
+
+pub(crate) fn translation(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let (height, width) = (site.settings.range("height_factor"), site.settings.range("width_factor"));
+    augment(site, Change::Translate { height, width, sampling: sampling(site) }, x)
+}
+
+pub(crate) fn zoom(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let (height, width) = (site.settings.range("height_factor"), site.settings.maybe_range("width_factor"));
+    augment(site, Change::Zoom { height, width, sampling: sampling(site) }, x)
+}
+
+pub(crate) fn contrast(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    // Keras reads one number as more contrast alone.
+    let [less, more] = site.settings.range("factor");
+    let (factor, range) = ([1.0 - less.max(0.0), 1.0 + more], site.settings.range("value_range"));
+    augment(site, Change::Contrast { factor, range }, x)
+}
+
+pub(crate) fn brightness(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let (share, range) = (site.settings.range("factor"), site.settings.range("value_range"));
+    augment(site, Change::Brightness { share, range }, x)
+}
+
+/// Nothing outside training. Every call of a shared layer draws by itself.
+fn augment(site: &mut Site<'_>, change: Change, x: TensorId) -> Result<TensorId, FormatError> {
+    site.image(x)?;
     if !site.training {
         return Ok(x);
     }
-    let own = settings.seed("seed").unwrap_or_else(|| random::purpose(site.path));
+    let own = site.settings.seed("seed").unwrap_or_else(|| random::purpose(site.path));
     let seed = if site.call == 0 { own } else { random::derive(own, site.call) };
     site.push(Op::Augment(Augment { change, seed }), &[x])
 }

@@ -52,13 +52,13 @@ pub(crate) fn call(
         Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
         Class::Bidirectional => recurrent::bidirectional(site, first),
         Class::TimeDistributed => recurrent::time_distributed(site, first),
-        Class::RandomFlip
-        | Class::RandomCrop
-        | Class::RandomRotation
-        | Class::RandomTranslation
-        | Class::RandomZoom
-        | Class::RandomContrast
-        | Class::RandomBrightness => augmentation::layer(site, class, first),
+        Class::RandomFlip => augmentation::flip(site, first),
+        Class::RandomCrop => augmentation::crop(site, first),
+        Class::RandomRotation => augmentation::rotation(site, first),
+        Class::RandomTranslation => augmentation::translation(site, first),
+        Class::RandomZoom => augmentation::zoom(site, first),
+        Class::RandomContrast => augmentation::contrast(site, first),
+        Class::RandomBrightness => augmentation::brightness(site, first),
         Class::Flatten => shaping::flatten(site, first),
         Class::Reshape => shaping::reshape(site, first),
         Class::ZeroPadding2D => shaping::zero_padding(site, first),

@@ -153,23 +153,26 @@ pub(crate) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
     let Some((steps, rest)) = dims.split_first().filter(|(_, rest)| !rest.is_empty()) else {
         return Err(site.mismatch("a sequence [batch,steps,…]", x));
     };
-    match inner.row.class {
-        Class::Flatten => site.push(Op::Reshape(vec![*steps, rest.iter().product()]), &[x]),
-        Class::Dense
-        | Class::Dropout
-        | Class::Rescaling
-        | Class::Activation
-        | Class::ReLU
-        | Class::LeakyReLU
-        | Class::Elu
-        | Class::LayerNormalization => {
-            within(site, inner, &inner.name(), |site| call(site, inner.row.class, &[x]))
-        }
-        _ => {
-            let supported = "Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation";
-            Err(site.unsupported("layer", inner.row.name, supported))
-        }
+    let class = inner.row.class;
+    if class == Class::Flatten {
+        return site.push(Op::Reshape(vec![*steps, rest.iter().product()]), &[x]);
     }
+    let by_last_axis = matches!(
+        class,
+        Class::Dense
+            | Class::Dropout
+            | Class::Rescaling
+            | Class::Activation
+            | Class::ReLU
+            | Class::LeakyReLU
+            | Class::Elu
+            | Class::LayerNormalization
+    );
+    if !by_last_axis {
+        let supported = "Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation";
+        return Err(site.unsupported("layer", inner.row.name, supported));
+    }
+    within(site, inner, &inner.name(), |site| call(site, class, &[x]))
 }
 
 /// Calls what stands within a layer, whose weights have its name in front.

@@ -23,10 +23,7 @@ impl Call<'_, '_> {
             return Err(self.refuse("call", &given, "numbers and slices as an index"));
         };
         let dims = self.dims(*x);
-        let listed = match index {
-            Value::Array(items) => items.clone(),
-            single => vec![single.clone()],
-        };
+        let listed = index.as_array().cloned().unwrap_or_else(|| vec![index.clone()]);
         let items = self.items(&listed, &dims)?;
         let (mut y, mut axis, mut shape) = (*x, 0, Vec::new());
         for item in items {
@@ -122,9 +119,12 @@ fn item(value: &Value, size: usize) -> Option<Item> {
         let place = usize::try_from(place(value)?).ok()?;
         return (place < size).then_some(Item::One(place));
     }
-    let bound = |name: &str, default: usize| match field(value, name) {
-        Value::Null => Some(default),
-        given => Some(usize::try_from(place(given)?.max(0)).ok()?.min(size)),
+    let bound = |name: &str, default: usize| {
+        let given = field(value, name);
+        if given.is_null() {
+            return Some(default);
+        }
+        Some(usize::try_from(place(given)?.max(0)).ok()?.min(size))
     };
     let (start, end) = (bound("start", 0)?, bound("stop", size)?);
     (one_step(value) && start < end).then_some(Item::Range { start, end })

@@ -93,12 +93,12 @@ fn functions() -> impl Iterator<Item = (&'static str, Function)> {
 
 /// Lists of tensors count one by one; what holds no tensor is one constant.
 fn list_given(value: &Value, given: &mut Vec<Given>) {
-    match value {
-        value if is_tensor(value) => given.push(Given::Tensor),
-        Value::Array(items) if items.iter().any(is_tensor) => {
-            items.iter().for_each(|item| list_given(item, given));
-        }
-        value => given.push(Given::Constant(value.clone())),
+    if is_tensor(value) {
+        return given.push(Given::Tensor);
+    }
+    match value.as_array().filter(|items| items.iter().any(is_tensor)) {
+        Some(items) => items.iter().for_each(|item| list_given(item, given)),
+        None => given.push(Given::Constant(value.clone())),
     }
 }
 
@@ -155,10 +155,11 @@ impl Call<'_, '_> {
 
     /// A number that an argument is; a default where it is null.
     fn number(&self, name: &str, default: f64) -> Result<f64, FormatError> {
-        match self.argument(name) {
-            Value::Null => Ok(default),
-            value => value.as_f64().ok_or_else(|| self.refuse(name, value, "a number")),
+        let value = self.argument(name);
+        if value.is_null() {
+            return Ok(default);
         }
+        value.as_f64().ok_or_else(|| self.refuse(name, value, "a number"))
     }
 
     fn reshape(&mut self, x: TensorId, dims: Vec<usize>) -> Result<TensorId, FormatError> {

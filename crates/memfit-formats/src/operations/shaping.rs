@@ -112,9 +112,10 @@ impl Call<'_, '_> {
     fn squeeze(&mut self) -> Result<TensorId, FormatError> {
         let x = self.single()?;
         let dims = self.dims(x);
-        let gone = match self.argument("axis") {
-            Value::Null => (0..dims.len()).filter(|axis| dims[*axis] == 1).collect(),
-            _ => self.axes("axis", dims.len())?,
+        let gone = if self.argument("axis").is_null() {
+            (0..dims.len()).filter(|axis| dims[*axis] == 1).collect()
+        } else {
+            self.axes("axis", dims.len())?
         };
         if gone.iter().any(|axis| dims[*axis] != 1) {
             return Err(self.refuse("axis", self.argument("axis"), "axes of size 1"));
@@ -145,10 +146,10 @@ impl Call<'_, '_> {
         let refuse = || self.refuse("indices_or_sections", value, "equal parts, or ascending indices");
         let size = dims[axis];
         let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
-        let mut ends: Vec<usize> = match value {
-            Value::Array(items) => items.iter().map(number).collect::<Option<Vec<_>>>().ok_or_else(refuse)?,
-            value => {
-                let parts = number(value).filter(|parts| *parts > 0 && size % *parts == 0);
+        let mut ends: Vec<usize> = match value.as_array() {
+            Some(items) => items.iter().map(number).collect::<Option<Vec<_>>>().ok_or_else(refuse)?,
+            None => {
+                let parts = number(value).filter(|parts| *parts > 0 && size.is_multiple_of(*parts));
                 let parts = parts.ok_or_else(refuse)?;
                 (1..parts).map(|part| part * (size / parts)).collect()
             }
