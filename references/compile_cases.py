@@ -88,8 +88,8 @@ def weight_cases():
         return sequential(
             (6, 6, 3),
             layers.DepthwiseConv2D(3, depth_multiplier=2, depthwise_regularizer="l2", name="depthwise"),
-            layers.Conv2D(4, 3, activation="relu", kernel_regularizer="l1_l2", kernel_constraint=constraints.UnitNorm(axis=[0, 1, 2]),
-                          name="conv"),
+            layers.Conv2D(4, 3, activation="relu", kernel_regularizer=regularizers.L1L2(0.01, 0.01),
+                          kernel_constraint=constraints.UnitNorm(axis=[0, 1, 2]), name="conv"),
             layers.BatchNormalization(gamma_regularizer="l1", beta_constraint="non_neg", name="norm"),
             layers.Flatten(name="flatten"),
             layers.Dense(5, activation="softmax", name="output"),

@@ -149,7 +149,7 @@ def ftrl():
 
 
 def lamb():
-    return small(keras.optimizers.Lamb(0.02, weight_decay=0.01), kernel_constraint="max_norm")
+    return small(keras.optimizers.Lamb(0.02, weight_decay=0.01), kernel_constraint="non_neg")
 
 
 CASES = [image, towers, schedule, words, amsgrad, dropout, sequence, nadam, averaged, adafactor, ftrl, lamb]

@@ -19,11 +19,7 @@ pub(crate) fn regularizer(value: &Value) -> Result<Option<Regularizer>, Argument
     let found = match class.as_str() {
         "l1" => Regularizer { l1: given.number("l1", 0.01)?, l2: 0.0 },
         "l2" => Regularizer { l1: 0.0, l2: given.number("l2", 0.01)? },
-        "l1l2" => {
-            // By its name alone both are 0.01, and 0 as an object that lacks them.
-            let default = if value.is_string() { 0.01 } else { 0.0 };
-            Regularizer { l1: given.number("l1", default)?, l2: given.number("l2", default)? }
-        }
+        "l1l2" => Regularizer { l1: given.number("l1", 0.0)?, l2: given.number("l2", 0.0)? },
         _ => return Err(ArgumentError::unsupported(brief(value), "L1, L2 or L1L2")),
     };
     given.finish()?;
@@ -85,7 +81,9 @@ impl Stay {
 }
 
 /// Class, without case and underscores, and arguments.
-fn parts(value: &Value) -> Result<Option<(String, Map<String, Value>)>, ArgumentError> {
+type Parts = (String, Map<String, Value>);
+
+fn parts(value: &Value) -> Result<Option<Parts>, ArgumentError> {
     let wrong = || ArgumentError::wrong("a name, or an object with class_name and config", value);
     let plain = |name: &str| name.chars().filter(|c| *c != '_').flat_map(char::to_lowercase).collect();
     match value {

@@ -45,7 +45,40 @@ fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
 
 #[test]
 fn ten_steps_of_everything_that_a_model_is_compiled_with_agree_with_keras() {
-    check_all(references("compile.json"), 20, check_training);
+    check_all(references("compile.json"), 35, check_training);
+}
+
+#[test]
+fn what_is_frozen_has_no_gradient_no_state_and_nothing_kept_for_it() {
+    let case = references("compile.json").into_iter().find(|case| case["name"] == "frozen").unwrap();
+    let (frozen, _) = training_problem(&case, 8);
+    let text = case["config"].to_string().replace(r#""trainable":false"#, r#""trainable":true"#);
+    let mut thawed = case.clone();
+    thawed["config"] = serde_json::from_str(&text).unwrap();
+    let (thawed, _) = training_problem(&thawed, 8);
+    let bytes_of = |graph: &Graph, kind: Kind| -> u64 {
+        let of_kind = graph.tensors.iter().filter(|tensor| tensor.kind == kind);
+        of_kind.map(|tensor| tensor.shape.bytes(tensor.dtype, 8).0).sum()
+    };
+    // Two states of Adam for each trainable weight and none beside: conv2 and the output.
+    let learning = bytes_of(&frozen.graph, Kind::Weight { trainable: true });
+    assert_eq!(learning, 4 * (3 * 3 * 4 * 4 + 4 + 16 * 5 + 5));
+    assert_eq!(bytes_of(&frozen.graph, Kind::Optimizer), 2 * learning);
+    assert_eq!(bytes_of(&frozen.graph, Kind::Gradient), learning);
+    for layer in ["conv1", "norm1", "norm2"] {
+        let owned = frozen.graph.tensors.iter().filter(|tensor| tensor.name.starts_with(layer));
+        let kinds: Vec<Kind> = owned.map(|tensor| tensor.kind).collect();
+        assert!(!kinds.is_empty() && !kinds.contains(&Kind::Gradient) && !kinds.contains(&Kind::Optimizer));
+    }
+    // Backward ends at the first layer that learns: in front of it there are no gradients, and so nothing is kept.
+    let flows = |graph: &Graph, layer: &str| {
+        let of_layer = |tensor: &&Tensor| graph.layers[tensor.layer.0] == layer && tensor.kind == Kind::Flow;
+        graph.tensors.iter().filter(of_layer).count()
+    };
+    assert_eq!(flows(&frozen.graph, "conv1") + flows(&frozen.graph, "norm1"), 0);
+    assert!(0 < flows(&thawed.graph, "norm1"));
+    let peak = |problem: &memfit_ir::Problem| memfit_plan::plan(problem).unwrap().bytes_peak;
+    assert!(peak(&frozen) < peak(&thawed), "{} and {}", peak(&frozen), peak(&thawed));
 }
 
 #[test]

@@ -129,7 +129,8 @@ impl Element for Divergence {
             if x > 1.0 { 1.0 } else { x }
         };
         let (q, t) = (inside(p), inside(t));
-        let slope = if p < EPSILON || p > 1.0 { 0.0 } else { -t / q };
+        let slope = if p < EPSILON { 0.0 } else { -t / q };
+        let slope = if p > 1.0 { 0.0 } else { slope };
         (self.count * t * (ln(t) - ln(q)), self.count * slope)
     }
 }

@@ -123,7 +123,7 @@ fn apply(operands: &Operands, update: &Update, iteration: u64, weight: &mut [f32
     let before =
         Before { limit: limit * scale, factor: factor / scale, decay: learning_rate * update.weight_decay };
     let rule = &update.rule;
-    let rule = match Rule::new(rule, iteration, learning_rate) {
+    let rule = match Chosen::new(rule, iteration, learning_rate) {
         Chosen::Elementwise(rule) => rule,
         Chosen::Lamb(rule) => {
             return lamb::update(operands, &rule, &before, gradient, weight, [state(1), state(2)]);
@@ -161,7 +161,7 @@ enum Chosen {
     Adafactor,
 }
 
-impl Rule {
+impl Chosen {
     fn new(rule: &UpdateRule, step: u64, learning_rate: f32) -> Chosen {
         let rest = |beta: f32| 1.0 - f64::from(beta).powf(step as f64 + 1.0);
         Chosen::Elementwise(match *rule {
