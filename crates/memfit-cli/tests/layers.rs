@@ -1,0 +1,30 @@
+//! `memfit layers`: what is listed is what models are read by.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn layers(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_memfit")).arg("layers").args(arguments).output().unwrap()
+}
+
+#[test]
+fn every_class_is_listed_with_its_arguments_and_limits() {
+    let output = layers(&["--json"]);
+    assert!(output.status.success());
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> =
+        listed.as_array().unwrap().iter().filter_map(|row| row["class"].as_str()).collect();
+    assert!(names.is_sorted() && names.contains(&"Conv2D") && names.contains(&"Resizing"), "{names:?}");
+    let text = String::from_utf8(layers(&["groupnorm"]).stdout).unwrap();
+    assert!(text.starts_with("GroupNormalization (one input)\n"), "{text}");
+    assert!(text.contains("beta_regularizer") && text.contains("not supported"), "{text}");
+}
+
+#[test]
+fn a_name_that_no_class_has_is_bad_input() {
+    let output = layers(&["nosuchlayer"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("`memfit layers` lists all"));
+}
