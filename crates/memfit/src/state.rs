@@ -134,7 +134,7 @@ fn groups(rule: &UpdateRule) -> Vec<Range<usize>> {
         | UpdateRule::Ftrl { .. }
         | UpdateRule::Lion { .. }
         | UpdateRule::Adafactor { .. }
-        | UpdateRule::Lamb { .. } => vec![0..count],
+        | UpdateRule::Lamb { .. } => std::iter::once(0..count).collect(),
     }
 }
 
