@@ -175,7 +175,7 @@ fn the_bound_knows_that_what_is_given_up_may_be_written_over() {
 /// A random graph with costs and scratch memory of its own: of one size, heavy-tailed, or dear where much is multiplied.
 fn drawn(seed: u64, batch: usize) -> Problem {
     let kind = LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.0 };
-    let mut problem = trained(&random_graph(seed, seed % 2 == 0), kind, batch);
+    let mut problem = trained(&random_graph(seed, seed.is_multiple_of(2)), kind, batch);
     let mut draws = Draws { seed, next: 9000 };
     for (cost, node) in problem.costs.iter_mut().zip(&problem.graph.nodes) {
         let multiplies = node.op.name().contains("conv") || node.op.name().contains("dense");
@@ -185,7 +185,7 @@ fn drawn(seed: u64, batch: usize) -> Problem {
             1 => 5_000.0,
             _ => 1_000.0 + draws.below(30_000) as f64,
         };
-        let workspace = draws.below(if seed % 3 == 0 { 60 } else { 8 }) as u64;
+        let workspace = draws.below(if seed.is_multiple_of(3) { 60 } else { 8 }) as u64;
         *cost = Cost {
             workspace_fixed: Bytes(64 * workspace),
             nanos_fixed: nanos / 4.0,
