@@ -19,7 +19,9 @@ fn every_class_is_listed_with_its_arguments_and_limits() {
     assert!(names.is_sorted() && names.contains(&"Conv2D") && names.contains(&"Resizing"), "{names:?}");
     let text = String::from_utf8(layers(&["groupnorm"]).stdout).unwrap();
     assert!(text.starts_with("GroupNormalization (one input)\n"), "{text}");
-    assert!(text.contains("beta_regularizer") && text.contains("not supported"), "{text}");
+    assert!(text.contains("beta_regularizer") && text.contains("L1L2"), "{text}");
+    let text = String::from_utf8(layers(&["lstm"]).stdout).unwrap();
+    assert!(text.contains("stateful") && text.contains("not supported"), "{text}");
 }
 
 #[test]

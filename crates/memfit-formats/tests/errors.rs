@@ -99,7 +99,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
             layer `conv2d` (Conv2D), argument `kernel_regularizer` is "orthogonal_regularizer", which is not supported; use L1, L2 or L1L2
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
-            layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, softmax
+            layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, hard_sigmoid, hard_silu, hard_swish, selu, mish, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
             layer `softmax` (Softmax), argument `axis` is 0, which is not supported; use an axis behind the batch
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis

@@ -114,7 +114,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             layer `time_distributed` (TimeDistributed), argument `layer` is Conv2D, which is not supported; use Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation
             layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
             layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap
-            layer `masking`: the class `Masking` is not supported; check its spelling, and the README for what there is
+            layer `masking`: the class `Masking` is not supported; `memfit layers` lists those that are
         "#]],
     );
 }

@@ -68,8 +68,8 @@ fn a_graph_reads_like_a_list_of_what_happens() {
         piece  dense_grad_input(d output:loss, output/kernel) -> d output:dense_grad_input f32[batch,8]
         piece  mask_bits(d output:dense_grad_input, hidden:bits) -> d hidden:elementwise f32[batch,8]
         piece  dense_grad_kernel(x, d hidden:elementwise) => d hidden/kernel f32[4,8]
-        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0, guarded: false } (d output/kernel) => output/kernel f32[8,2]
-        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0, guarded: false } (d hidden/kernel) => hidden/kernel f32[4,8]
+        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0, guarded: false, steps: 1, average: None } (d output/kernel) => output/kernel f32[8,2]
+        end    update Update { rule: Sgd { momentum: 0.0, nesterov: false }, clip: None, weight_decay: 0.0, guarded: false, steps: 1, average: None } (d hidden/kernel) => hidden/kernel f32[4,8]
         output output:dense f32[batch,2]
     "#]].assert_eq(&network(Optimizer::sgd(0.1)).to_string());
 }
