@@ -32,7 +32,7 @@ def job(blocks: int) -> str:
         layer("Add", f"sum_{index + 1}", f'["sum_{index}", "relu_{index}"]')
     layer("GlobalAveragePooling2D", "pool", f'["sum_{blocks}"]')
     layer("Dense", "last", '["pool"]', "units = 10")
-    lines += ["[train]", 'loss = "mse"', 'optimizer = "sgd"', "batch = 16", "steps = 1", "[memory]"]
+    lines += ["[train]", 'loss = "mse"', 'optimizer = "sgd"', "batch = 256", "steps = 1", "[memory]"]
     return "\n".join(lines + ['budget = "1TiB"'])
 
 

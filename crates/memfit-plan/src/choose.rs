@@ -10,7 +10,7 @@ use crate::moves::recompute::{Effort, Point, Taste, least_nanos, path};
 use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
-use crate::place::place;
+use crate::place::{Packing, place};
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
 use crate::{seconds, solved};
@@ -101,7 +101,13 @@ impl<'a> Choices<'a> {
         let mut all = self.all();
         all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
         let low = all.iter().filter(|choice| choice.bound <= arena);
-        low.map(|choice| self.place(choice)).find(|plan| fits(self.problem, plan))
+        let found = low.map(|choice| (choice, self.place(choice))).find(|(_, plan)| fits(self.problem, plan));
+        let time = |plan: &Plan| seconds(self.problem, plan);
+        Some(match found {
+            // The smallest is packed well; it may be the only one that fits, or the fastest.
+            Some((choice, plan)) if time(&plan) <= time(smallest) => self.packed_well(choice, plan),
+            Some(_) | None => smallest.clone(),
+        })
     }
 
     /// The plan with the lowest peak, whatever the budget.
@@ -109,19 +115,30 @@ impl<'a> Choices<'a> {
         let mut all = self.all();
         all.retain(|choice| choice.by_estimates);
         all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
-        let mut lowest: Option<Plan> = None;
+        let mut lowest: Option<(Choice, Plan)> = None;
         for choice in all {
-            if lowest.as_ref().is_some_and(|plan| plan.bytes_peak < choice.bound) {
+            if lowest.as_ref().is_some_and(|(_, plan)| plan.bytes_peak < choice.bound) {
                 break;
             }
             let plan = self.place(&choice);
             if plan.bytes_host <= self.problem.budget.host
-                && lowest.as_ref().is_none_or(|lowest| plan.bytes_peak < lowest.bytes_peak)
+                && lowest.as_ref().is_none_or(|(_, lowest)| plan.bytes_peak < lowest.bytes_peak)
             {
-                lowest = Some(plan);
+                lowest = Some((choice, plan));
             }
         }
-        lowest.expect("there is always the whole batch")
+        let (choice, plan) = lowest.expect("there is always the whole batch");
+        self.packed_well(&choice, plan)
+    }
+
+    /// The same plan with more effort spent on packing it, where greedy orders missed the bound.
+    fn packed_well(&self, choice: &Choice, plan: Plan) -> Plan {
+        if plan.bytes_peak == plan.bytes_bound {
+            return plan;
+        }
+        let size = &self.sizes[choice.size];
+        let well = place(&size.figures, &size.points[choice.point].schedule, Packing::Well);
+        if well.bytes_peak < plan.bytes_peak { well } else { plan }
     }
 
     /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it.
@@ -166,7 +183,7 @@ impl<'a> Choices<'a> {
 
     fn place(&self, choice: &Choice) -> Plan {
         let size = &self.sizes[choice.size];
-        place(&size.figures, &size.points[choice.point].schedule)
+        place(&size.figures, &size.points[choice.point].schedule, Packing::Quick)
     }
 }
 

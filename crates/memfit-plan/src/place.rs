@@ -13,12 +13,24 @@ const SEARCH_NODES: u64 = 20_000;
 /// Beyond so many stretches greedy orders must do.
 const SEARCH_ITEMS: usize = 6_000;
 
+/// How hard the packer tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// Greedy orders alone: for the many plans that are looked at.
+    Quick,
+    /// A search beyond them where they miss the bound: for a plan that is to run.
+    Well,
+}
+
 /// The plan of a schedule over pieces of `rows`.
-pub fn place(figures: &Figures, schedule: &Schedule) -> Plan {
+pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
     let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
     let storage = Storage::new(figures, schedule);
     let items = storage.items();
-    let effort = if items.len() <= SEARCH_ITEMS { Effort::nodes(SEARCH_NODES) } else { Effort::GREEDY };
+    let effort = match packing {
+        Packing::Well if items.len() <= SEARCH_ITEMS => Effort::nodes(SEARCH_NODES),
+        Packing::Well | Packing::Quick => Effort::GREEDY,
+    };
     let packing = pack(&items, effort);
     let base = figures.persistent_bytes;
 

@@ -8,7 +8,7 @@ use memfit_ir::{Plan, Problem, TensorId};
 
 use crate::figures::Figures;
 use crate::lives::Lives;
-use crate::place::place;
+use crate::place::{Packing, place};
 use crate::schedule::{Event, Schedule, whole};
 use crate::storage::Storage;
 
@@ -23,7 +23,7 @@ const WINDOW: usize = 96;
 
 /// The plan of the whole batch in the graph's own order, to compare with.
 pub fn as_written(problem: &Problem) -> Plan {
-    place(&Figures::new(problem, problem.batch), &whole(&problem.graph))
+    place(&Figures::new(problem, problem.batch), &whole(&problem.graph), Packing::Well)
 }
 
 /// The same schedule in an order with a lower peak, if one is found.

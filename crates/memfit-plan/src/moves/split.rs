@@ -5,13 +5,13 @@ use memfit_ir::{Bytes, Plan, Problem};
 use crate::choose::schedule;
 use crate::figures::Figures;
 use crate::moves::reorder::reorder;
-use crate::place::place;
+use crate::place::{Packing, place};
 use crate::schedule::whole;
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
     let figures = Figures::new(problem, rows);
-    place(&figures, &schedule(&figures))
+    place(&figures, &schedule(&figures), Packing::Well)
 }
 
 /// Whether the batch may be cut at all.
@@ -34,7 +34,7 @@ pub fn pieces(batch: usize) -> Vec<usize> {
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
     // One order for every batch, so that bytes grow with the rows.
     let schedule = reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
-    let peak = |batch: usize| place(&Figures::new(problem, batch), &schedule).bytes_peak;
+    let peak = |batch: usize| place(&Figures::new(problem, batch), &schedule, Packing::Well).bytes_peak;
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
     let mut curve = Vec::new();
     if !fits(1) {
