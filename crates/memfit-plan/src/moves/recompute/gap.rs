@@ -1,5 +1,7 @@
 //! Gaps: where a value waits at the peak, what brings it back if it is given up there, and what that costs.
 
+use std::cell::OnceCell;
+
 use memfit_ir::{Kind, TensorId};
 
 use crate::figures::Figures;
@@ -48,6 +50,33 @@ pub struct State<'a> {
     pub lives: Lives,
     /// Lives in each stretch at the peak.
     crowd: Vec<u32>,
+    /// Built when it is first asked.
+    highest: OnceCell<Highest>,
+}
+
+/// The highest of any stretch of a profile, by two lookups.
+struct Highest {
+    /// Row `k` holds the highest of the `2^k` moments from each on.
+    rows: Vec<Vec<u64>>,
+}
+
+impl Highest {
+    fn new(profile: &[u64]) -> Highest {
+        let mut rows = vec![profile.to_vec()];
+        let mut wide = 1;
+        while 2 * wide <= profile.len() {
+            let last = &rows[rows.len() - 1];
+            rows.push((0..=profile.len() - 2 * wide).map(|at| last[at].max(last[at + wide])).collect());
+            wide *= 2;
+        }
+        Highest { rows }
+    }
+
+    fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
+        let Some(power) = range.len().checked_ilog2() else { return 0 };
+        let row = &self.rows[power as usize];
+        row[range.start].max(row[range.end - (1 << power)])
+    }
 }
 
 impl<'a> State<'a> {
@@ -65,7 +94,21 @@ impl<'a> State<'a> {
             }
         }
         let host_profile = storage.host_profile();
-        State { figures, schedule, taste, profile, host_profile, peak, lives, crowd }
+        State {
+            figures,
+            schedule,
+            taste,
+            profile,
+            host_profile,
+            peak,
+            lives,
+            crowd,
+            highest: OnceCell::new(),
+        }
+    }
+
+    fn highest(&self) -> &Highest {
+        self.highest.get_or_init(|| Highest::new(&self.profile))
     }
 
     /// Live bytes at the peak.
@@ -296,6 +339,6 @@ impl Again<'_, '_> {
             return true;
         }
         let room = state.live().saturating_sub(self.gain + state.figures.aligned(tensor));
-        state.peak < end && state.profile[end..self.before].iter().all(|live| *live <= room)
+        state.peak < end && state.highest().in_range(end..self.before) <= room
     }
 }

@@ -25,7 +25,7 @@ const PATIENCE: usize = 48;
 const SLACK: f64 = 3.0;
 
 /// Events of all schedules that are tried at one level.
-const TRIED_EVENTS: usize = 60_000;
+const TRIED_EVENTS: usize = 40_000;
 
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
