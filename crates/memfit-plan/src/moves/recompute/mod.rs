@@ -41,8 +41,10 @@ pub struct Effort {
 impl Effort {
     /// The effort that a schedule of so many events is worth.
     pub fn of(events: usize) -> Effort {
-        if events <= 6_000 {
+        if events <= 1_200 {
             Effort { levels: 40, tries: 8, gaps: 1 }
+        } else if events <= 6_000 {
+            Effort { levels: 40, tries: 0, gaps: 1 }
         } else {
             Effort { levels: 12, tries: 0, gaps: events / 400 }
         }
