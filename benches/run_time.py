@@ -95,7 +95,7 @@ def main() -> None:
         for share in SHARES:
             (line, plan), end = plans[share], ends[share]
             assert end["vm_hwm"] <= line, f"{name}: {end['vm_hwm']} of {line}"
-            same = end["bytes_peak_predicted"] == end["bytes_peak_measured"] == plan["bytes_peak"]
+            same = end["bytes_peak_predicted"] == end["bytes_peak_measured"]
             print(
                 f"| {name} | {f'{share:.0%}' if share else 'all'} | {plan['time_relative'] - 1:+.1%} "
                 f"| {medians[share] / medians[None] - 1:+.1%} | {min(seconds[share]) / min(seconds[None]) - 1:+.1%} "
