@@ -28,6 +28,7 @@
 
 mod arena;
 mod cpu;
+pub mod cuda;
 mod device;
 mod error;
 pub mod heap;

@@ -1,0 +1,206 @@
+//! Convolutions by the convolution library.
+//!
+//! Filters are f32 and `[h, w, in, out]` in the graph; the library wants `[out, h, w, in]` in the type of the images, so they go
+//! through the workspace, once for every launch: a filter is small beside its images. A filter of one pixel is a matrix product,
+//! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image.
+
+use memfit_ir::{Bytes, Conv2D, DType, Shape};
+
+use super::moves::source;
+use super::product::{Sizes, as_type};
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
+
+/// `y = x ∗ kernel + bias`.
+pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
+    let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
+    let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows);
+    let bias = (call.node.inputs.len() == 3).then(|| call.input(2));
+    let mut lowered = Lowered::default();
+    if geometry.is_product() {
+        let b = as_type(&mut lowered, kernel, x.dtype());
+        let bias = bias.map(|bias| as_type(&mut lowered, bias, y.dtype()));
+        let product = geometry.sizes().product(x.dtype(), y.dtype(), [x.address(), b, y.address()]);
+        lowered.work.push(Work::Product(Product { bias, ..product }));
+        return lowered;
+    }
+    let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
+    let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
+    lowered.work.push(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
+    if let Some(bias) = bias {
+        lowered.kernel(Kernel {
+            source: source(bias.dtype(), y.dtype()),
+            entry: "add_bias",
+            blocks: blocks_for(y.elements),
+            threads: THREADS,
+            arguments: vec![y.pointer(), bias.pointer(), long(y.elements), long(bias.elements)],
+        });
+    }
+    lowered
+}
+
+/// The gradient of the input.
+pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
+    let (dy, kernel, dx) = (call.input(0), call.input(1), call.output(0));
+    let geometry = Geometry::new(conv, dx.shape(), dy.shape(), call.rows);
+    let mut lowered = Lowered::default();
+    if geometry.is_product() {
+        let b = as_type(&mut lowered, kernel, dy.dtype());
+        let Sizes { m, n, k } = geometry.sizes();
+        let product =
+            Sizes { m, n: k, k: n }.product(dy.dtype(), dx.dtype(), [dy.address(), b, dx.address()]);
+        lowered.work.push(Work::Product(Product { transpose_b: true, ..product }));
+        return lowered;
+    }
+    let filter = geometry.filter_to_library(&mut lowered, kernel, dy.dtype());
+    let Some(bytes) = geometry.padded_bytes(dx.dtype()) else {
+        lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [dx.address(), filter, dy.address()]));
+        return lowered;
+    };
+    let padded = lowered.scratch(bytes);
+    lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [padded, filter, dy.address()]));
+    lowered.kernel(geometry.margins("crop_image", dx.dtype(), [padded, dx.address()], dx.elements));
+    lowered
+}
+
+/// The gradient of the kernel, added to what is there.
+pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
+    let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+    let geometry = Geometry::new(conv, x.shape(), dy.shape(), call.rows);
+    let mut lowered = Lowered::default();
+    if geometry.is_product() {
+        let Sizes { m, n, k } = geometry.sizes();
+        let addresses = [x.address(), dy.address(), dkernel.address()];
+        let product = Sizes { m: k, n, k: m }.product(x.dtype(), dkernel.dtype(), addresses);
+        lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
+        return lowered;
+    }
+    let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
+    let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
+    lowered.work.push(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
+    let (from, to) = (Argument::At(dfilter), dkernel.pointer());
+    let mut arguments = geometry.filter_arguments(from, to);
+    arguments.push(call.fresh());
+    lowered.kernel(Kernel {
+        source: source(x.dtype(), dkernel.dtype()),
+        entry: "filter_from_library",
+        blocks: blocks_for(dkernel.elements),
+        threads: THREADS,
+        arguments,
+    });
+    lowered
+}
+
+/// A convolution between two images.
+struct Geometry<'a> {
+    conv: &'a Conv2D,
+    rows: usize,
+    input: [usize; 3],
+    output: [usize; 3],
+}
+
+impl<'a> Geometry<'a> {
+    fn new(conv: &'a Conv2D, input: &Shape, output: &Shape, rows: usize) -> Geometry<'a> {
+        let image = |shape: &Shape| -> [usize; 3] {
+            shape.dims[..].try_into().expect("the shape rules ask for images of three dimensions")
+        };
+        Geometry { conv, rows, input: image(input), output: image(output) }
+    }
+
+    /// Whether every pixel is a product of its own.
+    fn is_product(&self) -> bool {
+        let Conv2D { kernel, strides, groups, pads, .. } = self.conv;
+        let margins = [pads.top, pads.bottom, pads.left, pads.right];
+        *kernel == [1, 1] && *strides == [1, 1] && *groups == 1 && margins == [0; 4]
+    }
+
+    /// That product.
+    fn sizes(&self) -> Sizes {
+        let [height, width, k] = self.input;
+        Sizes { m: self.rows * height * width, n: self.output[2], k }
+    }
+
+    /// Height and width of the filter together, input channels of a group, and output channels.
+    fn filter(&self) -> [usize; 3] {
+        let [height, width] = self.conv.kernel;
+        [height * width, self.input[2] / self.conv.groups, self.output[2]]
+    }
+
+    fn filter_arguments(&self, from: Argument, to: Argument) -> Vec<Argument> {
+        let mut arguments = vec![from, to];
+        arguments.extend(self.filter().map(long));
+        arguments
+    }
+
+    /// The filter as the library wants it.
+    fn filter_to_library(&self, lowered: &mut Lowered, kernel: Operand<'_>, dtype: DType) -> Address {
+        let count: usize = self.filter().iter().product();
+        let to = lowered.scratch(Bytes(dtype.size()) * count as u64);
+        lowered.kernel(Kernel {
+            source: source(kernel.dtype(), dtype),
+            entry: "filter_to_library",
+            blocks: blocks_for(count),
+            threads: THREADS,
+            arguments: self.filter_arguments(kernel.pointer(), Argument::At(to)),
+        });
+        to
+    }
+
+    /// Height and width of the image with its margins, where those are not the same on both sides.
+    fn padded_size(&self) -> Option<[usize; 2]> {
+        let pads = self.conv.pads;
+        let [height, width, _] = self.input;
+        let uneven = pads.top != pads.bottom || pads.left != pads.right;
+        uneven.then(|| [pads.top + height + pads.bottom, pads.left + width + pads.right])
+    }
+
+    fn padded_bytes(&self, dtype: DType) -> Option<Bytes> {
+        let [height, width] = self.padded_size()?;
+        Some(Bytes(dtype.size()) * (self.rows * height * width * self.input[2]) as u64)
+    }
+
+    /// The image with even margins: as it stands, or a copy with its uneven ones around it.
+    fn padded(&self, lowered: &mut Lowered, x: Address, dtype: DType) -> Address {
+        let Some(bytes) = self.padded_bytes(dtype) else { return x };
+        let to = lowered.scratch(bytes);
+        let count = bytes.0 / dtype.size();
+        let count = usize::try_from(count).expect("a tensor's elements can be counted");
+        lowered.kernel(self.margins("pad_image", dtype, [x, to], count));
+        to
+    }
+
+    /// A kernel that puts margins around an image, or takes them off.
+    fn margins(&self, entry: &'static str, dtype: DType, [from, to]: [Address; 2], count: usize) -> Kernel {
+        let [height, width] = self.padded_size().unwrap_or([self.input[0], self.input[1]]);
+        let mut arguments = vec![Argument::At(from), Argument::At(to), long(count)];
+        let pads = self.conv.pads;
+        let sizes = [height, width, self.input[2], pads.top, pads.left, self.input[0], self.input[1]];
+        arguments.extend(sizes.map(int));
+        Kernel { source: source(dtype, dtype), entry, blocks: blocks_for(count), threads: THREADS, arguments }
+    }
+
+    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Work {
+        let pads = self.conv.pads;
+        let (input, pads) = match self.padded_size() {
+            Some([height, width]) => ([height, width, self.input[2]], [0, 0]),
+            None => (self.input, [pads.top, pads.left]),
+        };
+        let Conv2D { kernel, strides, dilation, groups, .. } = *self.conv;
+        let (rows, output) = (self.rows, self.output);
+        Work::Convolution(Convolution {
+            pass,
+            rows,
+            input,
+            output,
+            kernel,
+            strides,
+            dilation,
+            groups,
+            pads,
+            dtype,
+            x,
+            filter,
+            y,
+        })
+    }
+}
