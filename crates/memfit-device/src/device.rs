@@ -9,6 +9,8 @@ use memfit_ir::{Bytes, Graph, NodeId, Slice, Slot};
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
 use crate::cpu::widen;
+use crate::cuda::device::CudaDevice;
+use crate::process;
 use crate::store::Store;
 
 /// What a kernel must know of the step it runs in.
@@ -39,27 +41,48 @@ impl Context {
     }
 }
 
-/// One arena and the threads that work in it. It never allocates.
+/// One arena and what works in it. It never allocates.
+///
+/// A GPU works on its own: a launch returns before it is done, and the host looks at copies. Everything that reads a slot waits.
 pub struct Device {
     threads: Arc<Threads>,
-    arena: Arena,
+    memory: Memory,
     store: Option<Store>,
     /// Highest end of any slot handed out so far; host reads through `&self` count too.
     bytes_peak: AtomicU64,
 }
 
+/// Where the arena is.
+enum Memory {
+    Cpu(Arena),
+    Cuda(Box<CudaDevice>),
+}
+
 impl Device {
     pub(crate) fn new(threads: Arc<Threads>, arena: Arena, store: Option<Store>) -> Device {
-        Device { threads, arena, store, bytes_peak: AtomicU64::new(0) }
+        Device { threads, memory: Memory::Cpu(arena), store, bytes_peak: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn on_gpu(threads: Arc<Threads>, device: CudaDevice) -> Device {
+        Device { threads, memory: Memory::Cuda(Box::new(device)), store: None, bytes_peak: AtomicU64::new(0) }
     }
 
     /// Copies a slot out to the second store.
     ///
     /// # Panics
     /// Where there is none: a plan that copies out is sealed with one.
-    pub fn copy_out(&self, from: Slot, to: Slot) -> io::Result<()> {
-        let store = self.store.as_ref().expect("a plan that copies out is sealed with a store");
-        store.write(to.offset, self.bytes(from))
+    pub fn copy_out(&mut self, from: Slot, to: Slot) -> io::Result<()> {
+        self.mark(from);
+        match &mut self.memory {
+            Memory::Cuda(device) => {
+                device.copy_host(from, to, true);
+                Ok(())
+            }
+            Memory::Cpu(_) => {
+                let store = self.store.as_ref().expect("a plan that copies out is sealed with a store");
+                store.write(to.offset, self.bytes(from))
+            }
+        }
     }
 
     /// Copies a slot in from the second store.
@@ -67,6 +90,11 @@ impl Device {
     /// # Panics
     /// Where there is none: a plan that copies in is sealed with one.
     pub fn copy_in(&mut self, from: Slot, to: Slot) -> io::Result<()> {
+        self.mark(to);
+        if let Memory::Cuda(device) = &mut self.memory {
+            device.copy_host(to, from, false);
+            return Ok(());
+        }
         let store = self.store.take().expect("a plan that copies in is sealed with a store");
         let read = store.read(from.offset, self.bytes_mut(to));
         self.store = Some(store);
@@ -91,26 +119,40 @@ impl Device {
             self.mark(*slot);
         }
         let node = &graph.nodes[node.0];
+        let arena = match &mut self.memory {
+            Memory::Cuda(device) => return device.launch(graph, node, args, workspace, fresh, context),
+            Memory::Cpu(arena) => arena,
+        };
         let slice = graph.slice_of(node);
         let context = slice.map_or(*context, |slice| context.sliced(slice));
         // A batch of fewer rows than slices leaves the last of them empty.
         if slice.is_none() || 0 < context.rows {
-            widen::launch(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, &context);
+            widen::launch(arena, &self.threads, graph, node, args, workspace, fresh, &context);
         }
     }
 
     /// The bytes of a slot.
     pub fn bytes(&self, slot: Slot) -> &[u8] {
         self.mark(slot);
-        // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
-        unsafe { std::slice::from_raw_parts(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        match &self.memory {
+            Memory::Cuda(device) => device.bytes(slot),
+            // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
+            Memory::Cpu(arena) => unsafe {
+                std::slice::from_raw_parts(arena.pointer(slot).as_ptr(), slot.bytes.to_usize())
+            },
+        }
     }
 
     /// The bytes of a slot, to be written.
     pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
         self.mark(slot);
-        // SAFETY: as in `bytes`; the device is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        match &mut self.memory {
+            Memory::Cuda(device) => device.bytes_mut(slot),
+            // SAFETY: as in `bytes`; the device is borrowed alone.
+            Memory::Cpu(arena) => unsafe {
+                std::slice::from_raw_parts_mut(arena.pointer(slot).as_ptr(), slot.bytes.to_usize())
+            },
+        }
     }
 
     /// A slot of floats.
@@ -134,18 +176,114 @@ impl Device {
 
     /// The arena as it is mapped.
     pub fn bytes_arena(&self) -> Bytes {
-        self.arena.bytes()
+        match &self.memory {
+            Memory::Cuda(device) => device.bytes_arena(),
+            Memory::Cpu(arena) => arena.bytes(),
+        }
+    }
+
+    /// What the process holds of the memory that is planned: resident memory, or that of the GPU.
+    pub fn bytes_used(&self) -> Bytes {
+        match &self.memory {
+            Memory::Cuda(device) => device.gpu().bytes_used().unwrap_or(Bytes::ZERO),
+            Memory::Cpu(_) => process::resident(),
+        }
     }
 
     /// Runs a closure on a thread of the pool, from where launches cost less.
     pub fn install<R: Send>(&mut self, body: impl FnOnce(&mut Device) -> R + Send) -> R {
+        if let Memory::Cuda(device) = &self.memory {
+            device.enter();
+            return body(self);
+        }
         let threads = Arc::clone(&self.threads);
         threads.install(|| body(self))
+    }
+
+    /// Whether launches return before they are done, and can be recorded.
+    pub fn is_asynchronous(&self) -> bool {
+        matches!(self.memory, Memory::Cuda(_))
+    }
+
+    /// Waits until every launch is done.
+    pub fn synchronise(&mut self) {
+        if let Memory::Cuda(device) = &mut self.memory {
+            device.synchronise();
+        }
+    }
+
+    /// The device that works on its own.
+    ///
+    /// # Panics
+    /// Where [`Device::is_asynchronous`] says that there is none.
+    pub fn asynchronous(&mut self) -> Asynchronous<'_> {
+        match &mut self.memory {
+            Memory::Cuda(device) => Asynchronous { device },
+            Memory::Cpu(_) => panic!("a CPU is not ahead of anybody"),
+        }
     }
 
     fn mark(&self, slot: Slot) {
         if slot.bytes != Bytes::ZERO {
             self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
         }
+    }
+}
+
+/// What only a device can do that works on its own: copies from staged rows, and launches that are recorded and played again.
+pub struct Asynchronous<'a> {
+    device: &'a mut CudaDevice,
+}
+
+impl Asynchronous<'_> {
+    /// A new step begins: what the device had stopped may go on.
+    pub fn begin_step(&mut self) {
+        self.device.begin_step();
+    }
+
+    /// Gives kernels the context of the piece that comes now.
+    pub fn set_context(&mut self, context: &Context) {
+        self.device.set_context(context);
+    }
+
+    /// Has host memory for rows on their way, and waits until those that were there have been copied.
+    pub fn begin_staging(&mut self, bytes: usize) {
+        self.device.reserve_staging(bytes);
+        self.device.wait_for_staging();
+    }
+
+    /// Host memory for rows on their way.
+    pub fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
+        self.device.stage(offset, bytes)
+    }
+
+    /// Says that every copy of staged rows has been asked for.
+    pub fn end_staging(&mut self) {
+        self.device.mark_staging();
+    }
+
+    /// Copies staged rows to a slot.
+    pub fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
+        self.device.copy_staged(offset, bytes, to);
+    }
+
+    /// Whether launches were recorded under a key.
+    pub fn is_recorded(&self, key: u64) -> bool {
+        self.device.is_recorded(key)
+    }
+
+    /// Begins to record launches and copies instead of running them.
+    pub fn begin_recording(&mut self) {
+        self.device.begin_recording();
+    }
+
+    /// Ends a recording.
+    pub fn end_recording(&mut self, key: u64) {
+        self.device.end_recording(key);
+    }
+
+    /// Plays what was recorded under a key.
+    pub fn play(&mut self, key: u64) {
+        self.device.play(key);
     }
 }

@@ -39,8 +39,8 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use device::{Context, Device};
+pub use device::{Asynchronous, Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Line, Measured, Table};
-pub use setup::{Setup, open};
+pub use setup::{Choice, Setup, open, open_on};
 pub use store::reserve;

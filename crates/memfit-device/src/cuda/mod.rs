@@ -5,11 +5,22 @@
 
 mod call;
 pub mod compiler;
+mod convolutions;
+pub(crate) mod cost;
+pub(crate) mod device;
+mod driver;
+mod gpu;
 pub mod libraries;
 mod lower;
+mod memory;
+mod products;
+pub mod usage;
 mod work;
 
-use memfit_ir::{Graph, Node};
+pub use driver::{CudaError, Description, descriptions};
+pub use gpu::Gpu;
+
+use memfit_ir::{Bytes, Graph, Node};
 
 use call::Call;
 use work::Work;
@@ -40,4 +51,10 @@ fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, fresh: bool) -> Ca
     let slice = graph.slice_of(node);
     let row_start = slice.map_or(0, |slice| slice.start(rows));
     Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, fresh }
+}
+
+/// The arena of a GPU is taken in multiples of this.
+pub(crate) fn granule(gpu: &Gpu) -> Bytes {
+    // A device that is open tells; where it does not, two megabytes are what every one has.
+    memory::granule(&gpu.context).unwrap_or(Bytes::mib(2))
 }

@@ -66,6 +66,7 @@ impl<'a> Scratch<'a> {
             let Layout { args, workspace, .. } = &layouts[run % layouts.len()];
             let start = Instant::now();
             self.device.launch(graph, id, args, *workspace, false, &context);
+            self.device.synchronise();
             start.elapsed().as_nanos() as f64
         });
         runs.fold(f64::INFINITY, f64::min).max(1.0)

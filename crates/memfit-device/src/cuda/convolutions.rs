@@ -1,0 +1,358 @@
+//! Convolutions by cuDNN, NHWC: algorithms are chosen once for each shape and never take more workspace than they are given.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use cudarc::cudnn::sys::{self, cudnnStatus_t};
+use memfit_ir::{Bytes, DType};
+
+use super::driver::{CudaError, Stream};
+use super::work::{Convolution, Pass};
+
+/// The library.
+pub(crate) struct Convolutions {
+    handle: sys::cudnnHandle_t,
+    /// Whether f32 may be multiplied in TF32.
+    tf32: bool,
+    prepared: Mutex<BTreeMap<(Key, u64), Prepared>>,
+}
+
+// SAFETY: the handle is used behind the lock alone.
+unsafe impl Send for Convolutions {}
+// SAFETY: as above.
+unsafe impl Sync for Convolutions {}
+
+/// What is asked of a convolution besides where its operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    pass: Pass,
+    rows: usize,
+    input: [usize; 3],
+    output: [usize; 3],
+    kernel: [usize; 2],
+    strides: [usize; 2],
+    dilation: [usize; 2],
+    pads: [usize; 2],
+    groups: usize,
+    dtype: DType,
+}
+
+/// A convolution that was prepared.
+struct Prepared {
+    descriptors: Descriptors,
+    algorithm: Algorithm,
+    workspace: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Descriptors {
+    x: sys::cudnnTensorDescriptor_t,
+    y: sys::cudnnTensorDescriptor_t,
+    filter: sys::cudnnFilterDescriptor_t,
+    convolution: sys::cudnnConvolutionDescriptor_t,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    Input(sys::cudnnConvolutionBwdDataAlgo_t),
+    Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
+/// One of the ways that the library offers.
+struct Candidate {
+    algorithm: Algorithm,
+    mathematics: sys::cudnnMathType_t,
+    workspace: usize,
+}
+
+/// Addresses of a convolution's operands and workspace.
+pub(crate) struct Places {
+    pub(crate) x: u64,
+    pub(crate) filter: u64,
+    pub(crate) y: u64,
+    pub(crate) workspace: u64,
+    pub(crate) workspace_bytes: usize,
+}
+
+fn check(status: cudnnStatus_t, what: &str) -> Result<(), CudaError> {
+    if status == cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        Ok(())
+    } else {
+        Err(CudaError(format!("cannot {what}: cuDNN answers {status:?}")))
+    }
+}
+
+impl Convolutions {
+    pub(crate) fn open(stream: &Stream, tf32: bool) -> Result<Convolutions, CudaError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the library writes a handle, and takes a stream that lives as long.
+        unsafe {
+            check(sys::cudnnCreate(&mut handle), "open cuDNN")?;
+            check(sys::cudnnSetStream(handle, stream.raw().cast()), "give cuDNN a stream")?;
+        }
+        Ok(Convolutions { handle, tf32, prepared: Mutex::default() })
+    }
+
+    /// The workspace of the best way that takes no more than this.
+    pub(crate) fn workspace(&self, convolution: &Convolution, limit: Bytes) -> Result<Bytes, CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        Ok(Bytes(self.prepare(&mut prepared, key(convolution), limit.0)?.workspace as u64))
+    }
+
+    /// Runs a convolution.
+    pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<(), CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let known = self.prepare(&mut prepared, key(convolution), places.workspace_bytes as u64)?;
+        assert!(
+            known.workspace <= places.workspace_bytes,
+            "the plan gives a convolution the workspace that it was asked for"
+        );
+        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
+        let Descriptors { x: x_shape, y: y_shape, filter: filter_shape, convolution: shape } =
+            known.descriptors;
+        let (x, y, filter) = (places.x as *mut c_void, places.y as *mut c_void, places.filter as *mut c_void);
+        let (workspace, size) = (places.workspace as *mut c_void, known.workspace);
+        // SAFETY: the plan vouches for the operands, which hold as many elements as the descriptors say; the workspace is as
+        // large as the algorithm asks.
+        unsafe {
+            let status = match known.algorithm {
+                Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
+                    self.handle,
+                    one,
+                    x_shape,
+                    x,
+                    filter_shape,
+                    filter,
+                    shape,
+                    algorithm,
+                    workspace,
+                    size,
+                    zero,
+                    y_shape,
+                    y,
+                ),
+                Algorithm::Input(algorithm) => sys::cudnnConvolutionBackwardData(
+                    self.handle,
+                    one,
+                    filter_shape,
+                    filter,
+                    y_shape,
+                    y,
+                    shape,
+                    algorithm,
+                    workspace,
+                    size,
+                    zero,
+                    x_shape,
+                    x,
+                ),
+                Algorithm::Filter(algorithm) => sys::cudnnConvolutionBackwardFilter(
+                    self.handle,
+                    one,
+                    x_shape,
+                    x,
+                    y_shape,
+                    y,
+                    shape,
+                    algorithm,
+                    workspace,
+                    size,
+                    zero,
+                    filter_shape,
+                    filter,
+                ),
+            };
+            check(status, &format!("convolve {:?} by {:?}", key(convolution), known.algorithm))
+        }
+    }
+
+    fn prepare<'a>(
+        &self,
+        prepared: &'a mut BTreeMap<(Key, u64), Prepared>,
+        key: Key,
+        limit: u64,
+    ) -> Result<&'a Prepared, CudaError> {
+        if !prepared.contains_key(&(key, limit)) {
+            let made = self.make(&key, limit)?;
+            prepared.insert((key, limit), made);
+        }
+        Ok(&prepared[&(key, limit)])
+    }
+
+    /// The way that the library's own judgement puts first among those that fit; where none does, the one that takes least.
+    fn make(&self, key: &Key, limit: u64) -> Result<Prepared, CudaError> {
+        let descriptors = self.describe(key)?;
+        let candidates = self.candidates(key, descriptors)?;
+        let fits = |candidate: &&Candidate| candidate.workspace as u64 <= limit;
+        let least = || candidates.iter().min_by_key(|candidate| candidate.workspace);
+        let Some(chosen) = candidates.iter().find(fits).or_else(least) else {
+            return Err(CudaError(format!("cuDNN knows no way to convolve {key:?}")));
+        };
+        // SAFETY: sets a number of a descriptor.
+        unsafe {
+            let set = sys::cudnnSetConvolutionMathType(descriptors.convolution, chosen.mathematics);
+            check(set, "describe a convolution")?;
+        }
+        Ok(Prepared { descriptors, algorithm: chosen.algorithm, workspace: chosen.workspace })
+    }
+
+    fn describe(&self, key: &Key) -> Result<Descriptors, CudaError> {
+        let what = "describe a convolution";
+        let kind = match key.dtype {
+            DType::F32 => sys::cudnnDataType_t::CUDNN_DATA_FLOAT,
+            DType::F16 => sys::cudnnDataType_t::CUDNN_DATA_HALF,
+            DType::BF16 => sys::cudnnDataType_t::CUDNN_DATA_BFLOAT16,
+            DType::I32 | DType::I64 | DType::U8 | DType::Bool => {
+                return Err(CudaError(format!("there is no convolution of {}", key.dtype)));
+            }
+        };
+        let nhwc = sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC;
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        let image = |[height, width, channels]: [usize; 3]| -> Result<_, CudaError> {
+            let mut made = std::ptr::null_mut();
+            let [n, c, h, w] = [key.rows, channels, height, width].map(number);
+            // SAFETY: the library makes a descriptor and sets its numbers.
+            unsafe {
+                check(sys::cudnnCreateTensorDescriptor(&mut made), what)?;
+                check(sys::cudnnSetTensor4dDescriptor(made, nhwc, kind, n, c, h, w), what)?;
+            }
+            Ok(made)
+        };
+        let (x, y) = (image(key.input)?, image(key.output)?);
+        let (mut filter, mut convolution) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let [k, c, r, s] =
+            [key.output[2], key.input[2] / key.groups, key.kernel[0], key.kernel[1]].map(number);
+        let [[pad_h, pad_w], [u, v], [dilation_h, dilation_w]] =
+            [key.pads, key.strides, key.dilation].map(|pair| pair.map(number));
+        let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+        let single = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        // SAFETY: as above.
+        unsafe {
+            check(sys::cudnnCreateFilterDescriptor(&mut filter), what)?;
+            check(sys::cudnnSetFilter4dDescriptor(filter, kind, nhwc, k, c, r, s), what)?;
+            check(sys::cudnnCreateConvolutionDescriptor(&mut convolution), what)?;
+            let set = sys::cudnnSetConvolution2dDescriptor(
+                convolution,
+                pad_h,
+                pad_w,
+                u,
+                v,
+                dilation_h,
+                dilation_w,
+                mode,
+                single,
+            );
+            check(set, what)?;
+            check(sys::cudnnSetConvolutionGroupCount(convolution, number(key.groups)), what)?;
+            check(sys::cudnnSetConvolutionMathType(convolution, self.mathematics(key.dtype)), what)?;
+        }
+        Ok(Descriptors { x, y, filter, convolution })
+    }
+
+    fn mathematics(&self, dtype: DType) -> sys::cudnnMathType_t {
+        if dtype == DType::F32 && !self.tf32 {
+            sys::cudnnMathType_t::CUDNN_FMA_MATH
+        } else {
+            sys::cudnnMathType_t::CUDNN_DEFAULT_MATH
+        }
+    }
+
+    /// The ways that the library offers, the one it believes to be fastest first. Only those that give the same result twice.
+    fn candidates(&self, key: &Key, descriptors: Descriptors) -> Result<Vec<Candidate>, CudaError> {
+        const MOST: usize = 16;
+        let Descriptors { x, y, filter, convolution } = descriptors;
+        let (mut count, what) = (0, "list the ways to convolve");
+        let fma_only = key.dtype == DType::F32 && !self.tf32;
+        let mut found = Vec::new();
+        macro_rules! collect {
+            ($results:expr, $variant:path) => {
+                for result in &$results[..usize::try_from(count).unwrap_or(0)] {
+                    let works = result.status == cudnnStatus_t::CUDNN_STATUS_SUCCESS;
+                    let repeats = result.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC;
+                    let cores = sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH;
+                    if works && repeats && !(fma_only && result.mathType == cores) {
+                        let single = sys::cudnnMathType_t::CUDNN_FMA_MATH;
+                        found.push(Candidate {
+                            algorithm: $variant(result.algo),
+                            mathematics: if fma_only { single } else { result.mathType },
+                            workspace: result.memory,
+                        });
+                    }
+                }
+            };
+        }
+        // SAFETY: the library writes at most as many results as there is room for, and says how many.
+        unsafe {
+            match key.pass {
+                Pass::Forward => {
+                    let mut results: [sys::cudnnConvolutionFwdAlgoPerf_t; MOST] = std::mem::zeroed();
+                    check(
+                        sys::cudnnGetConvolutionForwardAlgorithm_v7(
+                            self.handle,
+                            x,
+                            filter,
+                            convolution,
+                            y,
+                            MOST as i32,
+                            &mut count,
+                            results.as_mut_ptr(),
+                        ),
+                        what,
+                    )?;
+                    collect!(results, Algorithm::Forward);
+                }
+                Pass::Input => {
+                    let mut results: [sys::cudnnConvolutionBwdDataAlgoPerf_t; MOST] = std::mem::zeroed();
+                    check(
+                        sys::cudnnGetConvolutionBackwardDataAlgorithm_v7(
+                            self.handle,
+                            filter,
+                            y,
+                            convolution,
+                            x,
+                            MOST as i32,
+                            &mut count,
+                            results.as_mut_ptr(),
+                        ),
+                        what,
+                    )?;
+                    collect!(results, Algorithm::Input);
+                }
+                Pass::Filter => {
+                    let mut results: [sys::cudnnConvolutionBwdFilterAlgoPerf_t; MOST] = std::mem::zeroed();
+                    check(
+                        sys::cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+                            self.handle,
+                            x,
+                            y,
+                            convolution,
+                            filter,
+                            MOST as i32,
+                            &mut count,
+                            results.as_mut_ptr(),
+                        ),
+                        what,
+                    )?;
+                    collect!(results, Algorithm::Filter);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn key(convolution: &Convolution) -> Key {
+    let Convolution { pass, rows, input, output, kernel, strides, dilation, groups, pads, dtype, .. } =
+        *convolution;
+    Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype }
+}
+
+impl Drop for Convolutions {
+    fn drop(&mut self) {
+        // SAFETY: opened once, closed once.
+        let _ = unsafe { sys::cudnnDestroy(self.handle) };
+    }
+}

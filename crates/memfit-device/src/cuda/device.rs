@@ -1,0 +1,305 @@
+//! Behind the door on a GPU: an arena, launches in order, and copies of slots that the host looks at.
+
+use std::sync::{Arc, Mutex};
+
+use memfit_ir::{Bytes, Graph, Node, Slot};
+
+use super::driver::{CudaError, Event, Recording};
+use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
+use super::memory::{DeviceArena, Pinned};
+use super::{call_of, lower};
+use crate::Context;
+
+/// Contexts that are on their way to the device at most, before the host waits.
+const CONTEXTS: usize = 64;
+
+/// A GPU with its arena.
+pub(crate) struct CudaDevice {
+    // Dropped before the GPU that they belong to.
+    recordings: Vec<(u64, Recording)>,
+    arena: DeviceArena,
+    contexts: Pinned,
+    contexts_used: usize,
+    staging: Pinned,
+    staged: Event,
+    store: Option<Pinned>,
+    views: Mutex<Vec<View>>,
+    last_context: Option<Context>,
+    gpu: Arc<Gpu>,
+}
+
+/// A copy of a slot that the host looks at.
+struct View {
+    slot: Slot,
+    /// Words, so that it is aligned to any element.
+    words: Box<[u64]>,
+    /// Whether the host may have changed it.
+    changed: bool,
+}
+
+/// What to say when the GPU itself fails, which no plan can answer.
+const FAILED: &str = "the GPU works";
+
+impl CudaDevice {
+    pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
+        let arena = DeviceArena::map(&gpu.context, arena)?;
+        let store = store.map(|bytes| Pinned::new(bytes.to_usize())).transpose()?;
+        let (contexts, staging) = (Pinned::new(CONTEXTS * CONTEXT_BYTES)?, Pinned::new(0)?);
+        let staged = Event::new()?;
+        let device = CudaDevice {
+            recordings: Vec::new(),
+            arena,
+            contexts,
+            contexts_used: 0,
+            staging,
+            staged,
+            store,
+            views: Mutex::default(),
+            last_context: None,
+            gpu,
+        };
+        // Nothing in the arena is ever read before it is written, but a value that is not finite must not come from nowhere.
+        if device.arena.bytes() != Bytes::ZERO {
+            let whole = Slot { offset: Bytes::ZERO, bytes: device.arena.bytes() };
+            // SAFETY: the whole arena and nothing else.
+            unsafe { device.gpu.stream.fill(device.arena.address(whole), 0, whole.bytes.to_usize())? };
+        }
+        // SAFETY: the block that the GPU took for its context.
+        unsafe { device.gpu.stream.fill(device.gpu.context_address(), 0, CONTEXT_BYTES + 8)? };
+        device.gpu.stream.synchronise()?;
+        Ok(device)
+    }
+
+    pub(crate) fn bytes_arena(&self) -> Bytes {
+        self.arena.bytes()
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Makes this thread one that may work on the device.
+    pub(crate) fn enter(&self) {
+        self.gpu.context.make_current().expect(FAILED);
+    }
+
+    /// Puts a node into the stream.
+    pub(crate) fn launch(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        args: &[Slot],
+        workspace: Slot,
+        fresh: bool,
+        context: &Context,
+    ) {
+        self.settle();
+        self.set_context(context);
+        let call = call_of(graph, node, context.rows, fresh);
+        if call.rows == 0 && graph.slice_of(node).is_some() {
+            return;
+        }
+        let lowered = lower::lower(&call).unwrap_or_else(|lower::Missing| {
+            panic!("{} has no kernel here, which was asked before anything ran", node.op.name())
+        });
+        let slots = Slots { arena: &self.arena, args, workspace };
+        if let Err(error) = self.gpu.run(&lowered, &slots) {
+            panic!("{} of layer `{}`: {error}", node.op.name(), graph.layers[node.layer.0]);
+        }
+    }
+
+    /// Gives kernels the context of the step and piece that come now.
+    pub(crate) fn set_context(&mut self, context: &Context) {
+        if self.last_context == Some(*context) {
+            return;
+        }
+        self.enter();
+        self.last_context = Some(*context);
+        if self.contexts_used == CONTEXTS {
+            self.synchronise();
+        }
+        let offset = self.contexts_used * CONTEXT_BYTES;
+        self.contexts_used += 1;
+        let numbers = [
+            context.step,
+            context.iteration,
+            context.row_start as u64,
+            context.rows as u64,
+            context.rows_total as u64,
+            context.seed,
+            u64::from(context.learning_rate.to_bits()) | u64::from(context.loss_scale.to_bits()) << 32,
+            0,
+        ];
+        let part = self.contexts.part_mut(offset, CONTEXT_BYTES);
+        for (to, number) in part.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        // SAFETY: the part is not written again before the stream was waited for.
+        unsafe {
+            let from = self.contexts.at(offset);
+            self.gpu.stream.upload(from, self.gpu.context_address(), 64).expect(FAILED);
+        }
+    }
+
+    /// Lets weights be written again: a new step begins.
+    pub(crate) fn begin_step(&mut self) {
+        self.settle();
+        self.enter();
+        // SAFETY: the word behind the context.
+        unsafe {
+            self.gpu.stream.fill(self.gpu.context_address() + CONTEXT_BYTES as u64, 0, 4).expect(FAILED)
+        };
+    }
+
+    /// Waits until everything is done.
+    pub(crate) fn synchronise(&mut self) {
+        self.gpu.stream.synchronise().expect(FAILED);
+        self.contexts_used = 0;
+        self.last_context = None;
+    }
+
+    /// Has so much host memory for rows that are on their way.
+    pub(crate) fn reserve_staging(&mut self, bytes: usize) {
+        if self.staging.len() < bytes {
+            self.enter();
+            self.gpu.stream.synchronise().expect(FAILED);
+            self.staging = Pinned::new(bytes).expect("the host has memory for the rows of a step");
+        }
+    }
+
+    /// Host memory for rows, which the device has read what was there before.
+    pub(crate) fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
+        self.staging.part_mut(offset, bytes)
+    }
+
+    /// Waits until rows that were staged before have been copied.
+    pub(crate) fn wait_for_staging(&mut self) {
+        self.enter();
+        self.staged.wait().expect(FAILED);
+    }
+
+    /// Marks that everything staged so far has been asked for.
+    pub(crate) fn mark_staging(&mut self) {
+        self.staged.record(&self.gpu.stream).expect(FAILED);
+    }
+
+    /// Copies staged rows into a slot.
+    pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
+        assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
+        // SAFETY: the staged part is not written again before `wait_for_staging` has returned.
+        unsafe {
+            let from = self.staging.at(offset);
+            self.gpu.stream.upload(from, self.arena.address(to), bytes).expect(FAILED);
+        }
+    }
+
+    /// Copies a slot to the second store, or back.
+    pub(crate) fn copy_host(&mut self, slot: Slot, store: Slot, out: bool) {
+        self.settle();
+        let memory = self.store.as_ref().expect("a plan that copies out is sealed with a store");
+        assert!(store.end().to_usize() <= memory.len(), "the store has room for what is copied out");
+        let (host, device, bytes) =
+            (memory.at(store.offset.to_usize()), self.arena.address(slot), slot.bytes.to_usize());
+        // SAFETY: both stretches are the plan's, and the stream keeps the order.
+        unsafe {
+            let copied = if out {
+                self.gpu.stream.download(device, host, bytes)
+            } else {
+                self.gpu.stream.upload(host, device, bytes)
+            };
+            copied.expect(FAILED);
+        }
+    }
+
+    /// Whether launches under a key were recorded.
+    pub(crate) fn is_recorded(&self, key: u64) -> bool {
+        self.recordings.iter().any(|(known, _)| *known == key)
+    }
+
+    /// Begins to record launches instead of running them.
+    pub(crate) fn begin_recording(&mut self) {
+        self.settle();
+        self.enter();
+        self.gpu.stream.begin_recording().expect(FAILED);
+    }
+
+    /// Ends a recording.
+    pub(crate) fn end_recording(&mut self, key: u64) {
+        let recording = self.gpu.stream.end_recording().expect("what runs can be recorded");
+        self.recordings.push((key, recording));
+    }
+
+    /// Plays what was recorded under a key.
+    pub(crate) fn play(&mut self, key: u64) {
+        self.settle();
+        let (_, recording) =
+            self.recordings.iter().find(|(known, _)| *known == key).expect("it was recorded");
+        self.gpu.stream.play(recording).expect(FAILED);
+    }
+
+    /// A copy of a slot's bytes, kept until something on the device changes.
+    pub(crate) fn bytes(&self, slot: Slot) -> &[u8] {
+        self.enter();
+        let mut views = self.views.lock().expect("nobody panics with the lock");
+        let index = views.iter().position(|view| view.slot == slot).unwrap_or_else(|| {
+            views.push(self.download(slot));
+            views.len() - 1
+        });
+        let words = &views[index].words;
+        // SAFETY: a view is dropped or written only by those who borrow the device alone, and its words do not move.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), slot.bytes.to_usize()) }
+    }
+
+    /// A copy of a slot's bytes that goes back to the device before anything else happens there.
+    pub(crate) fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        self.settle();
+        self.enter();
+        let view = View { changed: true, ..self.download(slot) };
+        let views = self.views.get_mut().expect("nobody panics with the lock");
+        views.push(view);
+        let words = &mut views.last_mut().expect("it was just put there").words;
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), slot.bytes.to_usize()) }
+    }
+
+    fn download(&self, slot: Slot) -> View {
+        let bytes = slot.bytes.to_usize();
+        let mut words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
+        if bytes != 0 {
+            // SAFETY: the words have room for the slot's bytes, and are looked at once the copy was waited for.
+            unsafe {
+                let to = words.as_mut_ptr().cast();
+                self.gpu.stream.download(self.arena.address(slot), to, bytes).expect(FAILED);
+            }
+            self.gpu.stream.synchronise().expect(FAILED);
+        }
+        View { slot, words, changed: false }
+    }
+
+    /// Sends back what the host has changed, and forgets the other copies.
+    fn settle(&mut self) {
+        let views = std::mem::take(self.views.get_mut().expect("nobody panics with the lock"));
+        if views.is_empty() {
+            return;
+        }
+        self.enter();
+        for view in views.iter().filter(|view| view.changed) {
+            // SAFETY: the words stay where they are until the copy was waited for.
+            unsafe {
+                let (from, to) = (view.words.as_ptr().cast(), self.arena.address(view.slot));
+                self.gpu.stream.upload(from, to, view.slot.bytes.to_usize()).expect(FAILED);
+            }
+        }
+        if views.iter().any(|view| view.changed) {
+            self.gpu.stream.synchronise().expect(FAILED);
+        }
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
+        let _ = self.gpu.context.make_current();
+        let _ = self.gpu.stream.synchronise();
+    }
+}

@@ -1,0 +1,260 @@
+//! A GPU that is open: context, stream, libraries and loaded kernels. It can still take memory; a sealed device cannot.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, Weak};
+
+use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Slot};
+
+use super::convolutions::{self, Convolutions};
+use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
+use super::memory::{Block, DeviceArena};
+use super::products::{self, Products};
+use super::work::{Address, Argument, Kernel, Lowered, Product, Source, Work};
+use super::{call_of, compiler, libraries, lower, usage};
+
+/// Workspace that a library's algorithm may take, unless none takes so little.
+const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
+
+/// Bytes of what is decided anew for every step and piece, and of the word behind it that the device sets.
+pub(crate) const CONTEXT_BYTES: usize = 64;
+const STOPPED_BYTES: usize = 8;
+
+/// An open GPU.
+pub struct Gpu {
+    // Dropped in this order: what lives in the context before the context.
+    products: Products,
+    convolutions: Convolutions,
+    modules: Mutex<BTreeMap<Source, Loaded>>,
+    /// What kernels read as `Context`.
+    block: Block,
+    pub(crate) stream: Stream,
+    pub(crate) context: Context,
+    description: Description,
+    /// What others held of the device before it was opened.
+    bytes_others: Bytes,
+}
+
+/// A module and its kernels.
+struct Loaded {
+    module: Module,
+    functions: BTreeMap<&'static str, Function>,
+}
+
+/// Where the operands of a launch are.
+pub(crate) struct Slots<'a> {
+    pub(crate) arena: &'a DeviceArena,
+    pub(crate) args: &'a [Slot],
+    pub(crate) workspace: Slot,
+}
+
+impl Gpu {
+    /// Opens a GPU by its number, with every library that kernels need. One that is open already is shared.
+    pub(crate) fn open(number: usize, tf32: bool) -> Result<Arc<Gpu>, CudaError> {
+        type Open = (usize, bool, Weak<Gpu>);
+        static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().expect("nobody panics with the lock");
+        open.retain(|(_, _, gpu)| 0 < gpu.strong_count());
+        let wanted = |known: &&Open| (known.0, known.1) == (number, tf32);
+        if let Some(gpu) = open.iter().find(wanted).and_then(|(_, _, gpu)| gpu.upgrade()) {
+            return Ok(gpu);
+        }
+        let gpu = Arc::new(Gpu::new(number, tf32)?);
+        open.push((number, tf32, Arc::downgrade(&gpu)));
+        Ok(gpu)
+    }
+
+    fn new(number: usize, tf32: bool) -> Result<Gpu, CudaError> {
+        if let Some(library) = libraries::missing().first() {
+            return Err(CudaError(format!("{} is not here; {}", library.name(), library.remedy())));
+        }
+        let known = driver::descriptions()?;
+        let count = known.len();
+        let description = known.into_iter().nth(number).ok_or_else(|| {
+            CudaError(match count {
+                0 => "the driver knows no GPU; use --device cpu".to_owned(),
+                _ => format!("there is no GPU {number}: they are counted from 0, and there are {count}"),
+            })
+        })?;
+        let before = usage::of_device(&description.bus);
+        let context = Context::open(number)?;
+        let stream = Stream::new()?;
+        let block = Block::new(CONTEXT_BYTES + STOPPED_BYTES)?;
+        let products = Products::open(tf32)?;
+        let convolutions = Convolutions::open(&stream, tf32)?;
+        let modules = Mutex::default();
+        let bytes_others = match before {
+            Some(usage) => usage.bytes_used,
+            None => Bytes::ZERO,
+        };
+        Ok(Gpu { products, convolutions, modules, block, stream, context, description, bytes_others })
+    }
+
+    /// What the driver says of it.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What this process holds of the device: what is used less what others used before.
+    pub fn bytes_used(&self) -> Result<Bytes, CudaError> {
+        let (free, total) = self.context.bytes_free()?;
+        Ok(total.saturating_sub(free).saturating_sub(self.bytes_others))
+    }
+
+    /// What is free, and what others held when the device was opened.
+    pub fn bytes_free(&self) -> Result<(Bytes, Bytes), CudaError> {
+        Ok((self.context.bytes_free()?.0, self.bytes_others))
+    }
+
+    /// Where kernels read their context.
+    pub(crate) fn context_address(&self) -> u64 {
+        self.block.start
+    }
+
+    /// The nodes of a graph that have no kernel here, by op and layer.
+    pub fn missing(graph: &Graph) -> Vec<(&'static str, String)> {
+        let lacks = |node: &&Node| lower::lower(&call_of(graph, node, 1, false)).is_err();
+        let nodes = graph.nodes.iter().filter(lacks);
+        nodes.map(|node| (node.op.name(), graph.layers[node.layer.0].clone())).collect()
+    }
+
+    /// The workspace of a node at so many rows: that of its kernels, and behind it that of the libraries.
+    pub(crate) fn workspace(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+    ) -> Result<(Bytes, Bytes), CudaError> {
+        let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else {
+            return Ok((Bytes::ZERO, Bytes::ZERO));
+        };
+        let mut libraries = Bytes::ZERO;
+        for work in &lowered.work {
+            libraries = libraries.max(match work {
+                Work::Product(product) => self.products.workspace(product, LIBRARY_WORKSPACE)?,
+                Work::Convolution(convolution) => {
+                    self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
+                }
+                Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
+            });
+        }
+        Ok((lowered.workspace, libraries.align_up(ALIGNMENT)))
+    }
+
+    /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
+    pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
+        self.context.make_current()?;
+        for node in &graph.nodes {
+            if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
+                for work in &lowered.work {
+                    if let Work::Kernel(kernel) = work {
+                        self.function(kernel)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel of a description, compiled and loaded where it was not yet.
+    fn function(&self, kernel: &Kernel) -> Result<Function, CudaError> {
+        let mut modules = self.modules.lock().expect("nobody panics with the lock");
+        if !modules.contains_key(&kernel.source) {
+            let text = compiler::text(&kernel.source);
+            let code =
+                compiler::compile_cached(&text, &self.description.architecture()).map_err(|words| {
+                    CudaError(format!("the kernel `{}` does not compile: {words}", kernel.entry))
+                })?;
+            let loaded = Loaded { module: Module::load(&code)?, functions: BTreeMap::new() };
+            modules.insert(kernel.source.clone(), loaded);
+        }
+        let loaded = modules.get_mut(&kernel.source).expect("it was just put there");
+        if let Some(function) = loaded.functions.get(kernel.entry) {
+            return Ok(*function);
+        }
+        let function = loaded.module.function(kernel.entry)?;
+        loaded.functions.insert(kernel.entry, function);
+        Ok(function)
+    }
+
+    /// Puts the work of a node into the stream.
+    pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
+        let own = lowered.workspace.align_up(ALIGNMENT);
+        assert!(
+            own <= slots.workspace.bytes || own == Bytes::ZERO,
+            "the plan gives kernels the workspace they ask for"
+        );
+        let rest = slots.workspace.bytes.saturating_sub(own);
+        let rest_at = slots.arena.address(slots.workspace) + own.0;
+        let at = |address: Address| slots.at(address);
+        for work in &lowered.work {
+            match work {
+                Work::Kernel(kernel) => self.launch(kernel, slots)?,
+                // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
+                Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
+                Work::Copy { from, to, bytes } => {
+                    if at(*from) != at(*to) {
+                        // SAFETY: as above.
+                        unsafe { self.stream.copy(at(*from), at(*to), bytes.to_usize())? };
+                    }
+                }
+                Work::Product(product) => {
+                    let Product { a, b, d, bias, .. } = *product;
+                    let places = products::Places {
+                        a: at(a),
+                        b: at(b),
+                        d: at(d),
+                        bias: bias.map_or(0, at),
+                        workspace: rest_at,
+                        workspace_bytes: rest.to_usize(),
+                    };
+                    self.products.run(&self.stream, product, &places)?;
+                }
+                Work::Convolution(convolution) => {
+                    let places = convolutions::Places {
+                        x: at(convolution.x),
+                        filter: at(convolution.filter),
+                        y: at(convolution.y),
+                        workspace: rest_at,
+                        workspace_bytes: rest.to_usize(),
+                    };
+                    self.convolutions.run(convolution, &places)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&self, kernel: &Kernel, slots: &Slots<'_>) -> Result<(), CudaError> {
+        let function = self.function(kernel)?;
+        // Every value takes at most eight bytes, and the driver reads as many as the parameter has.
+        let mut values: Vec<u64> = kernel
+            .arguments
+            .iter()
+            .map(|argument| match *argument {
+                Argument::At(address) => slots.at(address),
+                Argument::Context => self.block.start,
+                Argument::Long(value) => value.cast_unsigned(),
+                Argument::Int(value) => u64::from(value.cast_unsigned()),
+                Argument::Float(value) => u64::from(value.to_bits()),
+            })
+            .collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
+        // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.
+        unsafe { driver::launch(&self.stream, function, kernel.blocks, kernel.threads, &mut pointers) }
+    }
+}
+
+impl Slots<'_> {
+    fn at(&self, address: Address) -> u64 {
+        match address {
+            Address::Operand(index, offset) => {
+                let slot = self.args[index];
+                assert!(offset <= slot.bytes, "an offset lies inside its operand");
+                self.arena.address(slot) + offset.0
+            }
+            Address::Workspace(offset) => self.arena.address(self.workspace) + offset.0,
+        }
+    }
+}
