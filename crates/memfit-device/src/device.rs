@@ -169,6 +169,21 @@ impl Device {
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
+    /// Copies a slot over another of its size.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        assert!(from.bytes == to.bytes && !from.overlaps(&to), "two slots of one size");
+        self.mark(from);
+        self.mark(to);
+        match &mut self.memory {
+            Memory::Cuda(device) => device.copy(from, to),
+            Memory::Cpu(arena) => {
+                let (from_at, to_at) = (arena.pointer(from).as_ptr(), arena.pointer(to).as_ptr());
+                // SAFETY: the arena vouches for both slots, which share no byte and are borrowed with the device.
+                unsafe { std::ptr::copy_nonoverlapping(from_at, to_at, from.bytes.to_usize()) };
+            }
+        }
+    }
+
     /// The highest end of any slot that a kernel or the host was handed so far.
     pub fn bytes_peak(&self) -> Bytes {
         Bytes(self.bytes_peak.load(Ordering::Relaxed))
@@ -218,7 +233,7 @@ impl Device {
     /// Where [`Device::is_asynchronous`] says that there is none.
     pub fn asynchronous(&mut self) -> Asynchronous<'_> {
         match &mut self.memory {
-            Memory::Cuda(device) => Asynchronous { device },
+            Memory::Cuda(device) => Asynchronous { device, bytes_peak: &self.bytes_peak },
             Memory::Cpu(_) => panic!("a CPU is not ahead of anybody"),
         }
     }
@@ -233,6 +248,7 @@ impl Device {
 /// What only a device can do that works on its own: copies from staged rows, and launches that are recorded and played again.
 pub struct Asynchronous<'a> {
     device: &'a mut CudaDevice,
+    bytes_peak: &'a AtomicU64,
 }
 
 impl Asynchronous<'_> {
@@ -264,6 +280,7 @@ impl Asynchronous<'_> {
 
     /// Copies staged rows to a slot.
     pub fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
         self.device.copy_staged(offset, bytes, to);
     }
 

@@ -103,7 +103,8 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         observer.event(Event::Saved { path: &path });
     }
     let (plan, trace) = runner.finish();
-    let report = Report::new(summary, &plan, trace, process::resident_peak());
+    let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
+    let report = Report::new(summary, &plan, trace, held);
     if report.summary.budget < report.vm_hwm {
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }
@@ -126,6 +127,10 @@ fn begin(runner: &mut Runner, model: &ModelFile, resumes: Option<&[Variable]>) -
 /// training cannot.
 pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
+    // What a GPU has left is seen when it is opened.
+    if job.is_on_gpu() {
+        return job;
+    }
     let mut allowed = process::limits();
     allowed.available = allowed.available.saturating_sub(job.memory.baseline);
     if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {

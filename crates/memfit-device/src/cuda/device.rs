@@ -211,6 +211,15 @@ impl CudaDevice {
         }
     }
 
+    /// Copies a slot over another of its size.
+    pub(crate) fn copy(&mut self, from: Slot, to: Slot) {
+        self.settle();
+        self.enter();
+        let (from_at, to_at) = (self.arena.address(from), self.arena.address(to));
+        // SAFETY: both are slots of the arena.
+        unsafe { self.gpu.stream.copy(from_at, to_at, from.bytes.to_usize()).expect(FAILED) };
+    }
+
     /// Whether launches under a key were recorded.
     pub(crate) fn is_recorded(&self, key: u64) -> bool {
         self.recordings.iter().any(|(known, _)| *known == key)
