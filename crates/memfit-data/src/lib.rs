@@ -24,7 +24,8 @@ mod synthetic;
 
 pub use error::DataError;
 pub use lent::{Lent, LentArray};
+pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;
 pub use source::{Field, Source};
-pub use synthetic::{Synthetic, Values};
+pub use synthetic::Synthetic;

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{Bytes, Graph, NodeId, Slice, Slot};
+use memfit_ir::{Bytes, Graph, MadeUp, NodeId, Slice, Slot, Tensor};
 
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
@@ -282,6 +282,17 @@ impl Asynchronous<'_> {
     pub fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
         self.device.copy_staged(offset, bytes, to);
+    }
+
+    /// Where the batch begins in the sequence of made-up rows.
+    pub fn set_source_row(&mut self, row: u64) {
+        self.device.set_source_row(row);
+    }
+
+    /// Draws made-up rows into a slot: `rows` of them, from so many behind the start of the piece.
+    pub fn make_up(&mut self, tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        self.device.make_up(tensor, made_up, rows, row_start, to);
     }
 
     /// Whether launches were recorded under a key.

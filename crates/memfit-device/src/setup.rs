@@ -74,6 +74,9 @@ pub struct Setup {
     gpu: Option<OnGpu>,
 }
 
+/// Memory in which libraries are timed, at most.
+const TIMING_MOST: Bytes = Bytes(16 << 30);
+
 /// What is known of a job on a GPU.
 struct OnGpu {
     gpu: Arc<Gpu>,
@@ -135,6 +138,7 @@ impl Setup {
             return Err(DeviceError::NoKernel { op, layer, others: missing.count() });
         }
         on.gpu.load(graph, on.rows)?;
+        on.gpu.time_libraries(graph, on.rows, TIMING_MOST)?;
         for node in &graph.nodes {
             on.gpu.workspace(graph, node, on.rows)?;
         }

@@ -5,7 +5,7 @@
 //! recorded; then it is played.
 
 use memfit_device::Context;
-use memfit_ir::{Op, Place, Plan, Step};
+use memfit_ir::{MadeUp, Op, Place, Plan, Slot, Step, TensorId};
 
 use crate::RunError;
 use crate::runner::Loop;
@@ -59,20 +59,23 @@ impl Loop<'_> {
     /// Feeds every row of a section into host memory, from where the device copies it when its time has come.
     fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {
         let graph = &self.plan.problem().graph;
-        let fed = || {
-            steps.iter().filter_map(|step| match step {
-                Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
-                Step::Copy { .. } | Step::Launch { .. } => None,
-            })
-        };
-        let bytes = |tensor: memfit_ir::TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
-        let total: usize = fed().map(|tensor| staged(bytes(tensor))).sum();
+        let all = steps.iter().filter_map(|step| match step {
+            Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
+            Step::Copy { .. } | Step::Launch { .. } => None,
+        });
+        // Made-up rows are drawn where they are needed.
+        if let Some((_, row)) = all.clone().find_map(|tensor| self.made_up(tensor)) {
+            self.device.asynchronous().set_source_row(row);
+        }
+        let fed: Vec<TensorId> = all.filter(|tensor| self.made_up(*tensor).is_none()).collect();
+        let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
+        let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
         if total == 0 {
             return Ok(());
         }
         self.device.asynchronous().begin_staging(total);
         let mut offset = 0;
-        for tensor in fed() {
+        for tensor in fed {
             let mut ahead = self.device.asynchronous();
             let to = ahead.stage(offset, bytes(tensor));
             let (input, context) = match graph.tensors[tensor.0].slice {
@@ -91,7 +94,16 @@ impl Loop<'_> {
         let mut offset = 0;
         for step in steps {
             if let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step {
-                let bytes = self.plan.problem().graph.tensors[tensor.0].bytes(context.rows).to_usize();
+                let known = &self.plan.problem().graph.tensors[tensor.0];
+                if let Some((made_up, _)) = self.made_up(*tensor) {
+                    let (start, rows) = match known.slice {
+                        Some(slice) => (slice.start(context.rows), slice.rows(context.rows)),
+                        None => (0, context.rows),
+                    };
+                    self.device.asynchronous().make_up(known, made_up, rows, start, *slot);
+                    continue;
+                }
+                let bytes = known.bytes(context.rows).to_usize();
                 self.device.asynchronous().copy_staged(offset, bytes, *slot);
                 offset += staged(bytes);
             } else {
@@ -101,6 +113,12 @@ impl Loop<'_> {
         Ok(())
     }
 
+    /// How an input is drawn, where it is made up; a slice as the input that it is of.
+    fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
+        let slice = self.plan.problem().graph.tensors[tensor.0].slice;
+        self.feed.made_up(slice.map_or(tensor, |slice| slice.of))
+    }
+
     /// Looks at the sums of the losses, which waits for the step to be over.
     fn check_losses(&mut self) -> Result<(), RunError> {
         let (plan, graph) = (self.plan.plan(), &self.plan.problem().graph);
@@ -108,7 +126,7 @@ impl Loop<'_> {
             Step::Launch { node, args, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => args.last(),
             Step::Launch { .. } | Step::Copy { .. } => None,
         });
-        let is_finite = |slot: &memfit_ir::Slot| self.device.floats(*slot)[0].is_finite();
+        let is_finite = |slot: &Slot| self.device.floats(*slot)[0].is_finite();
         if sums.into_iter().all(is_finite) {
             return Ok(());
         }

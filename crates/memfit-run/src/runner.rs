@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memfit_device::{Context, Device, DeviceError, Setup, heap};
-use memfit_ir::{Bytes, CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, Kind, MadeUp, Op, Place, Plan, Slot, Step, TensorId};
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::loss_scale::LossScale;
@@ -19,6 +19,11 @@ const HEAP_NOISE: u64 = 256 << 10;
 pub trait Feed: Send {
     /// Writes rows of an input, `first..first + rows` counted from the start of the batch.
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError>;
+
+    /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
+    fn made_up(&self, _tensor: TensorId) -> Option<(MadeUp, u64)> {
+        None
+    }
 
     /// Told when a piece of the batch is done.
     fn piece_done(&mut self, _rows_done: usize, _rows_total: usize) {}
@@ -173,7 +178,8 @@ impl Runner {
         let iteration = input.step - self.trace.steps_skipped;
         let Runner { plan, device, heap, launched, .. } = self;
         let scaled = loss_scale.unwrap_or(1.0);
-        device.install(|device| Loop { plan, device, feed, input, iteration, scaled, heap, launched }.run())?;
+        device
+            .install(|device| Loop { plan, device, feed, input, iteration, scaled, heap, launched }.run())?;
         let plan = self.plan.plan();
         assert_eq!(
             self.device.bytes_peak(),

@@ -57,11 +57,17 @@ impl Devices {
         line(format!("cpu      {processor}, {threads} threads, {} by {}", limits.available, limits.by));
         for (gpu, usage) in gpus {
             let (major, minor) = gpu.capability;
-            line(format!("cuda:{}   {}, generation {major}.{minor}, {}", gpu.number, gpu.name, gpu.bytes_total));
+            line(format!(
+                "cuda:{}   {}, generation {major}.{minor}, {}",
+                gpu.number, gpu.name, gpu.bytes_total
+            ));
             if let Some(usage) = usage {
                 let free = usage.bytes_total.saturating_sub(usage.bytes_used);
                 let others = usage.processes.len();
-                line(format!("         {free} free, {} held by {others} processes and the driver", usage.bytes_used));
+                line(format!(
+                    "         {free} free, {} held by {others} processes and the driver",
+                    usage.bytes_used
+                ));
             }
         }
         if gpus.is_empty() {

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use cudarc::cudnn::sys::{self, cudnnStatus_t};
 use memfit_ir::{Bytes, DType};
 
+use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
 use super::work::{Convolution, Pass};
 
@@ -15,7 +16,7 @@ pub(crate) struct Convolutions {
     handle: sys::cudnnHandle_t,
     /// Whether f32 may be multiplied in TF32.
     tf32: bool,
-    prepared: Mutex<BTreeMap<(Key, u64), Prepared>>,
+    prepared: Mutex<BTreeMap<Key, Prepared>>,
 }
 
 // SAFETY: the handle is used behind the lock alone.
@@ -41,8 +42,7 @@ struct Key {
 /// A convolution that was prepared.
 struct Prepared {
     descriptors: Descriptors,
-    algorithm: Algorithm,
-    workspace: usize,
+    candidates: Candidates<Way>,
 }
 
 #[derive(Clone, Copy)]
@@ -61,10 +61,10 @@ enum Algorithm {
 }
 
 /// One of the ways that the library offers.
-struct Candidate {
+#[derive(Clone, Copy)]
+struct Way {
     algorithm: Algorithm,
     mathematics: sys::cudnnMathType_t,
-    workspace: usize,
 }
 
 /// Addresses of a convolution's operands and workspace.
@@ -98,27 +98,60 @@ impl Convolutions {
     /// The workspace of the best way that takes no more than this.
     pub(crate) fn workspace(&self, convolution: &Convolution, limit: Bytes) -> Result<Bytes, CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
-        Ok(Bytes(self.prepare(&mut prepared, key(convolution), limit.0)?.workspace as u64))
+        let known = self.prepare(&mut prepared, key(convolution))?;
+        let best = known.candidates.best(limit.to_usize()).map(|one| Bytes(one.workspace as u64));
+        best.ok_or_else(|| unknown(convolution))
     }
 
     /// Runs a convolution.
     pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
-        let known = self.prepare(&mut prepared, key(convolution), places.workspace_bytes as u64)?;
+        let known = self.prepare(&mut prepared, key(convolution))?;
+        let best = known.candidates.best(places.workspace_bytes).ok_or_else(|| unknown(convolution))?;
+        self.convolve(known.descriptors, best.way, best.workspace, places).map_err(|CudaError(words)| {
+            CudaError(format!("{words}, by {:?} of {:?}", best.way.algorithm, key(convolution)))
+        })
+    }
+
+    /// Times the ways to compute a convolution, where that was not done yet.
+    pub(crate) fn time(
+        &self,
+        stream: &Stream,
+        convolution: &Convolution,
+        places: &Places,
+    ) -> Result<(), CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let known = self.prepare(&mut prepared, key(convolution))?;
+        if known.candidates.is_timed() {
+            return Ok(());
+        }
+        let descriptors = known.descriptors;
+        known.candidates.time(stream, places.workspace_bytes, |way, workspace| {
+            self.convolve(descriptors, way, workspace, places)
+        })
+    }
+
+    fn convolve(
+        &self,
+        descriptors: Descriptors,
+        way: Way,
+        size: usize,
+        places: &Places,
+    ) -> Result<(), CudaError> {
         assert!(
-            known.workspace <= places.workspace_bytes,
+            size <= places.workspace_bytes,
             "the plan gives a convolution the workspace that it was asked for"
         );
         let (one, zero) = (1.0f32, 0.0f32);
         let (one, zero) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
-        let Descriptors { x: x_shape, y: y_shape, filter: filter_shape, convolution: shape } =
-            known.descriptors;
+        let Descriptors { x: x_shape, y: y_shape, filter: filter_shape, convolution: shape } = descriptors;
         let (x, y, filter) = (places.x as *mut c_void, places.y as *mut c_void, places.filter as *mut c_void);
-        let (workspace, size) = (places.workspace as *mut c_void, known.workspace);
+        let workspace = places.workspace as *mut c_void;
         // SAFETY: the plan vouches for the operands, which hold as many elements as the descriptors say; the workspace is as
         // large as the algorithm asks.
         unsafe {
-            let status = match known.algorithm {
+            check(sys::cudnnSetConvolutionMathType(shape, way.mathematics), "convolve")?;
+            let status = match way.algorithm {
                 Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
                     self.handle,
                     one,
@@ -165,38 +198,21 @@ impl Convolutions {
                     filter,
                 ),
             };
-            check(status, &format!("convolve {:?} by {:?}", key(convolution), known.algorithm))
+            check(status, "convolve")
         }
     }
 
     fn prepare<'a>(
         &self,
-        prepared: &'a mut BTreeMap<(Key, u64), Prepared>,
+        prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
-        limit: u64,
-    ) -> Result<&'a Prepared, CudaError> {
-        if !prepared.contains_key(&(key, limit)) {
-            let made = self.make(&key, limit)?;
-            prepared.insert((key, limit), made);
+    ) -> Result<&'a mut Prepared, CudaError> {
+        if !prepared.contains_key(&key) {
+            let descriptors = self.describe(&key)?;
+            let candidates = Candidates::new(self.ways(&key, descriptors)?);
+            prepared.insert(key, Prepared { descriptors, candidates });
         }
-        Ok(&prepared[&(key, limit)])
-    }
-
-    /// The way that the library's own judgement puts first among those that fit; where none does, the one that takes least.
-    fn make(&self, key: &Key, limit: u64) -> Result<Prepared, CudaError> {
-        let descriptors = self.describe(key)?;
-        let candidates = self.candidates(key, descriptors)?;
-        let fits = |candidate: &&Candidate| candidate.workspace as u64 <= limit;
-        let least = || candidates.iter().min_by_key(|candidate| candidate.workspace);
-        let Some(chosen) = candidates.iter().find(fits).or_else(least) else {
-            return Err(CudaError(format!("cuDNN knows no way to convolve {key:?}")));
-        };
-        // SAFETY: sets a number of a descriptor.
-        unsafe {
-            let set = sys::cudnnSetConvolutionMathType(descriptors.convolution, chosen.mathematics);
-            check(set, "describe a convolution")?;
-        }
-        Ok(Prepared { descriptors, algorithm: chosen.algorithm, workspace: chosen.workspace })
+        Ok(prepared.get_mut(&key).expect("it was just put there"))
     }
 
     fn describe(&self, key: &Key) -> Result<Descriptors, CudaError> {
@@ -261,7 +277,7 @@ impl Convolutions {
     }
 
     /// The ways that the library offers, the one it believes to be fastest first. Only those that give the same result twice.
-    fn candidates(&self, key: &Key, descriptors: Descriptors) -> Result<Vec<Candidate>, CudaError> {
+    fn ways(&self, key: &Key, descriptors: Descriptors) -> Result<Vec<(Way, usize)>, CudaError> {
         const MOST: usize = 16;
         let Descriptors { x, y, filter, convolution } = descriptors;
         let (mut count, what) = (0, "list the ways to convolve");
@@ -275,11 +291,8 @@ impl Convolutions {
                     let cores = sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH;
                     if works && repeats && !(fma_only && result.mathType == cores) {
                         let single = sys::cudnnMathType_t::CUDNN_FMA_MATH;
-                        found.push(Candidate {
-                            algorithm: $variant(result.algo),
-                            mathematics: if fma_only { single } else { result.mathType },
-                            workspace: result.memory,
-                        });
+                        let mathematics = if fma_only { single } else { result.mathType };
+                        found.push((Way { algorithm: $variant(result.algo), mathematics }, result.memory));
                     }
                 }
             };
@@ -342,6 +355,10 @@ impl Convolutions {
         }
         Ok(found)
     }
+}
+
+fn unknown(convolution: &Convolution) -> CudaError {
+    CudaError(format!("cuDNN knows no way to convolve {:?}", key(convolution)))
 }
 
 fn key(convolution: &Convolution) -> Key {

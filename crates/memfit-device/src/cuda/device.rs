@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use memfit_ir::{Bytes, Graph, Node, Slot};
+use memfit_ir::{Bytes, Graph, MadeUp, Node, Slot, Tensor};
 
 use super::driver::{CudaError, Event, Recording};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
@@ -25,6 +25,8 @@ pub(crate) struct CudaDevice {
     store: Option<Pinned>,
     views: Mutex<Vec<View>>,
     last_context: Option<Context>,
+    /// The batch's first row in the sequence of made-up rows.
+    source_row: u64,
     gpu: Arc<Gpu>,
 }
 
@@ -56,6 +58,7 @@ impl CudaDevice {
             store,
             views: Mutex::default(),
             last_context: None,
+            source_row: 0,
             gpu,
         };
         // Nothing in the arena is ever read before it is written, but a value that is not finite must not come from nowhere.
@@ -128,7 +131,7 @@ impl CudaDevice {
             context.rows_total as u64,
             context.seed,
             u64::from(context.learning_rate.to_bits()) | u64::from(context.loss_scale.to_bits()) << 32,
-            0,
+            self.source_row,
         ];
         let part = self.contexts.part_mut(offset, CONTEXT_BYTES);
         for (to, number) in part.chunks_exact_mut(8).zip(numbers) {
@@ -139,6 +142,28 @@ impl CudaDevice {
             let from = self.contexts.at(offset);
             self.gpu.stream.upload(from, self.gpu.context_address(), 64).expect(FAILED);
         }
+    }
+
+    /// Where the batch begins in the sequence of made-up rows.
+    pub(crate) fn set_source_row(&mut self, row: u64) {
+        if self.source_row != row {
+            self.source_row = row;
+            self.last_context = None;
+        }
+    }
+
+    /// Draws made-up rows into a slot.
+    pub(crate) fn make_up(
+        &mut self,
+        tensor: &Tensor,
+        made_up: MadeUp,
+        rows: usize,
+        row_start: usize,
+        to: Slot,
+    ) {
+        let none = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
+        let slots = Slots { arena: &self.arena, args: &[to], workspace: none };
+        self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
     }
 
     /// Lets weights be written again: a new step begins.

@@ -10,7 +10,7 @@ use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
-use super::work::{Address, Argument, Kernel, Lowered, Product, Source, Work};
+use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
 use super::{call_of, compiler, libraries, lower, usage};
 
 /// Workspace that a library's algorithm may take, unless none takes so little.
@@ -141,6 +141,55 @@ impl Gpu {
         Ok((lowered.workspace, libraries.align_up(ALIGNMENT)))
     }
 
+    /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
+    /// its nodes takes, or less where that is not free. What has no room keeps the library's own judgement.
+    pub(crate) fn time_libraries(&self, graph: &Graph, rows: usize, most: Bytes) -> Result<(), CudaError> {
+        let free = self.context.bytes_free()?.0;
+        let room = Bytes(free.0 - free.0 / 16).min(most);
+        let need = |node: &Node| -> Bytes {
+            let Node { inputs, outputs, updates, .. } = node;
+            let operands = inputs.iter().chain(outputs).chain(updates);
+            operands.map(|id| graph.tensors[id.0].bytes(rows).align_up(256)).sum()
+        };
+        let mut calls = Vec::new();
+        for node in &graph.nodes {
+            let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else { continue };
+            let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
+            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE;
+            if lowered.work.iter().any(uses) && bytes <= room {
+                calls.push((node, lowered, bytes));
+            }
+        }
+        let Some(bytes) = calls.iter().map(|(_, _, bytes)| *bytes).max() else { return Ok(()) };
+        let arena = DeviceArena::map(&self.context, bytes)?;
+        for (node, lowered, _) in calls {
+            let Node { inputs, outputs, updates, .. } = node;
+            let mut end = Bytes::ZERO;
+            let mut place = |bytes: Bytes| {
+                let slot = Slot { offset: end, bytes };
+                end = slot.end().align_up(256);
+                slot
+            };
+            let operands = inputs.iter().chain(outputs).chain(updates);
+            let args: Vec<Slot> = operands.map(|id| place(graph.tensors[id.0].bytes(rows))).collect();
+            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE);
+            let slots = Slots { arena: &arena, args: &args, workspace };
+            for work in &lowered.work {
+                match work {
+                    Work::Product(product) => {
+                        self.products.time(&self.stream, product, &slots.of_product(&lowered, product))?;
+                    }
+                    Work::Convolution(convolution) => {
+                        let places = slots.of_convolution(&lowered, convolution);
+                        self.convolutions.time(&self.stream, convolution, &places)?;
+                    }
+                    Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => {}
+                }
+            }
+        }
+        self.stream.synchronise()
+    }
+
     /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
@@ -179,13 +228,6 @@ impl Gpu {
 
     /// Puts the work of a node into the stream.
     pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
-        let own = lowered.workspace.align_up(ALIGNMENT);
-        assert!(
-            own <= slots.workspace.bytes || own == Bytes::ZERO,
-            "the plan gives kernels the workspace they ask for"
-        );
-        let rest = slots.workspace.bytes.saturating_sub(own);
-        let rest_at = slots.arena.address(slots.workspace) + own.0;
         let at = |address: Address| slots.at(address);
         for work in &lowered.work {
             match work {
@@ -199,26 +241,10 @@ impl Gpu {
                     }
                 }
                 Work::Product(product) => {
-                    let Product { a, b, d, bias, .. } = *product;
-                    let places = products::Places {
-                        a: at(a),
-                        b: at(b),
-                        d: at(d),
-                        bias: bias.map_or(0, at),
-                        workspace: rest_at,
-                        workspace_bytes: rest.to_usize(),
-                    };
-                    self.products.run(&self.stream, product, &places)?;
+                    self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    let places = convolutions::Places {
-                        x: at(convolution.x),
-                        filter: at(convolution.filter),
-                        y: at(convolution.y),
-                        workspace: rest_at,
-                        workspace_bytes: rest.to_usize(),
-                    };
-                    self.convolutions.run(convolution, &places)?;
+                    self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
                 }
             }
         }
@@ -247,6 +273,27 @@ impl Gpu {
 }
 
 impl Slots<'_> {
+    /// What is behind the kernels' own workspace.
+    fn rest(&self, lowered: &Lowered) -> (u64, usize) {
+        let own = lowered.workspace.align_up(ALIGNMENT);
+        assert!(own <= self.workspace.bytes, "the plan gives kernels the workspace that they ask for");
+        (self.arena.address(self.workspace) + own.0, (self.workspace.bytes - own).to_usize())
+    }
+
+    fn of_product(&self, lowered: &Lowered, product: &Product) -> products::Places {
+        let Product { a, b, d, bias, .. } = *product;
+        let (workspace, workspace_bytes) = self.rest(lowered);
+        let bias = bias.map_or(0, |bias| self.at(bias));
+        products::Places { a: self.at(a), b: self.at(b), d: self.at(d), bias, workspace, workspace_bytes }
+    }
+
+    fn of_convolution(&self, lowered: &Lowered, convolution: &Convolution) -> convolutions::Places {
+        let [x, filter, y] =
+            [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
+        let (workspace, workspace_bytes) = self.rest(lowered);
+        convolutions::Places { x, filter, y, workspace, workspace_bytes }
+    }
+
     fn at(&self, address: Address) -> u64 {
         match address {
             Address::Operand(index, offset) => {

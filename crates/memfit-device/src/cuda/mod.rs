@@ -4,6 +4,7 @@
 //! functions in `lower`; what touches the device stands beside them.
 
 mod call;
+mod candidates;
 pub mod compiler;
 mod convolutions;
 pub(crate) mod cost;

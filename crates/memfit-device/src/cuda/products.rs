@@ -8,8 +8,15 @@ use std::sync::Mutex;
 use cudarc::cublaslt::sys::{self, cublasStatus_t};
 use memfit_ir::{Bytes, DType};
 
+use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
 use super::work::{Address, Product};
+
+/// Algorithms that are looked at.
+const WAYS: usize = 8;
+
+/// No algorithm gains by more.
+const WORKSPACE_MOST: usize = 64 << 20;
 
 /// What is asked of a product besides where its matrices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,15 +25,13 @@ struct Key {
     transposed: [bool; 2],
     dtypes: [DType; 2],
     biased: bool,
-    limit: u64,
 }
 
 /// A product that was prepared.
 struct Prepared {
     operation: sys::cublasLtMatmulDesc_t,
     layouts: [sys::cublasLtMatrixLayout_t; 3],
-    algorithm: sys::cublasLtMatmulAlgo_t,
-    workspace: usize,
+    candidates: Candidates<sys::cublasLtMatmulAlgo_t>,
 }
 
 /// The library.
@@ -70,31 +75,59 @@ impl Products {
 
     /// The workspace of the best way to compute a product that takes no more than this.
     pub(crate) fn workspace(&self, product: &Product, limit: Bytes) -> Result<Bytes, CudaError> {
-        let key = key(product, limit.0);
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
-        Ok(Bytes(self.prepare(&mut prepared, key)?.workspace as u64))
+        let known = self.prepare(&mut prepared, key(product))?;
+        Ok(Bytes(best(known, limit.to_usize(), product)?.1 as u64))
     }
 
     /// Runs a product.
     pub(crate) fn run(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
-        // Beyond this no algorithm wants more, and equal limits share what was prepared.
-        let key = key(product, places.workspace_bytes as u64);
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
-        let known = self.prepare(&mut prepared, key)?;
+        let known = self.prepare(&mut prepared, key(product))?;
+        let (algorithm, workspace) = best(known, places.workspace_bytes, product)?;
+        self.multiply(stream, product, places, known.operation, known.layouts, &algorithm, workspace)
+    }
+
+    /// Times the ways to compute a product, where that was not done yet.
+    pub(crate) fn time(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let known = self.prepare(&mut prepared, key(product))?;
+        if known.candidates.is_timed() {
+            return Ok(());
+        }
+        let (operation, layouts) = (known.operation, known.layouts);
+        known.candidates.time(stream, places.workspace_bytes, |algorithm, workspace| {
+            self.multiply(stream, product, places, operation, layouts, &algorithm, workspace)
+        })
+    }
+
+    fn multiply(
+        &self,
+        stream: &Stream,
+        product: &Product,
+        places: &Places,
+        operation: sys::cublasLtMatmulDesc_t,
+        [layout_b, layout_a, layout_d]: [sys::cublasLtMatrixLayout_t; 3],
+        algorithm: &sys::cublasLtMatmulAlgo_t,
+        workspace: usize,
+    ) -> Result<(), CudaError> {
+        assert!(
+            workspace <= places.workspace_bytes,
+            "the plan gives a product the workspace that it was asked for"
+        );
         let (one, rest) = (1.0f32, f32::from(u8::from(product.adds)));
         let (one, rest) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&rest).cast());
-        let [layout_b, layout_a, layout_d] = known.layouts;
         // SAFETY: the plan vouches for the operands, which hold as many elements as the layouts say; the workspace is as large
         // as the algorithm asks.
         unsafe {
             if product.bias.is_some() {
                 let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
-                set_operation(known.operation, attribute, &places.bias)?;
+                set_operation(operation, attribute, &places.bias)?;
             }
             check(
                 sys::cublasLtMatmul(
                     self.handle,
-                    known.operation,
+                    operation,
                     one,
                     places.b as *const c_void,
                     layout_b,
@@ -105,9 +138,9 @@ impl Products {
                     layout_d,
                     places.d as *mut c_void,
                     layout_d,
-                    &known.algorithm,
+                    algorithm,
                     places.workspace as *mut c_void,
-                    known.workspace,
+                    workspace,
                     stream.raw().cast(),
                 ),
                 "multiply matrices",
@@ -119,12 +152,12 @@ impl Products {
         &self,
         prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
-    ) -> Result<&'a Prepared, CudaError> {
+    ) -> Result<&'a mut Prepared, CudaError> {
         if !prepared.contains_key(&key) {
             let made = self.make(key)?;
             prepared.insert(key, made);
         }
-        Ok(&prepared[&key])
+        Ok(prepared.get_mut(&key).expect("it was just put there"))
     }
 
     /// The library counts columns first: row by row, `d = a b` is `dᵀ = bᵀ aᵀ` there.
@@ -136,8 +169,6 @@ impl Products {
         let compute =
             if dtype == DType::F32 && self.tf32 { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
         let mut operation = std::ptr::null_mut();
-        let mut preference = std::ptr::null_mut();
-        let limit = usize::try_from(key.limit).unwrap_or(usize::MAX);
         // SAFETY: the library makes descriptors and reads attributes of the sizes it is told. Descriptors stay as long as the
         // program: there are as many as there are shapes.
         unsafe {
@@ -155,17 +186,36 @@ impl Products {
                 layout(dtype, if transpose_a { [m, k] } else { [k, m] }, count)?,
                 layout(dtype_result, [n, m], count)?,
             ];
+            // Those that want no workspace may stand behind all others, and must be known.
+            let mut ways = self.ways(operation, layouts, WORKSPACE_MOST)?;
+            ways.extend(self.ways(operation, layouts, 0)?);
+            if ways.is_empty() {
+                return Err(CudaError(format!("cuBLASLt knows no way to multiply {key:?}")));
+            }
+            Ok(Prepared { operation, layouts, candidates: Candidates::new(ways) })
+        }
+    }
+
+    /// Algorithms that take no more workspace than this, the best by the library's judgement first.
+    unsafe fn ways(
+        &self,
+        operation: sys::cublasLtMatmulDesc_t,
+        [b, a, d]: [sys::cublasLtMatrixLayout_t; 3],
+        limit: usize,
+    ) -> Result<Vec<(sys::cublasLtMatmulAlgo_t, usize)>, CudaError> {
+        let mut preference = std::ptr::null_mut();
+        // SAFETY: the library makes a descriptor, reads an attribute of the size it is told, and writes no more results than
+        // there is room for.
+        unsafe {
             check(sys::cublasLtMatmulPreferenceCreate(&mut preference), "describe a product")?;
             let attribute =
                 sys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
             let value = std::ptr::from_ref(&limit).cast();
-            check(
-                sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size_of::<usize>()),
-                "describe a product",
-            )?;
-            let mut found: [sys::cublasLtMatmulHeuristicResult_t; 1] = std::mem::zeroed();
+            let set =
+                sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size_of::<usize>());
+            check(set, "describe a product")?;
+            let mut found: [sys::cublasLtMatmulHeuristicResult_t; WAYS] = std::mem::zeroed();
             let mut number = 0;
-            let [b, a, d] = layouts;
             let asked = sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
                 operation,
@@ -174,21 +224,36 @@ impl Products {
                 d,
                 d,
                 preference,
-                1,
+                WAYS as i32,
                 found.as_mut_ptr(),
                 &mut number,
             );
             sys::cublasLtMatmulPreferenceDestroy(preference);
-            check(asked, &format!("find a way to multiply {key:?}"))?;
-            if number == 0 {
-                return Err(CudaError(format!("cuBLASLt knows no way to multiply {key:?}")));
-            }
-            Ok(Prepared { operation, layouts, algorithm: found[0].algo, workspace: found[0].workspaceSize })
+            // Where the library knows none, there is none.
+            let known = if asked == cublasStatus_t::CUBLAS_STATUS_SUCCESS {
+                usize::try_from(number).unwrap_or(0)
+            } else {
+                0
+            };
+            let works = |one: &&sys::cublasLtMatmulHeuristicResult_t| {
+                one.state == cublasStatus_t::CUBLAS_STATUS_SUCCESS
+            };
+            Ok(found[..known].iter().filter(works).map(|one| (one.algo, one.workspaceSize)).collect())
         }
     }
 }
 
-fn key(product: &Product, limit: u64) -> Key {
+/// The way that is taken within a limit.
+fn best(
+    known: &Prepared,
+    limit: usize,
+    product: &Product,
+) -> Result<(sys::cublasLtMatmulAlgo_t, usize), CudaError> {
+    let best = known.candidates.best(limit).map(|one| (one.way, one.workspace));
+    best.ok_or_else(|| CudaError(format!("cuBLASLt knows no way to multiply {product:?}")))
+}
+
+fn key(product: &Product) -> Key {
     let Product { m, n, k, count, transpose_a, transpose_b, dtype, dtype_result, bias, .. } = *product;
     let biased = bias.is_some_and(|_: Address| true);
     Key {
@@ -196,7 +261,6 @@ fn key(product: &Product, limit: u64) -> Key {
         transposed: [transpose_a, transpose_b],
         dtypes: [dtype, dtype_result],
         biased,
-        limit,
     }
 }
 

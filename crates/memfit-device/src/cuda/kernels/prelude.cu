@@ -19,7 +19,7 @@ struct Context {
     u64 seed;
     float learning_rate;
     float loss_scale;
-    u64 reserved;
+    u64 source_row;
     // Set on the device when a loss was not finite: from then on nothing that outlives the step may be written.
     int stopped;
 };

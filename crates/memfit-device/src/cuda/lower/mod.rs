@@ -2,6 +2,7 @@
 
 mod chain;
 mod convolution;
+pub(crate) mod made_up;
 mod moves;
 mod product;
 
