@@ -259,6 +259,7 @@ impl Gpu {
             .iter()
             .map(|argument| match *argument {
                 Argument::At(address) => slots.at(address),
+                Argument::Null => 0,
                 Argument::Context => self.block.start,
                 Argument::Long(value) => value.cast_unsigned(),
                 Argument::Int(value) => u64::from(value.cast_unsigned()),

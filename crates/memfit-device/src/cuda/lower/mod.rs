@@ -1,10 +1,16 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
+mod batch_norm;
 mod chain;
 mod convolution;
+mod loss;
 pub(crate) mod made_up;
 mod moves;
+mod pool;
 mod product;
+mod rows;
+mod sums;
+mod update;
 
 use memfit_ir::Op;
 
@@ -31,34 +37,36 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::PutRows => moves::put_rows(call),
         Op::Zero => moves::zero(call),
         Op::Cast(_) => moves::cast(call),
-        Op::BiasGrad
-        | Op::MaxPool2D(_)
-        | Op::MaxPool2DGrad(..)
-        | Op::AveragePool2D(_)
+        Op::BiasGrad => sums::bias_grad(call),
+        Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
+        Op::MaxPool2D(pool) => pool::max_pool(call, pool),
+        Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
+        Op::GlobalAveragePool2D => pool::global_average(call),
+        Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
+        Op::SignBits { below } => rows::sign_bits(call, *below),
+        Op::MaskBits => rows::mask_bits(call),
+        Op::Softmax => rows::softmax(call),
+        Op::SoftmaxGrad => rows::softmax_grad(call),
+        Op::Loss(loss) => loss::loss(call, loss),
+        Op::Metric(metric) => loss::metric(call, *metric),
+        Op::BatchNormStatistics => batch_norm::statistics(call),
+        Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
+        Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
+        Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
+        Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
+        Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
+        Op::Update(update) => update::update(call, update)?,
+        Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)
-        | Op::GlobalAveragePool2D
-        | Op::GlobalAveragePool2DGrad(_)
         | Op::GlobalMaxPool2D
         | Op::GlobalMaxPool2DGrad(_)
-        | Op::SignBits { .. }
-        | Op::MaskBits
-        | Op::Softmax
-        | Op::SoftmaxGrad
-        | Op::Loss(_)
-        | Op::Metric(_)
         | Op::Dropout { .. }
         | Op::Augment(_)
         | Op::Noise(_)
         | Op::Affine { .. }
         | Op::AffineGradScale
         | Op::AffineConstant { .. }
-        | Op::BatchNormStatistics
-        | Op::BatchNorm(_)
-        | Op::BatchNormThen(..)
-        | Op::BatchNormGrad(_)
-        | Op::BatchNormMoving { .. }
-        | Op::BatchNormInference(_)
-        | Op::BatchNormInferenceGrad(_)
         | Op::LayerNorm(..)
         | Op::LayerNormGrad(..)
         | Op::Attention(_)
@@ -79,10 +87,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::PadAxis { .. }
         | Op::Embedding
         | Op::EmbeddingGrad
-        | Op::SumSquares
-        | Op::CheckFinite(_)
-        | Op::Accumulate(_)
-        | Op::Update(_)
         | Op::Penalty(_)
         | Op::Constrain(_) => return Err(Missing),
     })
