@@ -4,11 +4,12 @@
 //! through the workspace, once for every launch: a filter is small beside its images. A filter of one pixel is a matrix product,
 //! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image.
 
-use memfit_ir::{Bytes, Conv2D, DType, Shape};
+use memfit_ir::{Bytes, Conv2D, DType, Pads, Shape};
 
+use super::few_channels::Few;
 use super::moves::source;
 use super::product::{Sizes, as_type};
-use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
 
 /// `y = x ∗ kernel + bias`.
@@ -24,16 +25,27 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         lowered.work.push(Work::Product(Product { bias, ..product }));
         return lowered;
     }
+    if let Some(few) = geometry.few(x.dtype()) {
+        return few.forward(call);
+    }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     lowered.work.push(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
     if let Some(bias) = bias {
+        let width = pack_width(bias.elements, y.dtype());
+        let mut source = source(bias.dtype(), y.dtype());
+        source.defines += &format!("#define WIDTH {width}\n");
         lowered.kernel(Kernel {
-            source: source(bias.dtype(), y.dtype()),
+            source,
             entry: "add_bias",
-            blocks: blocks_for(y.elements),
+            blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
             threads: THREADS,
-            arguments: vec![y.pointer(), bias.pointer(), long(y.elements), long(bias.elements)],
+            arguments: vec![
+                y.pointer(),
+                bias.pointer(),
+                long(y.elements / width),
+                int(bias.elements / width),
+            ],
         });
     }
     lowered
@@ -75,6 +87,9 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
         return lowered;
     }
+    if let Some(few) = geometry.few(x.dtype()) {
+        return few.grad_kernel(call);
+    }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     lowered.work.push(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
@@ -91,6 +106,32 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     lowered
 }
 
+/// Zeros around height and width.
+pub(super) fn pad(call: &Call<'_>, pads: &Pads) -> Lowered {
+    let (x, y) = (call.input(0), call.output(0));
+    around("pad_image", pads, x.dims(), y.dims(), [x, y], y.elements)
+}
+
+/// Height and width without their margins.
+pub(super) fn crop(call: &Call<'_>, pads: &Pads) -> Lowered {
+    let (x, y) = (call.input(0), call.output(0));
+    around("crop_image", pads, y.dims(), x.dims(), [x, y], y.elements)
+}
+
+fn around(
+    entry: &'static str,
+    pads: &Pads,
+    inner: &[usize],
+    outer: &[usize],
+    [from, to]: [Operand<'_>; 2],
+    count: usize,
+) -> Lowered {
+    let mut arguments = vec![from.pointer(), to.pointer(), long(count)];
+    arguments.extend([outer[0], outer[1], outer[2], pads.top, pads.left, inner[0], inner[1]].map(int));
+    let source = source(from.dtype(), to.dtype());
+    Kernel { source, entry, blocks: blocks_for(count), threads: THREADS, arguments }.into()
+}
+
 /// A convolution between two images.
 struct Geometry<'a> {
     conv: &'a Conv2D,
@@ -105,6 +146,11 @@ impl<'a> Geometry<'a> {
             shape.dims[..].try_into().expect("the shape rules ask for images of three dimensions")
         };
         Geometry { conv, rows, input: image(input), output: image(output) }
+    }
+
+    /// The convolution of few channels that it is, where it is one.
+    fn few(&self, dtype: DType) -> Option<Few<'_>> {
+        Few::of(self.conv, self.input, self.output, self.rows, dtype)
     }
 
     /// Whether every pixel is a product of its own.

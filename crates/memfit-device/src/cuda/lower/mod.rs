@@ -3,6 +3,7 @@
 mod batch_norm;
 mod chain;
 mod convolution;
+mod few_channels;
 mod loss;
 pub(crate) mod made_up;
 mod moves;
@@ -32,6 +33,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
         Op::Elementwise(chain) => chain::elementwise(call, chain),
+        Op::Pad2D(pads) => convolution::pad(call, pads),
+        Op::Crop2D(pads) => convolution::crop(call, pads),
         Op::Reshape(_) => moves::reshape(call),
         Op::TakeRows => moves::take_rows(call),
         Op::PutRows => moves::put_rows(call),
@@ -73,8 +76,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::AttentionGrad(_)
         | Op::Recurrent(_)
         | Op::RecurrentGrad(_)
-        | Op::Pad2D(_)
-        | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
         | Op::Resize2D(..)
