@@ -3,7 +3,9 @@
 mod batch_norm;
 mod chain;
 mod convolution;
+mod embedding;
 mod few_channels;
+mod layer_norm;
 mod loss;
 pub(crate) mod made_up;
 mod moves;
@@ -12,6 +14,8 @@ mod product;
 mod rows;
 mod sums;
 mod update;
+mod weight_rules;
+mod whole_update;
 
 use memfit_ir::Op;
 
@@ -58,8 +62,14 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
+        Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
+        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
+        Op::Embedding => embedding::forward(call),
+        Op::EmbeddingGrad => embedding::grad(call),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
-        Op::Update(update) => update::update(call, update)?,
+        Op::Update(update) => update::update(call, update),
+        Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
+        Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
         Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)
         | Op::GlobalMaxPool2D
@@ -70,8 +80,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::Affine { .. }
         | Op::AffineGradScale
         | Op::AffineConstant { .. }
-        | Op::LayerNorm(..)
-        | Op::LayerNormGrad(..)
         | Op::Attention(_)
         | Op::AttentionGrad(_)
         | Op::Recurrent(_)
@@ -85,10 +93,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::SumTo(_)
         | Op::Concat(_)
         | Op::Slice { .. }
-        | Op::PadAxis { .. }
-        | Op::Embedding
-        | Op::EmbeddingGrad
-        | Op::Penalty(_)
-        | Op::Constrain(_) => return Err(Missing),
+        | Op::PadAxis { .. } => return Err(Missing),
     })
 }

@@ -2,17 +2,34 @@
 
 use memfit_ir::{Accumulate, Average, Clip, Update, UpdateRule};
 
-use super::Missing;
 use super::chain::number;
+use super::whole_update;
 use crate::cuda::call::{Call, THREADS, blocks_for, long};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/update.cu");
 
 /// Changes one weight, its state and its average.
-pub(super) fn update(call: &Call<'_>, update: &Update) -> Result<Lowered, Missing> {
-    let (coefficients, rule) = rule(&update.rule).ok_or(Missing)?;
-    let (gradient, weight) = (call.input(0), call.update(0));
+pub(super) fn update(call: &Call<'_>, update: &Update) -> Lowered {
+    let (coefficients, rule) = match rule(&update.rule) {
+        Way::Elementwise(coefficients, rule) => (coefficients, rule),
+        Way::Lamb(numbers) => return whole_update::lamb(call, update, numbers),
+        Way::Adafactor => return whole_update::adafactor(call, update),
+    };
+    let defines = format!("{}#define COEFFICIENTS {coefficients}\n#define RULE {rule}\n", defines(update).0);
+    let elements = call.update(0).elements;
+    Kernel {
+        source: Source { text: TEXT, defines },
+        entry: "update",
+        blocks: blocks_for(elements),
+        threads: THREADS,
+        arguments: operands(call, update),
+    }
+    .into()
+}
+
+/// What all rules have defined, and whether gradients are clipped by a norm.
+pub(super) fn defines(update: &Update) -> (String, bool) {
     let (clip, by_norm) = match update.clip {
         Clip::None => (String::new(), false),
         Clip::Value(limit) => (format!("limit = {};", number(limit)), false),
@@ -25,17 +42,23 @@ pub(super) fn update(call: &Call<'_>, update: &Update) -> Result<Lowered, Missin
         }
     };
     let defines = format!(
-        "#define STEPS {}ull\n#define CLIP {clip}\n#define WEIGHT_DECAY {}\n#define COEFFICIENTS {coefficients}\n\
-         #define RULE {rule}\n#define AVERAGE {}\n",
+        "#define STEPS {}ull\n#define CLIP {clip}\n#define WEIGHT_DECAY {}\n#define AVERAGE {}\n",
         update.steps,
         number(update.weight_decay),
         update.average.as_ref().map_or(String::new(), average),
     );
+    (defines, by_norm)
+}
+
+/// The arguments with which every update begins.
+pub(super) fn operands(call: &Call<'_>, update: &Update) -> Vec<Argument> {
+    let (gradient, weight) = (call.input(0), call.update(0));
+    let (_, by_norm) = defines(update);
     let states = call.node.updates.len() - 1 - usize::from(update.average.is_some());
     let updated =
         |present: bool, index: usize| if present { call.update(index).pointer() } else { Argument::Null };
     let verdict = call.node.inputs.len() - 1;
-    let arguments = vec![
+    vec![
         gradient.pointer(),
         call.input_if(by_norm, 1),
         call.input_if(update.guarded, verdict),
@@ -46,15 +69,7 @@ pub(super) fn update(call: &Call<'_>, update: &Update) -> Result<Lowered, Missin
         updated(update.average.is_some(), states + 1),
         Argument::Context,
         long(weight.elements),
-    ];
-    Ok(Kernel {
-        source: Source { text: TEXT, defines },
-        entry: "update",
-        blocks: blocks_for(weight.elements),
-        threads: THREADS,
-        arguments,
-    }
-    .into())
+    ]
 }
 
 /// Adds a gradient to those of the steps before.
@@ -86,14 +101,23 @@ fn average(average: &Average) -> String {
     )
 }
 
-/// What one thread computes of a step into `k`, and what every element does: `g` is its gradient, `w` its weight, `s1` to `s3`
-/// the rule's state. None for rules that need sums over the whole weight.
-fn rule(rule: &UpdateRule) -> Option<(String, String)> {
+/// How a rule goes over a weight.
+enum Way {
+    /// Element by element: what one thread computes of a step into `k`, and what every element does. `g` is its gradient, `w` its
+    /// weight, `s1` to `s3` the rule's state.
+    Elementwise(String, String),
+    /// With norms of the whole weight, by both betas and epsilon.
+    Lamb([f32; 3]),
+    /// With means over rows and columns.
+    Adafactor,
+}
+
+fn rule(rule: &UpdateRule) -> Way {
     let double = |value: f32| format!("(double){}", number(value));
     let rest = |beta: f32| format!("(1.0 - pow({}, step))", double(beta));
     const MEAN: &str = "float m = s1[i]; m += (g - m) * k[1]; s1[i] = m;";
     const SQUARES: &str = "float v = s2[i]; v += (g * g - v) * k[2]; s2[i] = v;";
-    Some(match *rule {
+    let (coefficients, code) = match *rule {
         UpdateRule::Sgd { momentum: 0.0, .. } => (String::new(), "w -= rate * g;".to_owned()),
         UpdateRule::Sgd { momentum, nesterov } => {
             let momentum = number(momentum);
@@ -213,6 +237,8 @@ fn rule(rule: &UpdateRule) -> Option<(String, String)> {
             );
             (String::new(), code)
         }
-        UpdateRule::Lamb { .. } | UpdateRule::Adafactor { .. } => return None,
-    })
+        UpdateRule::Lamb { beta_1, beta_2, epsilon } => return Way::Lamb([beta_1, beta_2, epsilon]),
+        UpdateRule::Adafactor { .. } => return Way::Adafactor,
+    };
+    Way::Elementwise(coefficients, code)
 }
