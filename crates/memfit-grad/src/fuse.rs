@@ -153,7 +153,13 @@ mod tests {
         let mut graph = Graph::default();
         let layer = graph.layer("padded");
         let image = graph.tensor("image", Shape::rows([5, 6, 3]), DType::F32, Kind::Input, layer);
-        let kernel = graph.tensor("kernel", Shape::fixed([3, 3, 3, 4]), DType::F32, Kind::Weight { trainable: true }, layer);
+        let kernel = graph.tensor(
+            "kernel",
+            Shape::fixed([3, 3, 3, 4]),
+            DType::F32,
+            Kind::Weight { trainable: true },
+            layer,
+        );
         let padded =
             graph.push(Op::Pad2D(Pads { top: 1, bottom: 2, left: 0, right: 3 }), &[image], layer).unwrap();
         let pads = Pads { top: 1, bottom: 1, left: 1, right: 1 };
