@@ -1,5 +1,6 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
+mod attention;
 mod chain;
 mod convolution;
 pub(crate) mod made_up;
@@ -31,6 +32,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::PutRows => moves::put_rows(call),
         Op::Zero => moves::zero(call),
         Op::Cast(_) => moves::cast(call),
+        Op::Attention(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) => attention::grad(call, kind),
         Op::BiasGrad
         | Op::MaxPool2D(_)
         | Op::MaxPool2DGrad(..)
@@ -61,8 +64,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::BatchNormInferenceGrad(_)
         | Op::LayerNorm(..)
         | Op::LayerNormGrad(..)
-        | Op::Attention(_)
-        | Op::AttentionGrad(_)
         | Op::Recurrent(_)
         | Op::RecurrentGrad(_)
         | Op::Pad2D(_)
