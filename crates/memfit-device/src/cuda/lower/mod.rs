@@ -1,11 +1,15 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
+mod affine;
 mod attention;
 mod chain;
 mod convolution;
 pub(crate) mod made_up;
 mod moves;
+mod noise;
+mod places;
 mod product;
+mod rearrange;
 
 use memfit_ir::Op;
 
@@ -34,6 +38,19 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::Cast(_) => moves::cast(call),
         Op::Attention(kind) => attention::forward(call, kind),
         Op::AttentionGrad(kind) => attention::grad(call, kind),
+        Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
+        Op::Noise(kind) => noise::noise(call, kind),
+        Op::Concat(axis) => rearrange::concat(call, *axis),
+        Op::Slice { axis, start, .. } => rearrange::slice(call, *axis, *start),
+        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(call, *axis, *before),
+        Op::Pad2D(pads) => rearrange::pad(call, pads),
+        Op::Crop2D(pads) => rearrange::crop(call, pads),
+        Op::Transpose(order) => rearrange::transpose(call, order),
+        Op::Broadcast(_) => rearrange::broadcast(call),
+        Op::SumTo(_) => rearrange::sum_to(call),
+        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
+        Op::AffineGradScale => affine::grad_scale(call),
+        Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::BiasGrad
         | Op::MaxPool2D(_)
         | Op::MaxPool2DGrad(..)
@@ -49,12 +66,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::SoftmaxGrad
         | Op::Loss(_)
         | Op::Metric(_)
-        | Op::Dropout { .. }
         | Op::Augment(_)
-        | Op::Noise(_)
-        | Op::Affine { .. }
-        | Op::AffineGradScale
-        | Op::AffineConstant { .. }
         | Op::BatchNormStatistics
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
@@ -66,18 +78,10 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::LayerNormGrad(..)
         | Op::Recurrent(_)
         | Op::RecurrentGrad(_)
-        | Op::Pad2D(_)
-        | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
         | Op::Resize2D(..)
         | Op::Resize2DGrad(..)
-        | Op::Transpose(_)
-        | Op::Broadcast(_)
-        | Op::SumTo(_)
-        | Op::Concat(_)
-        | Op::Slice { .. }
-        | Op::PadAxis { .. }
         | Op::Embedding
         | Op::EmbeddingGrad
         | Op::SumSquares
