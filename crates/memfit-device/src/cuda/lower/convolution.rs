@@ -4,13 +4,16 @@
 //! through the workspace, once for every launch: a filter is small beside its images. A filter of one pixel is a matrix product,
 //! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image.
 
-use memfit_ir::{Bytes, Conv2D, DType, Pads, Shape};
+use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
 use super::few_channels::Few;
 use super::moves::source;
 use super::product::{Sizes, as_type};
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
+
+/// Elements of an image tensor that the library can count.
+const ELEMENTS_MOST: usize = (1 << 31) - 1;
 
 /// `y = x ∗ kernel + bias`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
@@ -30,7 +33,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
-    lowered.work.push(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
+    lowered.work.extend(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
     if let Some(bias) = bias {
         let width = pack_width(bias.elements, y.dtype());
         let mut source = source(bias.dtype(), y.dtype());
@@ -66,11 +69,11 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, dy.dtype());
     let Some(bytes) = geometry.padded_bytes(dx.dtype()) else {
-        lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [dx.address(), filter, dy.address()]));
+        lowered.work.extend(geometry.work(Pass::Input, dy.dtype(), [dx.address(), filter, dy.address()]));
         return lowered;
     };
     let padded = lowered.scratch(bytes);
-    lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [padded, filter, dy.address()]));
+    lowered.work.extend(geometry.work(Pass::Input, dy.dtype(), [padded, filter, dy.address()]));
     lowered.kernel(geometry.margins("crop_image", dx.dtype(), [padded, dx.address()], dx.elements));
     lowered
 }
@@ -92,7 +95,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
-    lowered.work.push(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
+    lowered.work.extend(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
     let (from, to) = (Argument::At(dfilter), dkernel.pointer());
     let mut arguments = geometry.filter_arguments(from, to);
     arguments.push(call.fresh());
@@ -104,32 +107,6 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         arguments,
     });
     lowered
-}
-
-/// Zeros around height and width.
-pub(super) fn pad(call: &Call<'_>, pads: &Pads) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
-    around("pad_image", pads, x.dims(), y.dims(), [x, y], y.elements)
-}
-
-/// Height and width without their margins.
-pub(super) fn crop(call: &Call<'_>, pads: &Pads) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
-    around("crop_image", pads, y.dims(), x.dims(), [x, y], y.elements)
-}
-
-fn around(
-    entry: &'static str,
-    pads: &Pads,
-    inner: &[usize],
-    outer: &[usize],
-    [from, to]: [Operand<'_>; 2],
-    count: usize,
-) -> Lowered {
-    let mut arguments = vec![from.pointer(), to.pointer(), long(count)];
-    arguments.extend([outer[0], outer[1], outer[2], pads.top, pads.left, inner[0], inner[1]].map(int));
-    let source = source(from.dtype(), to.dtype());
-    Kernel { source, entry, blocks: blocks_for(count), threads: THREADS, arguments }.into()
 }
 
 /// A convolution between two images.
@@ -225,28 +202,38 @@ impl<'a> Geometry<'a> {
         Kernel { source: source(dtype, dtype), entry, blocks: blocks_for(count), threads: THREADS, arguments }
     }
 
-    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Work {
+    /// Calls of the library, each of fewer elements than it can count; parts of a filter's gradient add up.
+    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Vec<Work> {
         let pads = self.conv.pads;
         let (input, pads) = match self.padded_size() {
             Some([height, width]) => ([height, width, self.input[2]], [0, 0]),
             None => (self.input, [pads.top, pads.left]),
         };
         let Conv2D { kernel, strides, dilation, groups, .. } = *self.conv;
-        let (rows, output) = (self.rows, self.output);
-        Work::Convolution(Convolution {
-            pass,
-            rows,
-            input,
-            output,
-            kernel,
-            strides,
-            dilation,
-            groups,
-            pads,
-            dtype,
-            x,
-            filter,
-            y,
-        })
+        let output = self.output;
+        let row = |image: [usize; 3]| image.iter().product::<usize>().max(1);
+        let rows_at_once = (ELEMENTS_MOST / row(input).max(row(output))).max(1);
+        let bytes = |image: [usize; 3], rows: usize| Bytes(dtype.size()) * (row(image) * rows) as u64;
+        (0..self.rows)
+            .step_by(rows_at_once)
+            .map(|first| {
+                Work::Convolution(Convolution {
+                    pass,
+                    rows: rows_at_once.min(self.rows - first),
+                    input,
+                    output,
+                    kernel,
+                    strides,
+                    dilation,
+                    groups,
+                    pads,
+                    dtype,
+                    x: x.behind(bytes(input, first)),
+                    filter,
+                    y: y.behind(bytes(output, first)),
+                    adds: pass == Pass::Filter && first != 0,
+                })
+            })
+            .collect()
     }
 }
