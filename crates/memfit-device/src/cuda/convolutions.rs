@@ -72,6 +72,7 @@ pub(crate) struct Places {
     pub(crate) x: u64,
     pub(crate) filter: u64,
     pub(crate) y: u64,
+    pub(crate) adds: bool,
     pub(crate) workspace: u64,
     pub(crate) workspace_bytes: usize,
 }
@@ -142,7 +143,7 @@ impl Convolutions {
             size <= places.workspace_bytes,
             "the plan gives a convolution the workspace that it was asked for"
         );
-        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = (1.0f32, f32::from(u8::from(places.adds)));
         let (one, zero) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
         let Descriptors { x: x_shape, y: y_shape, filter: filter_shape, convolution: shape } = descriptors;
         let (x, y, filter) = (places.x as *mut c_void, places.y as *mut c_void, places.filter as *mut c_void);

@@ -16,6 +16,9 @@ use super::{call_of, compiler, libraries, lower, usage};
 /// Workspace that a library's algorithm may take, unless none takes so little.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
 
+/// Where the workspace of a library begins.
+const LIBRARY_ALIGNMENT: u64 = 256;
+
 /// Bytes of what is decided anew for every step and piece, and of the word behind it that the device sets.
 pub(crate) const CONTEXT_BYTES: usize = 64;
 const STOPPED_BYTES: usize = 8;
@@ -83,10 +86,13 @@ impl Gpu {
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
         let modules = Mutex::default();
-        let bytes_others = match before {
-            Some(usage) => usage.bytes_used,
-            None => Bytes::ZERO,
-        };
+        // The two counts of the driver do not begin at the same place, but what opening added is the same in both.
+        let (free, total) = context.bytes_free()?;
+        let added = before.and_then(|before| {
+            let after = usage::of_device(&description.bus)?;
+            Some(after.bytes_used.saturating_sub(before.bytes_used))
+        });
+        let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
         Ok(Gpu { products, convolutions, modules, block, stream, context, description, bytes_others })
     }
 
@@ -138,7 +144,8 @@ impl Gpu {
                 Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
             });
         }
-        Ok((lowered.workspace, libraries.align_up(ALIGNMENT)))
+        let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
+        Ok((lowered.workspace, (libraries + slack).align_up(ALIGNMENT)))
     }
 
     /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
@@ -155,7 +162,7 @@ impl Gpu {
         for node in &graph.nodes {
             let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else { continue };
             let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
-            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE;
+            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
             if lowered.work.iter().any(uses) && bytes <= room {
                 calls.push((node, lowered, bytes));
             }
@@ -172,7 +179,7 @@ impl Gpu {
             };
             let operands = inputs.iter().chain(outputs).chain(updates);
             let args: Vec<Slot> = operands.map(|id| place(graph.tensors[id.0].bytes(rows))).collect();
-            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE);
+            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE + Bytes(LIBRARY_ALIGNMENT));
             let slots = Slots { arena: &arena, args: &args, workspace };
             for work in &lowered.work {
                 match work {
@@ -276,9 +283,13 @@ impl Gpu {
 impl Slots<'_> {
     /// What is behind the kernels' own workspace.
     fn rest(&self, lowered: &Lowered) -> (u64, usize) {
-        let own = lowered.workspace.align_up(ALIGNMENT);
-        assert!(own <= self.workspace.bytes, "the plan gives kernels the workspace that they ask for");
-        (self.arena.address(self.workspace) + own.0, (self.workspace.bytes - own).to_usize())
+        let (start, end) = (self.arena.address(self.workspace), self.workspace.bytes.0);
+        assert!(
+            lowered.workspace <= self.workspace.bytes,
+            "the plan gives kernels the workspace that they ask for"
+        );
+        let address = (start + lowered.workspace.0).next_multiple_of(LIBRARY_ALIGNMENT);
+        (address, (start + end).saturating_sub(address) as usize)
     }
 
     fn of_product(&self, lowered: &Lowered, product: &Product) -> products::Places {
@@ -292,7 +303,7 @@ impl Slots<'_> {
         let [x, filter, y] =
             [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
         let (workspace, workspace_bytes) = self.rest(lowered);
-        convolutions::Places { x, filter, y, workspace, workspace_bytes }
+        convolutions::Places { x, filter, y, adds: convolution.adds, workspace, workspace_bytes }
     }
 
     fn at(&self, address: Address) -> u64 {
@@ -302,7 +313,10 @@ impl Slots<'_> {
                 assert!(offset <= slot.bytes, "an offset lies inside its operand");
                 self.arena.address(slot) + offset.0
             }
-            Address::Workspace(offset) => self.arena.address(self.workspace) + offset.0,
+            Address::Workspace(offset) => {
+                assert!(offset <= self.workspace.bytes, "an offset lies inside the workspace");
+                self.arena.address(self.workspace) + offset.0
+            }
         }
     }
 }

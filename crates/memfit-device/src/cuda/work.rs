@@ -120,6 +120,8 @@ pub(crate) struct Convolution {
     pub(crate) x: Address,
     pub(crate) filter: Address,
     pub(crate) y: Address,
+    /// Whether the result is added to what is there.
+    pub(crate) adds: bool,
 }
 
 /// Which of a convolution's three operands is computed.
@@ -154,6 +156,14 @@ impl From<Kernel> for Lowered {
 }
 
 impl Address {
+    /// So many bytes further.
+    pub(crate) fn behind(self, bytes: Bytes) -> Address {
+        match self {
+            Address::Operand(index, offset) => Address::Operand(index, offset + bytes),
+            Address::Workspace(offset) => Address::Workspace(offset + bytes),
+        }
+    }
+
     /// The start of an operand.
     pub(crate) fn operand(index: usize) -> Address {
         Address::Operand(index, Bytes::ZERO)

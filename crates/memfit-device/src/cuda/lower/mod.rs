@@ -1,15 +1,21 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
+mod affine;
+mod attention;
 mod batch_norm;
 mod chain;
 mod convolution;
 mod embedding;
+mod few_channels;
 mod layer_norm;
 mod loss;
 pub(crate) mod made_up;
 mod moves;
+mod noise;
+mod places;
 mod pool;
 mod product;
+mod rearrange;
 mod rows;
 mod sums;
 mod update;
@@ -63,6 +69,21 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
         Op::Embedding => embedding::forward(call),
         Op::EmbeddingGrad => embedding::grad(call),
+        Op::Attention(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) => attention::grad(call, kind),
+        Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
+        Op::Noise(kind) => noise::noise(call, kind),
+        Op::Concat(axis) => rearrange::concat(call, *axis),
+        Op::Slice { axis, start, .. } => rearrange::slice(call, *axis, *start),
+        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(call, *axis, *before),
+        Op::Pad2D(pads) => rearrange::pad(call, pads),
+        Op::Crop2D(pads) => rearrange::crop(call, pads),
+        Op::Transpose(order) => rearrange::transpose(call, order),
+        Op::Broadcast(_) => rearrange::broadcast(call),
+        Op::SumTo(_) => rearrange::sum_to(call),
+        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
+        Op::AffineGradScale => affine::grad_scale(call),
+        Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
         Op::Update(update) => update::update(call, update),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
@@ -71,27 +92,12 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::AveragePool2DGrad(..)
         | Op::GlobalMaxPool2D
         | Op::GlobalMaxPool2DGrad(_)
-        | Op::Dropout { .. }
         | Op::Augment(_)
-        | Op::Noise(_)
-        | Op::Affine { .. }
-        | Op::AffineGradScale
-        | Op::AffineConstant { .. }
-        | Op::Attention(_)
-        | Op::AttentionGrad(_)
         | Op::Recurrent(_)
         | Op::RecurrentGrad(_)
-        | Op::Pad2D(_)
-        | Op::Crop2D(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
         | Op::Resize2D(..)
-        | Op::Resize2DGrad(..)
-        | Op::Transpose(_)
-        | Op::Broadcast(_)
-        | Op::SumTo(_)
-        | Op::Concat(_)
-        | Op::Slice { .. }
-        | Op::PadAxis { .. } => return Err(Missing),
+        | Op::Resize2DGrad(..) => return Err(Missing),
     })
 }
