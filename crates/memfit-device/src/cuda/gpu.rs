@@ -141,7 +141,7 @@ impl Gpu {
                 Work::Convolution(convolution) => {
                     self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
                 }
-                Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
+                Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
             });
         }
         let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
@@ -190,7 +190,7 @@ impl Gpu {
                         let places = slots.of_convolution(&lowered, convolution);
                         self.convolutions.time(&self.stream, convolution, &places)?;
                     }
-                    Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => {}
+                    Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => {}
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Gpu {
         for node in &graph.nodes {
             if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
                 for work in &lowered.work {
-                    if let Work::Kernel(kernel) = work {
+                    if let Work::Kernel(kernel) | Work::Bias(kernel) = work {
                         self.function(kernel)?;
                     }
                 }
@@ -236,9 +236,15 @@ impl Gpu {
     /// Puts the work of a node into the stream.
     pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
         let at = |address: Address| slots.at(address);
+        let mut has_bias = false;
         for work in &lowered.work {
             match work {
                 Work::Kernel(kernel) => self.launch(kernel, slots)?,
+                Work::Bias(kernel) => {
+                    if !has_bias {
+                        self.launch(kernel, slots)?;
+                    }
+                }
                 // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
                 Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
                 Work::Copy { from, to, bytes } => {
@@ -251,7 +257,8 @@ impl Gpu {
                     self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
+                    has_bias =
+                        self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
                 }
             }
         }
@@ -303,7 +310,8 @@ impl Slots<'_> {
         let [x, filter, y] =
             [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
         let (workspace, workspace_bytes) = self.rest(lowered);
-        convolutions::Places { x, filter, y, adds: convolution.adds, workspace, workspace_bytes }
+        let (bias, adds) = (convolution.bias.map_or(0, |bias| self.at(bias)), convolution.adds);
+        convolutions::Places { x, filter, y, bias, adds, workspace, workspace_bytes }
     }
 
     fn at(&self, address: Address) -> u64 {

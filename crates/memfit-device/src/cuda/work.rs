@@ -26,6 +26,8 @@ pub(crate) enum Work {
     Product(Product),
     /// A convolution of a library.
     Convolution(Convolution),
+    /// A kernel that adds the bias of the convolution before it, where that did not do so by itself.
+    Bias(Kernel),
 }
 
 /// A kernel with its arguments.
@@ -120,6 +122,8 @@ pub(crate) struct Convolution {
     pub(crate) x: Address,
     pub(crate) filter: Address,
     pub(crate) y: Address,
+    /// A number for each filter in the type of `y`, added where the library does that in the same pass.
+    pub(crate) bias: Option<Address>,
     /// Whether the result is added to what is there.
     pub(crate) adds: bool,
 }

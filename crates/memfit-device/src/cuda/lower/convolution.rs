@@ -33,25 +33,36 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
-    lowered.work.extend(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
-    if let Some(bias) = bias {
-        let width = pack_width(bias.elements, y.dtype());
-        let mut source = source(bias.dtype(), y.dtype());
-        source.defines += &format!("#define WIDTH {width}\n");
-        lowered.kernel(Kernel {
-            source,
-            entry: "add_bias",
-            blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
-            threads: THREADS,
-            arguments: vec![
-                y.pointer(),
-                bias.pointer(),
-                long(y.elements / width),
-                int(bias.elements / width),
-            ],
-        });
+    let mut calls = geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]);
+    let Some(bias) = bias else {
+        lowered.work.extend(calls);
+        return lowered;
+    };
+    let kernel = add_bias(bias, y);
+    // One call may add the bias by itself; of several, each might choose another way.
+    if let [Work::Convolution(only)] = &mut calls[..] {
+        only.bias = Some(as_type(&mut lowered, bias, y.dtype()));
+        lowered.work.extend(calls);
+        lowered.work.push(Work::Bias(kernel));
+    } else {
+        lowered.work.extend(calls);
+        lowered.kernel(kernel);
     }
     lowered
+}
+
+/// A kernel that adds a bias to every pixel.
+fn add_bias(bias: Operand<'_>, y: Operand<'_>) -> Kernel {
+    let width = pack_width(bias.elements, y.dtype());
+    let mut source = source(bias.dtype(), y.dtype());
+    source.defines += &format!("#define WIDTH {width}\n");
+    Kernel {
+        source,
+        entry: "add_bias",
+        blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
+        threads: THREADS,
+        arguments: vec![y.pointer(), bias.pointer(), long(y.elements / width), int(bias.elements / width)],
+    }
 }
 
 /// The gradient of the input.
@@ -231,6 +242,7 @@ impl<'a> Geometry<'a> {
                     x: x.behind(bytes(input, first)),
                     filter,
                     y: y.behind(bytes(output, first)),
+                    bias: None,
                     adds: pass == Pass::Filter && first != 0,
                 })
             })
