@@ -9,6 +9,7 @@ use memfit_ir::{Bytes, DType};
 
 use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
+use super::times::Times;
 use super::work::{Convolution, Pass};
 
 /// What a pass over memory moves, roughly.
@@ -136,6 +137,7 @@ impl Convolutions {
         stream: &Stream,
         convolution: &Convolution,
         places: &Places,
+        times: &Times,
     ) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, key(convolution))?;
@@ -143,7 +145,8 @@ impl Convolutions {
             return Ok(());
         }
         let descriptors = known.descriptors;
-        known.candidates.time(stream, places.workspace_bytes, |way, workspace| {
+        let name = format!("{:?} tf32 {}", key(convolution), self.tf32);
+        known.candidates.time(stream, places.workspace_bytes, times, &name, |way, workspace| {
             self.convolve(descriptors, way, workspace, places)
         })?;
         // Whoever does not add the bias leaves it to another pass, which reads and writes the result.

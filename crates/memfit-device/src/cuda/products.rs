@@ -10,6 +10,7 @@ use memfit_ir::{ALIGNMENT, Bytes, DType};
 
 use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
+use super::times::Times;
 use super::work::{Address, Product};
 
 /// Algorithms that are looked at.
@@ -89,14 +90,21 @@ impl Products {
     }
 
     /// Times the ways to compute a product, where that was not done yet.
-    pub(crate) fn time(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
+    pub(crate) fn time(
+        &self,
+        stream: &Stream,
+        product: &Product,
+        places: &Places,
+        times: &Times,
+    ) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, key(product))?;
         if known.candidates.is_timed() {
             return Ok(());
         }
         let (operation, layouts) = (known.operation, known.layouts);
-        known.candidates.time(stream, places.workspace_bytes, |algorithm, workspace| {
+        let name = format!("{:?} tf32 {}", key(product), self.tf32);
+        known.candidates.time(stream, places.workspace_bytes, times, &name, |algorithm, workspace| {
             self.multiply(stream, product, places, operation, layouts, &algorithm, workspace)
         })
     }
