@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN, NHWC: algorithms are chosen once for each shape and never take more workspace than they are given.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -260,12 +261,14 @@ impl Convolutions {
         prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
     ) -> Result<&'a mut Prepared, CudaError> {
-        if !prepared.contains_key(&key) {
-            let descriptors = self.describe(&key)?;
-            let candidates = Candidates::new(self.ways(&key, descriptors)?);
-            prepared.insert(key, Prepared { descriptors, candidates });
-        }
-        Ok(prepared.get_mut(&key).expect("it was just put there"))
+        Ok(match prepared.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let descriptors = self.describe(&key)?;
+                let candidates = Candidates::new(self.ways(&key, descriptors)?);
+                place.insert(Prepared { descriptors, candidates })
+            }
+        })
     }
 
     fn describe(&self, key: &Key) -> Result<Descriptors, CudaError> {

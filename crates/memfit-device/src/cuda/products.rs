@@ -2,6 +2,7 @@
 //! more workspace than they are given.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -161,11 +162,10 @@ impl Products {
         prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
     ) -> Result<&'a mut Prepared, CudaError> {
-        if !prepared.contains_key(&key) {
-            let made = self.make(key)?;
-            prepared.insert(key, made);
-        }
-        Ok(prepared.get_mut(&key).expect("it was just put there"))
+        Ok(match prepared.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(self.make(key)?),
+        })
     }
 
     /// The library counts columns first: row by row, `d = a b` is `dᵀ = bᵀ aᵀ` there.
