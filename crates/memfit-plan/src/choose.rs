@@ -3,6 +3,8 @@
 //! What can be chosen from does not depend on the budget, and the fastest that fits is taken. So a larger budget, which
 //! leaves more to choose from, never gives a slower plan.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
@@ -37,6 +39,8 @@ struct Size<'a> {
     by_estimates: usize,
     /// Time of a whole step without recomputing.
     nanos: f64,
+    /// How the others are found.
+    walks: Vec<Walk>,
 }
 
 /// One schedule.
@@ -61,7 +65,18 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
 
 /// The whole batch with nothing computed twice, the fastest there is, where it fits.
 pub fn unsplit(problem: &Problem) -> Option<Plan> {
-    Some(split::pieces_of(problem, problem.batch)).filter(|plan| fits(problem, plan))
+    let figures = Figures::new(problem, problem.batch);
+    let schedule = schedule(&figures);
+    // Far above the line, packing well would be in vain.
+    if problem.budget.arena() < bound(&figures, Storage::new(&figures, &schedule).live()) {
+        return None;
+    }
+    Some(place(&figures, &schedule, Packing::Well)).filter(|plan| fits(problem, plan))
+}
+
+/// No packing of so many live bytes is lower.
+fn bound(figures: &Figures, live: u64) -> Bytes {
+    figures.persistent_bytes + Bytes(live.saturating_sub(memfit_ir::ALIGNMENT))
 }
 
 fn fits(problem: &Problem, plan: &Plan) -> bool {
@@ -87,9 +102,16 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>) -> Choices<'a> {
-        let problem = family.problem;
-        let regions = family.in_slices.iter().flat_map(sizes);
-        Choices { problem, sizes: sizes(problem).into_iter().chain(regions).collect() }
+        let problems = std::iter::once(family.problem).chain(&family.in_slices);
+        let mut sizes: Vec<Size> = problems.flat_map(sizes).collect();
+        let paths: Vec<(&Size, &Walk)> =
+            sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
+        let mut found = side_by_side(&paths, |(size, walk)| size.walk(walk)).into_iter();
+        for size in &mut sizes {
+            let found: Vec<Vec<Point>> = found.by_ref().take(size.walks.len()).collect();
+            size.join(found);
+        }
+        Choices { problem: family.problem, sizes }
     }
 
     /// The fastest plan that fits the budget; none below the smallest plan, even if what was measured led lower.
@@ -175,7 +197,7 @@ impl<'a> Choices<'a> {
                 point,
                 nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
                 by_estimates: point < size.by_estimates,
-                bound: size.figures.persistent_bytes + Bytes(at.live.saturating_sub(memfit_ir::ALIGNMENT)),
+                bound: bound(&size.figures, at.live),
             }));
         }
         all
@@ -187,7 +209,15 @@ impl<'a> Choices<'a> {
     }
 }
 
-/// Every path of one problem, for each size of pieces.
+/// One path to go down.
+#[derive(Clone, Copy)]
+struct Walk {
+    taste: Taste,
+    /// By what was measured, or by estimates.
+    measured: bool,
+}
+
+/// The sizes of pieces that one problem is looked at in, with the paths that are to be gone.
 fn sizes(problem: &Problem) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
@@ -198,43 +228,91 @@ fn sizes(problem: &Problem) -> Vec<Size<'_>> {
     // One problem of several has its time for one path.
     let one_path = large || problem.graph.region.is_some();
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
-    sizes
-        .iter()
-        .enumerate()
-        .map(|(index, rows)| {
-            let figures = Figures::new(problem, *rows);
-            let schedule = schedule(&figures);
-            let pieces = problem.batch.div_ceil(*rows);
-            // Between the powers of two, splitting alone is dense enough.
-            let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
-            let tastes = match (recomputes, one_path) {
-                (false, _) => &TASTES[..0],
-                (true, true) => &TASTES[..1],
-                (true, false) => &TASTES[..],
-            };
-            let live = Storage::new(&figures, &schedule).live();
-            let nanos = figures.nanos_of_piece(&schedule);
-            let mut points = vec![Point { schedule: schedule.clone(), live, nanos }];
-            let effort = match problem.graph.region {
-                None => Effort::of(schedule.events.len()),
-                Some(_) => Effort::of_many(schedule.events.len()),
-            };
-            let estimated = Figures::estimated(problem, *rows);
-            for taste in tastes {
-                points.extend(path(&estimated, &schedule, *taste, effort));
+    let walks = |index: usize, rows: usize| {
+        // Between the powers of two, splitting alone is dense enough.
+        let pieces = problem.batch.div_ceil(rows);
+        let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
+        let tastes = match (recomputes, one_path) {
+            (false, _) => &TASTES[..0],
+            (true, true) => &TASTES[..1],
+            (true, false) => &TASTES[..],
+        };
+        let estimated = tastes.iter().map(|taste| Walk { taste: *taste, measured: false });
+        let again =
+            tastes.iter().take(usize::from(measured)).map(|taste| Walk { taste: *taste, measured: true });
+        estimated.chain(again).collect()
+    };
+    sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
+}
+
+impl<'a> Size<'a> {
+    /// Pieces of so many rows with nothing computed twice.
+    fn new(problem: &'a Problem, rows: usize, walks: Vec<Walk>) -> Size<'a> {
+        let figures = Figures::new(problem, rows);
+        let schedule = schedule(&figures);
+        let live = Storage::new(&figures, &schedule).live();
+        let piece = figures.nanos_of_piece(&schedule);
+        let nanos = nanos_of_step(problem, &schedule, rows);
+        let points = vec![Point { schedule, live, nanos: piece }];
+        Size { figures, points, by_estimates: 1, nanos, walks }
+    }
+
+    /// What one path leads to.
+    fn walk(&self, walk: &Walk) -> Vec<Point> {
+        let Figures { problem, rows, .. } = self.figures;
+        let schedule = &self.points[0].schedule;
+        let effort = match problem.graph.region {
+            None => Effort::of(schedule.events.len()),
+            Some(_) => Effort::of_many(schedule.events.len()),
+        };
+        if walk.measured {
+            return path(&self.figures, schedule, walk.taste, effort);
+        }
+        let mut points = path(&Figures::estimated(problem, rows), schedule, walk.taste, effort);
+        for point in &mut points {
+            point.nanos = self.figures.nanos_of_piece(&point.schedule);
+        }
+        points
+    }
+
+    /// Takes in what the paths led to, which came in their order.
+    fn join(&mut self, found: Vec<Vec<Point>>) {
+        for (walk, points) in self.walks.iter().zip(found) {
+            self.by_estimates += if walk.measured { 0 } else { points.len() };
+            self.points.extend(points);
+        }
+    }
+}
+
+/// Does every piece of work, as many at once as the machine has processors for; the results stand in the order of the work.
+fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], body: impl Fn(W) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(work.len());
+    if threads < 2 {
+        return work.iter().map(|work| body(*work)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        while let Some((index, work)) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|index| Some((index, work.get(index)?)))
+        {
+            done.push((index, body(*work)));
+        }
+        done
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
+        let mut done = worker();
+        for other in others {
+            match other.join() {
+                Ok(theirs) => done.extend(theirs),
+                Err(panic) => std::panic::resume_unwind(panic),
             }
-            let by_estimates = points.len();
-            if measured {
-                for point in &mut points {
-                    point.nanos = figures.nanos_of_piece(&point.schedule);
-                }
-                for taste in &tastes[..tastes.len().min(1)] {
-                    points.extend(path(&figures, &schedule, *taste, effort));
-                }
-            }
-            Size { nanos: nanos_of_step(problem, &schedule, *rows), figures, points, by_estimates }
-        })
-        .collect()
+        }
+        done
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.

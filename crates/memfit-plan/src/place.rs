@@ -8,7 +8,7 @@ use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
-const SEARCH_NODES: u64 = 20_000;
+const SEARCH_NODES: u64 = 5_000;
 
 /// Beyond so many stretches greedy orders must do.
 const SEARCH_ITEMS: usize = 6_000;

@@ -43,6 +43,12 @@ pub fn op_cases() -> Vec<OpCase> {
             b.conv(x, conv.clone(), 6)
         });
     }
+    for (name, conv) in convolutions().into_iter().filter(|(_, conv)| conv.groups == 1) {
+        add(&format!("conv2d of three channels {name}"), &move |b| {
+            let x = b.input([6, 11, 3]);
+            b.conv(x, conv.clone(), 8)
+        });
+    }
     for (name, pool) in pools() {
         add(&format!("max_pool2d {name}"), &{
             let pool = pool.clone();

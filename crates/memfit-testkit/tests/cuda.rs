@@ -454,6 +454,7 @@ fn time_convolution(dtype: DType, rows: usize, side: usize, from: usize, to: usi
     graph.push(Op::Conv2DGradInput(conv.clone(), [side, side]), &[y, kernel], layer).unwrap();
     graph.push_updating(Op::Conv2DGradKernel(conv.clone()), &[x, y], &[dkernel], Kind::Flow, layer).unwrap();
     let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, true).unwrap();
+    setup.make_ready(&graph).unwrap();
     let costs = setup.costs(&graph);
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {

@@ -56,6 +56,11 @@ impl<'a> Call<'a> {
         Operand { index, tensor, elements: tensor.shape.elements(self.rows) }
     }
 
+    /// A pointer to an input that the op may be without.
+    pub(crate) fn input_if(&self, present: bool, index: usize) -> Argument {
+        if present { self.input(index).pointer() } else { Argument::Null }
+    }
+
     /// The first argument of a kernel that adds: 1 where it overwrites instead.
     pub(crate) fn fresh(&self) -> Argument {
         Argument::Int(i32::from(self.fresh))
@@ -92,6 +97,13 @@ impl<'a> Operand<'a> {
     pub(crate) fn c_type(&self) -> &'static str {
         c_type(self.tensor.dtype)
     }
+}
+
+/// How many neighbours of a line of so many elements a thread takes at once: sixteen bytes, or less where the line is no
+/// multiple of them.
+pub(crate) fn pack_width(line: usize, dtype: DType) -> usize {
+    let most = if dtype.size() == 2 { 8 } else { 4 };
+    [most, 4, 2, 1].into_iter().find(|width| line.is_multiple_of(*width)).unwrap_or(1)
 }
 
 /// Blocks for a kernel whose threads go through so many items in strides of the whole grid.

@@ -269,10 +269,12 @@ impl Convolutions {
     }
 
     fn mathematics(&self, dtype: DType) -> sys::cudnnMathType_t {
-        if dtype == DType::F32 && !self.tf32 {
-            sys::cudnnMathType_t::CUDNN_FMA_MATH
-        } else {
+        if dtype != DType::F32 {
+            sys::cudnnMathType_t::CUDNN_TENSOR_OP_MATH
+        } else if self.tf32 {
             sys::cudnnMathType_t::CUDNN_DEFAULT_MATH
+        } else {
+            sys::cudnnMathType_t::CUDNN_FMA_MATH
         }
     }
 

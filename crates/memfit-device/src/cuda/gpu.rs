@@ -83,10 +83,13 @@ impl Gpu {
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
         let modules = Mutex::default();
-        let bytes_others = match before {
-            Some(usage) => usage.bytes_used,
-            None => Bytes::ZERO,
-        };
+        // The two counts of the driver do not begin at the same place, but what opening added is the same in both.
+        let (free, total) = context.bytes_free()?;
+        let added = before.and_then(|before| {
+            let after = usage::of_device(&description.bus)?;
+            Some(after.bytes_used.saturating_sub(before.bytes_used))
+        });
+        let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
         Ok(Gpu { products, convolutions, modules, block, stream, context, description, bytes_others })
     }
 
@@ -259,6 +262,7 @@ impl Gpu {
             .iter()
             .map(|argument| match *argument {
                 Argument::At(address) => slots.at(address),
+                Argument::Null => 0,
                 Argument::Context => self.block.start,
                 Argument::Long(value) => value.cast_unsigned(),
                 Argument::Int(value) => u64::from(value.cast_unsigned()),

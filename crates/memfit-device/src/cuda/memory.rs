@@ -158,13 +158,6 @@ impl Pinned {
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
 
-    /// A part, to be read. The device is done with it.
-    pub(crate) fn part(&self, offset: usize, bytes: usize) -> &[u8] {
-        assert!(offset + bytes <= self.bytes, "a part of the buffer");
-        // SAFETY: inside, and the device writes nothing that somebody reads at the same time, since its copies are waited for.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), bytes) }
-    }
-
     /// A part, to be written. The device is done with it.
     pub(crate) fn part_mut(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
         assert!(offset + bytes <= self.bytes, "a part of the buffer");

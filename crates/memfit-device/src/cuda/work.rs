@@ -56,6 +56,8 @@ pub(crate) struct Source {
 pub(crate) enum Argument {
     /// A pointer.
     At(Address),
+    /// A pointer to nothing: an operand that the op is without.
+    Null,
     /// `const Context*`: what is decided anew for every step and piece. It is read on the device, so that a launch that was
     /// recorded can be played again.
     Context,

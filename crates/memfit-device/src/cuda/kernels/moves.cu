@@ -29,10 +29,22 @@ extern "C" __global__ void convert(const F* from, T* to, i64 count) {
     for (i64 i = packs * 4 + first_item(); i < count; i += item_stride()) store(to, i, load(from, i));
 }
 
-// Adds a weight of the last axis to every element.
-extern "C" __global__ void add_bias(T* y, const F* bias, i64 count, i64 channels) {
-    for (i64 i = first_item(); i < count; i += item_stride()) store(y, i, load(y, i) + load(bias, i % channels));
+#ifdef WIDTH
+// Adds a weight of the last axis to every element; a thread always meets the same WIDTH channels.
+extern "C" __global__ void add_bias(T* y, const F* bias, i64 packs_all, int packs) {
+    i64 all = item_stride(), stride = all - all % packs, i = first_item();
+    if (i >= stride) return;
+    float offset[WIDTH];
+    load_pack<WIDTH>(bias, i % packs, offset);
+    for (; i < packs_all; i += stride) {
+        float a[WIDTH];
+        load_pack<WIDTH>(y, i, a);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) a[j] += offset[j];
+        store_pack<WIDTH>(y, i, a);
+    }
 }
+#endif
 
 // An image with margins of zeros around it, and its inner part.
 extern "C" __global__ void pad_image(const F* x, T* y, i64 count, int height, int width, int channels, int top, int left, int inner_height, int inner_width) {

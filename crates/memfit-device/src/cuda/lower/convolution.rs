@@ -6,9 +6,10 @@
 
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
+use super::few_channels::Few;
 use super::moves::source;
 use super::product::{Sizes, as_type};
-use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
 
 /// `y = x ∗ kernel + bias`.
@@ -24,16 +25,27 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         lowered.work.push(Work::Product(Product { bias, ..product }));
         return lowered;
     }
+    if let Some(few) = geometry.few(x.dtype()) {
+        return few.forward(call);
+    }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     lowered.work.push(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
     if let Some(bias) = bias {
+        let width = pack_width(bias.elements, y.dtype());
+        let mut source = source(bias.dtype(), y.dtype());
+        source.defines += &format!("#define WIDTH {width}\n");
         lowered.kernel(Kernel {
-            source: source(bias.dtype(), y.dtype()),
+            source,
             entry: "add_bias",
-            blocks: blocks_for(y.elements),
+            blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
             threads: THREADS,
-            arguments: vec![y.pointer(), bias.pointer(), long(y.elements), long(bias.elements)],
+            arguments: vec![
+                y.pointer(),
+                bias.pointer(),
+                long(y.elements / width),
+                int(bias.elements / width),
+            ],
         });
     }
     lowered
@@ -75,6 +87,9 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
         return lowered;
     }
+    if let Some(few) = geometry.few(x.dtype()) {
+        return few.grad_kernel(call);
+    }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     lowered.work.push(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
@@ -105,6 +120,11 @@ impl<'a> Geometry<'a> {
             shape.dims[..].try_into().expect("the shape rules ask for images of three dimensions")
         };
         Geometry { conv, rows, input: image(input), output: image(output) }
+    }
+
+    /// The convolution of few channels that it is, where it is one.
+    fn few(&self, dtype: DType) -> Option<Few<'_>> {
+        Few::of(self.conv, self.input, self.output, self.rows, dtype)
     }
 
     /// Whether every pixel is a product of its own.

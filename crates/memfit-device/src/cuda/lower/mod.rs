@@ -2,14 +2,25 @@
 
 mod affine;
 mod attention;
+mod batch_norm;
 mod chain;
 mod convolution;
+mod embedding;
+mod few_channels;
+mod layer_norm;
+mod loss;
 pub(crate) mod made_up;
 mod moves;
 mod noise;
 mod places;
+mod pool;
 mod product;
 mod rearrange;
+mod rows;
+mod sums;
+mod update;
+mod weight_rules;
+mod whole_update;
 
 use memfit_ir::Op;
 
@@ -23,6 +34,19 @@ pub(crate) struct Missing;
 /// What runs for a node.
 pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
     Ok(match &call.node.op {
+        Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
+        Op::Noise(kind) => noise::noise(call, kind),
+        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
+        Op::AffineGradScale => affine::grad_scale(call),
+        Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
+        Op::Attention(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) => attention::grad(call, kind),
+        Op::Transpose(order) => rearrange::transpose(call, order),
+        Op::Broadcast(_) => rearrange::broadcast(call),
+        Op::SumTo(_) => rearrange::sum_to(call),
+        Op::Concat(axis) => rearrange::concat(call, *axis),
+        Op::Slice { axis, start, .. } => rearrange::slice(call, *axis, *start),
+        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(call, *axis, *before),
         Op::Dense => product::dense(call),
         Op::DenseGradInput => product::dense_grad_input(call),
         Op::DenseGradKernel => product::dense_grad_kernel(call),
@@ -31,64 +55,49 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
         Op::Elementwise(chain) => chain::elementwise(call, chain),
+        Op::Pad2D(pads) => rearrange::pad(call, pads),
+        Op::Crop2D(pads) => rearrange::crop(call, pads),
         Op::Reshape(_) => moves::reshape(call),
         Op::TakeRows => moves::take_rows(call),
         Op::PutRows => moves::put_rows(call),
         Op::Zero => moves::zero(call),
         Op::Cast(_) => moves::cast(call),
-        Op::Attention(kind) => attention::forward(call, kind),
-        Op::AttentionGrad(kind) => attention::grad(call, kind),
-        Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
-        Op::Noise(kind) => noise::noise(call, kind),
-        Op::Concat(axis) => rearrange::concat(call, *axis),
-        Op::Slice { axis, start, .. } => rearrange::slice(call, *axis, *start),
-        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(call, *axis, *before),
-        Op::Pad2D(pads) => rearrange::pad(call, pads),
-        Op::Crop2D(pads) => rearrange::crop(call, pads),
-        Op::Transpose(order) => rearrange::transpose(call, order),
-        Op::Broadcast(_) => rearrange::broadcast(call),
-        Op::SumTo(_) => rearrange::sum_to(call),
-        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
-        Op::AffineGradScale => affine::grad_scale(call),
-        Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
-        Op::BiasGrad
-        | Op::MaxPool2D(_)
-        | Op::MaxPool2DGrad(..)
-        | Op::AveragePool2D(_)
+        Op::BiasGrad => sums::bias_grad(call),
+        Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
+        Op::MaxPool2D(pool) => pool::max_pool(call, pool),
+        Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
+        Op::GlobalAveragePool2D => pool::global_average(call),
+        Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
+        Op::SignBits { below } => rows::sign_bits(call, *below),
+        Op::MaskBits => rows::mask_bits(call),
+        Op::Softmax => rows::softmax(call),
+        Op::SoftmaxGrad => rows::softmax_grad(call),
+        Op::Loss(loss) => loss::loss(call, loss),
+        Op::Metric(metric) => loss::metric(call, *metric),
+        Op::BatchNormStatistics => batch_norm::statistics(call),
+        Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
+        Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
+        Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
+        Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
+        Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
+        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
+        Op::Embedding => embedding::forward(call),
+        Op::EmbeddingGrad => embedding::grad(call),
+        Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
+        Op::Update(update) => update::update(call, update),
+        Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
+        Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
+        Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)
-        | Op::GlobalAveragePool2D
-        | Op::GlobalAveragePool2DGrad(_)
         | Op::GlobalMaxPool2D
         | Op::GlobalMaxPool2DGrad(_)
-        | Op::SignBits { .. }
-        | Op::MaskBits
-        | Op::Softmax
-        | Op::SoftmaxGrad
-        | Op::Loss(_)
-        | Op::Metric(_)
         | Op::Augment(_)
-        | Op::BatchNormStatistics
-        | Op::BatchNorm(_)
-        | Op::BatchNormThen(..)
-        | Op::BatchNormGrad(_)
-        | Op::BatchNormMoving { .. }
-        | Op::BatchNormInference(_)
-        | Op::BatchNormInferenceGrad(_)
-        | Op::LayerNorm(..)
-        | Op::LayerNormGrad(..)
         | Op::Recurrent(_)
         | Op::RecurrentGrad(_)
         | Op::UpSample2D(..)
         | Op::UpSample2DGrad(..)
         | Op::Resize2D(..)
-        | Op::Resize2DGrad(..)
-        | Op::Embedding
-        | Op::EmbeddingGrad
-        | Op::SumSquares
-        | Op::CheckFinite(_)
-        | Op::Accumulate(_)
-        | Op::Update(_)
-        | Op::Penalty(_)
-        | Op::Constrain(_) => return Err(Missing),
+        | Op::Resize2DGrad(..) => return Err(Missing),
     })
 }

@@ -1,0 +1,217 @@
+// Losses with their gradients, and metrics. X is the type of predictions and slopes, T that of targets.
+
+#define EPSILON 1e-7f
+__device__ __forceinline__ float clipped(float p) { p = p < EPSILON ? EPSILON : p; return p > 1.0f - EPSILON ? 1.0f - EPSILON : p; }
+__device__ __forceinline__ float unless_clipped(float p, float slope) { slope = p < EPSILON ? 0.0f : slope; return p > 1.0f - EPSILON ? 0.0f : slope; }
+__device__ __forceinline__ float sign_of(float x) { float s = x < 0.0f ? -1.0f : x; return x > 0.0f ? 1.0f : s; }
+__device__ __forceinline__ float smoothed(float t, float smoothing) { return t * (1.0f - smoothing) + 0.5f * smoothing; }
+
+#ifdef ELEMENT
+// Losses of single elements: ELEMENT gives `value` and `slope` from `p` and `t`.
+extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 row, i64 in_row, i64 classes, float weight) {
+    double share = (double)weight * context->loss_scale / ((double)context->rows_total * in_row) / classes;
+    double total = 0.0;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        float p = load(prediction, i), t = load(target, i), value, slope;
+        double mine = weights ? share * weights[i / row] : share;
+        ELEMENT
+        total += mine * value;
+        store(slopes, i, slope * (float)mine);
+    }
+    total = block_sum(total);
+    if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+#endif
+
+#ifdef SAMPLE
+// Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 1 numbered logits, 2 soft probabilities, 3 numbered
+// probabilities, 4 the cosine, 5 the categorical hinge.
+extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float smoothing) {
+    double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row), all = 0.0;
+    float kept = 1.0f - smoothing, added = smoothing / classes;
+    for (i64 sample = blockIdx.x; sample < count; sample += gridDim.x) {
+        const X* x = prediction + sample * classes;
+        X* d = slopes + sample * classes;
+        double share = weights ? base * weights[sample / in_row] : base;
+        double value;
+#if SAMPLE == 0 || SAMPLE == 1
+        float most = -INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) most = f_maximum(most, load(x, c));
+        most = block_max(most);
+        double powers = 0.0, total = 0.0, weighed = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float a = load(x, c);
+            powers += expf(a - most);
+#if SAMPLE == 0
+            float t = load(target, sample * classes + c) * kept + added;
+            total += t;
+            weighed += t == 0.0f ? 0.0 : (double)t * ((double)a - most);
+#endif
+        }
+        powers = block_sum(powers);
+#if SAMPLE == 0
+        total = block_sum(total);
+        weighed = block_sum(weighed);
+#else
+        int wanted = target[sample];
+        bool known = 0 <= wanted && wanted < classes;
+        total = known ? 1.0 : (double)NOT_A_NUMBER;
+        weighed = known ? (double)(load(x, known ? wanted : 0) - most) : (double)NOT_A_NUMBER;
+        __syncthreads();
+#endif
+        value = total * log(powers) - weighed;
+        float factor = (float)(share * total / powers), mine = (float)share;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float slope = factor * expf(load(x, c) - most);
+#if SAMPLE == 0
+            slope -= mine * (load(target, sample * classes + c) * kept + added);
+#else
+            if (c == wanted) slope -= mine;
+#endif
+            store(d, c, slope);
+        }
+#elif SAMPLE == 2
+        double sum = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += load(x, c);
+        float inverse = (float)(1.0 / block_sum(sum));
+        double entropy = 0.0, middle = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
+            entropy += -t * logf(clipped(q));
+            middle += unless_clipped(q, -t);
+        }
+        value = block_sum(entropy);
+        float mean = (float)block_sum(middle), scale = (float)share * inverse;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
+            store(d, c, scale * (unless_clipped(q, -t / q) - mean));
+        }
+#elif SAMPLE == 3
+        int wanted = target[sample];
+        bool known = 0 <= wanted && wanted < classes;
+        double sum = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += clipped(load(x, c));
+        sum = block_sum(sum);
+        double likely = clipped(load(x, known ? wanted : 0));
+        __syncthreads();
+        float scale = (float)(share / sum), best = (float)(share / likely);
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float p = load(x, c);
+            float slope = unless_clipped(p, c == wanted ? scale - best : scale);
+            store(d, c, known ? slope : NOT_A_NUMBER);
+        }
+        value = known ? log(sum) - log(likely) : (double)NOT_A_NUMBER;
+#elif SAMPLE == 4
+        double squares = 0.0, of_targets = 0.0, along = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            double p = load(x, c), t = load(target, sample * classes + c);
+            squares += p * p;
+            of_targets += t * t;
+            along += p * t;
+        }
+        double least = (double)EPSILON * (double)EPSILON;
+        double of_p = sqrt(fmax(block_sum(squares), least)), of_t = sqrt(fmax(block_sum(of_targets), least));
+        double cosine = block_sum(along) / (of_p * of_t);
+        double bend = (double)EPSILON < of_p ? cosine / (of_p * of_p) : 0.0;
+        float of_target = (float)(share / (of_p * of_t)), of_self = (float)(share * bend);
+        for (int c = threadIdx.x; c < classes; c += blockDim.x)
+            store(d, c, of_self * load(x, c) - of_target * load(target, sample * classes + c));
+        value = -cosine;
+#else
+        double right = 0.0;
+        float wrong = -INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float p = load(x, c), t = load(target, sample * classes + c);
+            right += (double)p * t;
+            wrong = f_maximum(wrong, (1.0f - t) * p);
+        }
+        right = block_sum(right);
+        wrong = block_max(wrong);
+        // The first place of the largest.
+        float place = INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x)
+            if ((1.0f - load(target, sample * classes + c)) * load(x, c) == wrong) place = fminf(place, (float)c);
+        place = -block_max(-place);
+        value = (double)wrong - right + 1.0;
+        float scale = value < 0.0 ? 0.0f : (float)share;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float t = load(target, sample * classes + c);
+            store(d, c, scale * (((float)c == place ? 1.0f - t : 0.0f) - t));
+        }
+        value = value < 0.0 ? 0.0 : value;
+#endif
+        all += share * value;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+#endif
+
+// One block. A loss that is not finite stops whatever would outlive the step.
+extern "C" __global__ void settle_loss(const double* parts, int count, float* loss, Context* context, int fresh) {
+    double total = 0.0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    total = block_sum(total);
+    if (threadIdx.x == 0) {
+        float sum = (float)((fresh ? 0.0 : (double)*loss) + total / context->loss_scale);
+        *loss = sum;
+        if (!isfinite(sum)) context->stopped = 1;
+    }
+}
+
+#ifdef METRIC
+// A warp has a sample. METRIC is 0 binary accuracy, 1 categorical, 2 numbered, 3 the absolute and 4 the squared error.
+extern "C" __global__ void metric(const X* prediction, const T* target, double* parts, i64 count, int classes) {
+    int lane = threadIdx.x & 31;
+    double all = 0.0;
+    for (i64 sample = first_item() >> 5; sample < count; sample += item_stride() >> 5) {
+        const X* x = prediction + sample * classes;
+#if METRIC == 1 || METRIC == 2
+        int place = 0, wanted = 0;
+        float most = -INFINITE, most_target = -INFINITE;
+        for (int c = lane; c < classes; c += 32) {
+            float a = load(x, c);
+            if (a > most) { most = a; place = c; }
+#if METRIC == 1
+            float t = load(target, sample * classes + c);
+            if (t > most_target) { most_target = t; wanted = c; }
+#endif
+        }
+        for (int step = 16; step > 0; step >>= 1) {
+            float a = __shfl_xor_sync(0xffffffffu, most, step);
+            int at = __shfl_xor_sync(0xffffffffu, place, step);
+            if (a > most || (a == most && a != -INFINITE && at < place)) { most = a; place = at; }
+#if METRIC == 1
+            float t = __shfl_xor_sync(0xffffffffu, most_target, step);
+            int t_at = __shfl_xor_sync(0xffffffffu, wanted, step);
+            if (t > most_target || (t == most_target && t != -INFINITE && t_at < wanted)) { most_target = t; wanted = t_at; }
+#endif
+        }
+#if METRIC == 2
+        wanted = target[sample];
+#endif
+        if (lane == 0 && place == wanted) all += 1.0;
+#else
+        for (int c = lane; c < classes; c += 32) {
+            double p = load(x, c), t = load(target, sample * classes + c);
+#if METRIC == 0
+            all += (t == (p > 0.5 ? 1.0 : 0.0) ? 1.0 : 0.0) / classes;
+#elif METRIC == 3
+            all += fabs(p - t) / classes;
+#else
+            all += (p - t) * (p - t) / classes;
+#endif
+        }
+#endif
+    }
+    all = block_sum(all);
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+
+extern "C" __global__ void settle_metric(const double* parts, int count, float* sum, int fresh, i64 in_row) {
+    double total = 0.0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    total = block_sum(total);
+    if (threadIdx.x == 0) *sum = (float)((fresh ? 0.0 : (double)*sum) + total / in_row);
+}
+#endif

@@ -1,0 +1,178 @@
+//! Losses with their gradients, and metrics.
+
+use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric};
+
+use super::chain::number;
+use super::sums::{PARTS, part_blocks};
+use crate::cuda::call::{Call, Operand, THREADS, int, long};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source};
+
+const TEXT: &str = include_str!("../kernels/loss.cu");
+
+/// Writes the gradient of the prediction and adds the loss of this piece.
+pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
+    let (prediction, target, slopes, sum) = (call.input(0), call.input(1), call.output(0), call.update(0));
+    let classes = prediction.shape().last().max(1);
+    let row = prediction.shape().elements_per_row();
+    let in_row = row / classes;
+    let way = Way::of(&loss.kind, classes);
+    let source = source(prediction, target, &way.define());
+    let mut lowered = Lowered::default();
+    let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
+    let weights = call.input_if(call.node.inputs.len() == 3, 2);
+    let mut arguments =
+        vec![prediction.pointer(), target.pointer(), weights, slopes.pointer(), parts, Argument::Context];
+    let weight = Argument::Float(loss.weight);
+    let (entry, blocks) = match way {
+        Way::Element(_) => {
+            let count = prediction.elements;
+            arguments.extend([long(count), long(row), long(in_row), long(classes), weight]);
+            ("elements", part_blocks(count))
+        }
+        Way::Sample(_, smoothing) => {
+            let count = prediction.elements / classes;
+            arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(smoothing)]);
+            let blocks = u32::try_from(count.clamp(1, PARTS)).expect("there are few blocks");
+            ("samples", [blocks, 1, 1])
+        }
+    };
+    lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
+    let count = Argument::Int(blocks[0].cast_signed());
+    let arguments = vec![parts, count, sum.pointer(), Argument::Context, call.fresh()];
+    lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
+    lowered
+}
+
+/// Adds the metric of this piece.
+pub(super) fn metric(call: &Call<'_>, metric: Metric) -> Lowered {
+    let (prediction, target, sum) = (call.input(0), call.input(1), call.update(0));
+    let classes = prediction.shape().last().max(1);
+    let in_row = (prediction.shape().elements_per_row() / classes).max(1);
+    let kind = match metric {
+        Metric::BinaryAccuracy => 0,
+        Metric::CategoricalAccuracy => 1,
+        Metric::SparseCategoricalAccuracy => 2,
+        Metric::MeanAbsoluteError => 3,
+        Metric::MeanSquaredError => 4,
+    };
+    let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
+    let mut lowered = Lowered::default();
+    let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
+    let samples = prediction.elements / classes;
+    let blocks = part_blocks(samples * 128);
+    let arguments = vec![prediction.pointer(), target.pointer(), parts, long(samples), int(classes)];
+    lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
+    let count = Argument::Int(blocks[0].cast_signed());
+    let arguments = vec![parts, count, sum.pointer(), call.fresh(), long(in_row)];
+    lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
+    lowered
+}
+
+fn source(prediction: Operand<'_>, target: Operand<'_>, define: &str) -> Source {
+    let defines = format!("typedef {} X;\ntypedef {} T;\n{define}", prediction.c_type(), target.c_type());
+    Source { text: TEXT, defines }
+}
+
+/// How a loss goes over its predictions.
+enum Way {
+    /// Element by element: code that gives `value` and `slope` from `p` and `t`.
+    Element(String),
+    /// Sample by sample: the kernel's `SAMPLE`, and the share of targets that is spread.
+    Sample(usize, f32),
+}
+
+impl Way {
+    fn define(&self) -> String {
+        match self {
+            Way::Element(code) => format!("#define ELEMENT {code}\n"),
+            Way::Sample(kind, _) => format!("#define SAMPLE {kind}\n"),
+        }
+    }
+
+    fn of(kind: &LossKind, classes: usize) -> Way {
+        let smooth = |smoothing: f32| format!("t = smoothed(t, {});", number(smoothing));
+        Way::Element(match *kind {
+            LossKind::MeanSquaredError => "value = (p - t) * (p - t); slope = 2.0f * (p - t);".to_owned(),
+            LossKind::MeanAbsoluteError => "value = fabsf(p - t); slope = sign_of(p - t);".to_owned(),
+            LossKind::Huber { delta } => format!(
+                "float d = p - t, delta = {}; bool far = fabsf(d) > delta; \
+                 value = far ? delta * fabsf(d) - 0.5f * delta * delta : 0.5f * d * d; \
+                 slope = far ? delta * sign_of(d) : d;",
+                number(delta)
+            ),
+            LossKind::BinaryCrossentropy { from_logits: true, label_smoothing } => {
+                format!(
+                    "{} value = f_softplus(p) - p * t; slope = f_sigmoid(p) - t;",
+                    smooth(label_smoothing)
+                )
+            }
+            LossKind::BinaryCrossentropy { from_logits: false, label_smoothing } => format!(
+                "{} float q = clipped(p); value = -(t * logf(q) + (1.0f - t) * logf(1.0f - q)); \
+                 slope = unless_clipped(p, (q - t) / (q * (1.0f - q)));",
+                smooth(label_smoothing)
+            ),
+            LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
+                return Way::Sample(if from_logits { 0 } else { 2 }, label_smoothing);
+            }
+            LossKind::SparseCategoricalCrossentropy { from_logits } => {
+                return Way::Sample(if from_logits { 1 } else { 3 }, 0.0);
+            }
+            LossKind::Distance(Distance::CosineSimilarity) => return Way::Sample(4, 0.0),
+            LossKind::Distance(Distance::CategoricalHinge) => return Way::Sample(5, 0.0),
+            LossKind::Distance(distance) => of_distance(distance, classes),
+        })
+    }
+}
+
+/// The value and slope of an element of a distance that has them.
+fn of_distance(distance: Distance, classes: usize) -> String {
+    const HINGE: &str = "float side = t == 0.0f ? -1.0f : t; value = 1.0f - side * p; bool none = value < 0.0f; \
+                         value = none ? 0.0f : value; slope = none ? 0.0f : -side;";
+    match distance {
+        Distance::Poisson => {
+            "value = p - t * logf(p + EPSILON); slope = 1.0f - t / (p + EPSILON);".to_owned()
+        }
+        Distance::LogCosh => "float d = p - t; value = d + f_softplus(-2.0f * d) - 0.69314718056f; \
+                              slope = 1.0f - 2.0f * f_sigmoid(-2.0f * d);"
+            .to_owned(),
+        Distance::Hinge => HINGE.to_owned(),
+        Distance::SquaredHinge => format!("{HINGE} slope = 2.0f * value * slope; value = value * value;"),
+        Distance::MeanAbsolutePercentageError => {
+            "float factor = 100.0f / fmaxf(fabsf(t), EPSILON); value = factor * fabsf(p - t); \
+             slope = factor * sign_of(p - t);"
+                .to_owned()
+        }
+        Distance::MeanSquaredLogarithmicError => {
+            "float gap = logf((p < EPSILON ? EPSILON : p) + 1.0f) - logf((t < EPSILON ? EPSILON : t) + 1.0f); \
+             value = gap * gap; slope = p < EPSILON ? 0.0f : 2.0f * gap / (p + 1.0f);"
+                .to_owned()
+        }
+        Distance::KlDivergence => format!(
+            "float count = {}; float q = p < EPSILON ? EPSILON : p; q = q > 1.0f ? 1.0f : q; \
+             float u = t < EPSILON ? EPSILON : t; u = u > 1.0f ? 1.0f : u; \
+             slope = p < EPSILON || p > 1.0f ? 0.0f : -u / q * count; value = count * u * (logf(u) - logf(q));",
+            number(classes as f32)
+        ),
+        Distance::BinaryFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let weight = alpha.map_or("1.0f".to_owned(), |alpha| {
+                format!("(t * {} + (1.0f - t) * {})", number(alpha), number(1.0 - alpha))
+            });
+            format!(
+                "t = smoothed(t, {}); float s = {}; float q = clipped(s); \
+                 float entropy = -(t * logf(q) + (1.0f - t) * logf(1.0f - q)); \
+                 float along = unless_clipped(s, (q - t) / (q * (1.0f - q))); \
+                 float doubt = 1.0f - (t * s + (1.0f - t) * (1.0f - s)), weighs = {weight}, gamma = {}; \
+                 float factor = weighs * powf(doubt, gamma); \
+                 float bend = -weighs * gamma * powf(doubt, gamma - 1.0f) * (2.0f * t - 1.0f); \
+                 float inner = {}; value = factor * entropy; slope = inner * (factor * along + bend * entropy);",
+                number(label_smoothing),
+                if from_logits { "f_sigmoid(p)" } else { "p" },
+                number(gamma),
+                if from_logits { "s * (1.0f - s)" } else { "1.0f" },
+            )
+        }
+        Distance::CategoricalHinge | Distance::CosineSimilarity => {
+            unreachable!("distances of whole samples have their own kernel")
+        }
+    }
+}
