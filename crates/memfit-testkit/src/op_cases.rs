@@ -324,7 +324,7 @@ fn losses() -> Vec<OpCase> {
     cases
 }
 
-fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> TensorId) -> OpCase {
+pub(crate) fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> TensorId) -> OpCase {
     let mut graph = Graph::default();
     let layer = graph.layer("case");
     let mut builder = Builder { graph, layer };
@@ -355,7 +355,8 @@ impl Builder {
         id
     }
 
-    fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
+    /// Ids below a number of entries.
+    pub fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
         let id = self.graph.tensor(
             format!("ids below {entries}"),
             Shape::rows(dims),
@@ -381,7 +382,8 @@ impl Builder {
         self.graph.tensor(name, Shape::fixed(dims), DType::F32, kind, self.layer)
     }
 
-    fn norm_operands(&mut self, x: TensorId, norm: &Norm, dims: &[usize]) -> Vec<TensorId> {
+    /// The first operand of a normalisation and the weights it has.
+    pub fn norm_operands(&mut self, x: TensorId, norm: &Norm, dims: &[usize]) -> Vec<TensorId> {
         let mut operands = vec![x];
         if norm.scale {
             operands.push(self.weight("gamma", dims));

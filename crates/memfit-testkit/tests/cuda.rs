@@ -17,7 +17,10 @@ use memfit_device::{Choice, Context, Device};
 use memfit_grad::{Optimizer, Training, training_graph};
 use std::time::Instant;
 
-use memfit_ir::{Attention, Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot, TensorId};
+use memfit_ir::{
+    Attention, Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot, TensorId, random,
+};
+use memfit_testkit::device_cases::{device_cases, size_cases};
 use memfit_testkit::halves::in_type;
 use memfit_testkit::op_cases::{OpCase, ROWS, draw_values, op_cases};
 
@@ -25,7 +28,7 @@ use memfit_testkit::op_cases::{OpCase, ROWS, draw_values, op_cases};
 fn graphs() -> Vec<(String, Graph)> {
     let mut graphs = Vec::new();
     for dtype in [DType::F32, DType::BF16, DType::F16] {
-        for case in op_cases() {
+        for case in op_cases().into_iter().chain(size_cases()) {
             let forward =
                 if dtype == DType::F32 { case.forward.clone() } else { in_type(&case.forward, dtype) };
             graphs.push((format!("{dtype} {}", case.name), trained(&case, &forward)));
@@ -38,6 +41,7 @@ fn graphs() -> Vec<(String, Graph)> {
             }
         }
     }
+    graphs.extend(device_cases());
     graphs
 }
 
@@ -269,6 +273,13 @@ fn compare_nodes(
         for (four, value) in to.as_chunks_mut().0.iter_mut().zip(values) {
             let is_integer = graph.tensors[tensor.0].dtype == DType::I32;
             *four = if is_integer { (value as i32).to_ne_bytes() } else { (value as f32).to_ne_bytes() };
+        }
+    }
+    // States of optimizers as they are behind some steps.
+    let states = graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.kind == Kind::Optimizer);
+    for (index, _) in states {
+        for (at, four) in cpu.bytes_mut(slots[index]).as_chunks_mut().0.iter_mut().enumerate() {
+            *four = random::uniform(index as u64, at as u64, 0.05, 0.5).to_ne_bytes();
         }
     }
     for (index, node) in graph.nodes.iter().enumerate() {

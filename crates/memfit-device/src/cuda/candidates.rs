@@ -37,6 +37,13 @@ impl<T: Copy> Candidates<T> {
             .or_else(|| self.all.iter().min_by_key(|one| one.workspace))
     }
 
+    /// Adds to the times of some ways what they leave to others.
+    pub(crate) fn add_time(&mut self, milliseconds: impl Fn(&T) -> f32) {
+        for one in &mut self.all {
+            one.milliseconds = one.milliseconds.map(|time| time + milliseconds(&one.way));
+        }
+    }
+
     pub(crate) fn is_timed(&self) -> bool {
         self.is_timed
     }

@@ -11,9 +11,14 @@ use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
 use super::work::{Convolution, Pass};
 
+/// What a pass over memory moves, roughly.
+const BYTES_PER_MILLISECOND: f32 = 3e9;
+
 /// The library.
 pub(crate) struct Convolutions {
     handle: sys::cudnnHandle_t,
+    /// No activation, which a pass with a bias asks for.
+    identity: sys::cudnnActivationDescriptor_t,
     /// Whether f32 may be multiplied in TF32.
     tf32: bool,
     prepared: Mutex<BTreeMap<Key, Prepared>>,
@@ -37,6 +42,7 @@ struct Key {
     pads: [usize; 2],
     groups: usize,
     dtype: DType,
+    biased: bool,
 }
 
 /// A convolution that was prepared.
@@ -51,6 +57,8 @@ struct Descriptors {
     y: sys::cudnnTensorDescriptor_t,
     filter: sys::cudnnFilterDescriptor_t,
     convolution: sys::cudnnConvolutionDescriptor_t,
+    /// Where there is a bias.
+    bias: sys::cudnnTensorDescriptor_t,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +73,8 @@ enum Algorithm {
 struct Way {
     algorithm: Algorithm,
     mathematics: sys::cudnnMathType_t,
+    /// Whether the bias is added in the same pass.
+    adds_bias: bool,
 }
 
 /// Addresses of a convolution's operands and workspace.
@@ -72,6 +82,8 @@ pub(crate) struct Places {
     pub(crate) x: u64,
     pub(crate) filter: u64,
     pub(crate) y: u64,
+    pub(crate) bias: u64,
+    pub(crate) adds: bool,
     pub(crate) workspace: u64,
     pub(crate) workspace_bytes: usize,
 }
@@ -86,13 +98,17 @@ fn check(status: cudnnStatus_t, what: &str) -> Result<(), CudaError> {
 
 impl Convolutions {
     pub(crate) fn open(stream: &Stream, tf32: bool) -> Result<Convolutions, CudaError> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: the library writes a handle, and takes a stream that lives as long.
+        let (mut handle, mut identity) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mode = sys::cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY;
+        let nan = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // SAFETY: the library writes handles, and takes a stream that lives as long.
         unsafe {
             check(sys::cudnnCreate(&mut handle), "open cuDNN")?;
             check(sys::cudnnSetStream(handle, stream.raw().cast()), "give cuDNN a stream")?;
+            check(sys::cudnnCreateActivationDescriptor(&mut identity), "describe a convolution")?;
+            check(sys::cudnnSetActivationDescriptor(identity, mode, nan, 0.0), "describe a convolution")?;
         }
-        Ok(Convolutions { handle, tf32, prepared: Mutex::default() })
+        Ok(Convolutions { handle, identity, tf32, prepared: Mutex::default() })
     }
 
     /// The workspace of the best way that takes no more than this.
@@ -103,12 +119,13 @@ impl Convolutions {
         best.ok_or_else(|| unknown(convolution))
     }
 
-    /// Runs a convolution.
-    pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<(), CudaError> {
+    /// Runs a convolution; says whether it has added its bias.
+    pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<bool, CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, key(convolution))?;
         let best = known.candidates.best(places.workspace_bytes).ok_or_else(|| unknown(convolution))?;
-        self.convolve(known.descriptors, best.way, best.workspace, places).map_err(|CudaError(words)| {
+        let run = self.convolve(known.descriptors, best.way, best.workspace, places);
+        run.map(|()| best.way.adds_bias).map_err(|CudaError(words)| {
             CudaError(format!("{words}, by {:?} of {:?}", best.way.algorithm, key(convolution)))
         })
     }
@@ -128,7 +145,14 @@ impl Convolutions {
         let descriptors = known.descriptors;
         known.candidates.time(stream, places.workspace_bytes, |way, workspace| {
             self.convolve(descriptors, way, workspace, places)
-        })
+        })?;
+        // Whoever does not add the bias leaves it to another pass, which reads and writes the result.
+        let elements = convolution.rows * convolution.output.iter().product::<usize>();
+        let pass = 2.0 * elements as f32 * convolution.dtype.size() as f32 / BYTES_PER_MILLISECOND;
+        known
+            .candidates
+            .add_time(|way| if convolution.bias.is_some() && !way.adds_bias { pass } else { 0.0 });
+        Ok(())
     }
 
     fn convolve(
@@ -142,9 +166,15 @@ impl Convolutions {
             size <= places.workspace_bytes,
             "the plan gives a convolution the workspace that it was asked for"
         );
-        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero) = (1.0f32, f32::from(u8::from(places.adds)));
         let (one, zero) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&zero).cast());
-        let Descriptors { x: x_shape, y: y_shape, filter: filter_shape, convolution: shape } = descriptors;
+        let Descriptors {
+            x: x_shape,
+            y: y_shape,
+            filter: filter_shape,
+            convolution: shape,
+            bias: bias_shape,
+        } = descriptors;
         let (x, y, filter) = (places.x as *mut c_void, places.y as *mut c_void, places.filter as *mut c_void);
         let workspace = places.workspace as *mut c_void;
         // SAFETY: the plan vouches for the operands, which hold as many elements as the descriptors say; the workspace is as
@@ -152,6 +182,26 @@ impl Convolutions {
         unsafe {
             check(sys::cudnnSetConvolutionMathType(shape, way.mathematics), "convolve")?;
             let status = match way.algorithm {
+                Algorithm::Forward(algorithm) if way.adds_bias => sys::cudnnConvolutionBiasActivationForward(
+                    self.handle,
+                    one,
+                    x_shape,
+                    x,
+                    filter_shape,
+                    filter,
+                    shape,
+                    algorithm,
+                    workspace,
+                    size,
+                    zero,
+                    y_shape,
+                    y,
+                    bias_shape,
+                    places.bias as *const c_void,
+                    self.identity,
+                    y_shape,
+                    y,
+                ),
                 Algorithm::Forward(algorithm) => sys::cudnnConvolutionForward(
                     self.handle,
                     one,
@@ -237,7 +287,17 @@ impl Convolutions {
             }
             Ok(made)
         };
+        let one_pixel = |channels: usize| -> Result<_, CudaError> {
+            let mut made = std::ptr::null_mut();
+            // SAFETY: as above.
+            unsafe {
+                check(sys::cudnnCreateTensorDescriptor(&mut made), what)?;
+                check(sys::cudnnSetTensor4dDescriptor(made, nhwc, kind, 1, number(channels), 1, 1), what)?;
+            }
+            Ok(made)
+        };
         let (x, y) = (image(key.input)?, image(key.output)?);
+        let bias = if key.biased { one_pixel(key.output[2])? } else { std::ptr::null_mut() };
         let (mut filter, mut convolution) = (std::ptr::null_mut(), std::ptr::null_mut());
         let [k, c, r, s] =
             [key.output[2], key.input[2] / key.groups, key.kernel[0], key.kernel[1]].map(number);
@@ -265,7 +325,7 @@ impl Convolutions {
             check(sys::cudnnSetConvolutionGroupCount(convolution, number(key.groups)), what)?;
             check(sys::cudnnSetConvolutionMathType(convolution, self.mathematics(key.dtype)), what)?;
         }
-        Ok(Descriptors { x, y, filter, convolution })
+        Ok(Descriptors { x, y, filter, convolution, bias })
     }
 
     fn mathematics(&self, dtype: DType) -> sys::cudnnMathType_t {
@@ -281,7 +341,7 @@ impl Convolutions {
     /// The ways that the library offers, the one it believes to be fastest first. Only those that give the same result twice.
     fn ways(&self, key: &Key, descriptors: Descriptors) -> Result<Vec<(Way, usize)>, CudaError> {
         const MOST: usize = 16;
-        let Descriptors { x, y, filter, convolution } = descriptors;
+        let Descriptors { x, y, filter, convolution, .. } = descriptors;
         let (mut count, what) = (0, "list the ways to convolve");
         let fma_only = key.dtype == DType::F32 && !self.tf32;
         let mut found = Vec::new();
@@ -294,7 +354,8 @@ impl Convolutions {
                     if works && repeats && !(fma_only && result.mathType == cores) {
                         let single = sys::cudnnMathType_t::CUDNN_FMA_MATH;
                         let mathematics = if fma_only { single } else { result.mathType };
-                        found.push((Way { algorithm: $variant(result.algo), mathematics }, result.memory));
+                        let way = Way { algorithm: $variant(result.algo), mathematics, adds_bias: false };
+                        found.push((way, result.memory));
                     }
                 }
             };
@@ -355,6 +416,17 @@ impl Convolutions {
                 }
             }
         }
+        // The one algorithm that can add a bias; last, since only timing tells whether it works.
+        if key.biased {
+            let precomputed =
+                sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+            let fusing: Vec<(Way, usize)> = found
+                .iter()
+                .filter(|(way, _)| matches!(way.algorithm, Algorithm::Forward(one) if one == precomputed))
+                .map(|(way, workspace)| (Way { adds_bias: true, ..*way }, *workspace))
+                .collect();
+            found.extend(fusing);
+        }
         Ok(found)
     }
 }
@@ -366,7 +438,8 @@ fn unknown(convolution: &Convolution) -> CudaError {
 fn key(convolution: &Convolution) -> Key {
     let Convolution { pass, rows, input, output, kernel, strides, dilation, groups, pads, dtype, .. } =
         *convolution;
-    Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype }
+    let biased = convolution.bias.is_some();
+    Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype, biased }
 }
 
 impl Drop for Convolutions {

@@ -16,6 +16,9 @@ use super::{call_of, compiler, libraries, lower, usage};
 /// Workspace that a library's algorithm may take, unless none takes so little.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
 
+/// Where the workspace of a library begins.
+const LIBRARY_ALIGNMENT: u64 = 256;
+
 /// Bytes of what is decided anew for every step and piece, and of the word behind it that the device sets.
 pub(crate) const CONTEXT_BYTES: usize = 64;
 const STOPPED_BYTES: usize = 8;
@@ -138,10 +141,11 @@ impl Gpu {
                 Work::Convolution(convolution) => {
                     self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
                 }
-                Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
+                Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
             });
         }
-        Ok((lowered.workspace, libraries.align_up(ALIGNMENT)))
+        let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
+        Ok((lowered.workspace, (libraries + slack).align_up(ALIGNMENT)))
     }
 
     /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
@@ -158,7 +162,7 @@ impl Gpu {
         for node in &graph.nodes {
             let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else { continue };
             let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
-            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE;
+            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
             if lowered.work.iter().any(uses) && bytes <= room {
                 calls.push((node, lowered, bytes));
             }
@@ -175,7 +179,7 @@ impl Gpu {
             };
             let operands = inputs.iter().chain(outputs).chain(updates);
             let args: Vec<Slot> = operands.map(|id| place(graph.tensors[id.0].bytes(rows))).collect();
-            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE);
+            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE + Bytes(LIBRARY_ALIGNMENT));
             let slots = Slots { arena: &arena, args: &args, workspace };
             for work in &lowered.work {
                 match work {
@@ -186,7 +190,7 @@ impl Gpu {
                         let places = slots.of_convolution(&lowered, convolution);
                         self.convolutions.time(&self.stream, convolution, &places)?;
                     }
-                    Work::Kernel(_) | Work::Zero { .. } | Work::Copy { .. } => {}
+                    Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => {}
                 }
             }
         }
@@ -199,7 +203,7 @@ impl Gpu {
         for node in &graph.nodes {
             if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
                 for work in &lowered.work {
-                    if let Work::Kernel(kernel) = work {
+                    if let Work::Kernel(kernel) | Work::Bias(kernel) = work {
                         self.function(kernel)?;
                     }
                 }
@@ -232,9 +236,15 @@ impl Gpu {
     /// Puts the work of a node into the stream.
     pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
         let at = |address: Address| slots.at(address);
+        let mut has_bias = false;
         for work in &lowered.work {
             match work {
                 Work::Kernel(kernel) => self.launch(kernel, slots)?,
+                Work::Bias(kernel) => {
+                    if !has_bias {
+                        self.launch(kernel, slots)?;
+                    }
+                }
                 // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
                 Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
                 Work::Copy { from, to, bytes } => {
@@ -247,7 +257,8 @@ impl Gpu {
                     self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
+                    has_bias =
+                        self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
                 }
             }
         }
@@ -279,9 +290,13 @@ impl Gpu {
 impl Slots<'_> {
     /// What is behind the kernels' own workspace.
     fn rest(&self, lowered: &Lowered) -> (u64, usize) {
-        let own = lowered.workspace.align_up(ALIGNMENT);
-        assert!(own <= self.workspace.bytes, "the plan gives kernels the workspace that they ask for");
-        (self.arena.address(self.workspace) + own.0, (self.workspace.bytes - own).to_usize())
+        let (start, end) = (self.arena.address(self.workspace), self.workspace.bytes.0);
+        assert!(
+            lowered.workspace <= self.workspace.bytes,
+            "the plan gives kernels the workspace that they ask for"
+        );
+        let address = (start + lowered.workspace.0).next_multiple_of(LIBRARY_ALIGNMENT);
+        (address, (start + end).saturating_sub(address) as usize)
     }
 
     fn of_product(&self, lowered: &Lowered, product: &Product) -> products::Places {
@@ -295,7 +310,8 @@ impl Slots<'_> {
         let [x, filter, y] =
             [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
         let (workspace, workspace_bytes) = self.rest(lowered);
-        convolutions::Places { x, filter, y, workspace, workspace_bytes }
+        let (bias, adds) = (convolution.bias.map_or(0, |bias| self.at(bias)), convolution.adds);
+        convolutions::Places { x, filter, y, bias, adds, workspace, workspace_bytes }
     }
 
     fn at(&self, address: Address) -> u64 {
@@ -305,7 +321,10 @@ impl Slots<'_> {
                 assert!(offset <= slot.bytes, "an offset lies inside its operand");
                 self.arena.address(slot) + offset.0
             }
-            Address::Workspace(offset) => self.arena.address(self.workspace) + offset.0,
+            Address::Workspace(offset) => {
+                assert!(offset <= self.workspace.bytes, "an offset lies inside the workspace");
+                self.arena.address(self.workspace) + offset.0
+            }
         }
     }
 }

@@ -34,7 +34,7 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> (Vec<String>, Vec<String>) {
         let call = call_of(graph, node, rows, false);
         match lower::lower(&call) {
             Ok(lowered) => texts.extend(lowered.work.into_iter().filter_map(|work| match work {
-                Work::Kernel(kernel) => Some(compiler::text(&kernel.source)),
+                Work::Kernel(kernel) | Work::Bias(kernel) => Some(compiler::text(&kernel.source)),
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
             })),
             Err(lower::Missing) => {

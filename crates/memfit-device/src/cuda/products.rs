@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 use cudarc::cublaslt::sys::{self, cublasStatus_t};
-use memfit_ir::{Bytes, DType};
+use memfit_ir::{ALIGNMENT, Bytes, DType};
 
 use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
@@ -214,6 +214,19 @@ impl Products {
             let set =
                 sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size_of::<usize>());
             check(set, "describe a product")?;
+            use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
+            let alignment = u32::try_from(ALIGNMENT).expect("slots begin at small multiples");
+            for attribute in [
+                Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                Attribute::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+            ] {
+                let value = std::ptr::from_ref(&alignment).cast();
+                let set =
+                    sys::cublasLtMatmulPreferenceSetAttribute(preference, attribute, value, size_of::<u32>());
+                check(set, "describe a product")?;
+            }
             let mut found: [sys::cublasLtMatmulHeuristicResult_t; WAYS] = std::mem::zeroed();
             let mut number = 0;
             let asked = sys::cublasLtMatmulAlgoGetHeuristic(

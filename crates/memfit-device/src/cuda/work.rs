@@ -26,6 +26,8 @@ pub(crate) enum Work {
     Product(Product),
     /// A convolution of a library.
     Convolution(Convolution),
+    /// A kernel that adds the bias of the convolution before it, where that did not do so by itself.
+    Bias(Kernel),
 }
 
 /// A kernel with its arguments.
@@ -120,6 +122,10 @@ pub(crate) struct Convolution {
     pub(crate) x: Address,
     pub(crate) filter: Address,
     pub(crate) y: Address,
+    /// A number for each filter in the type of `y`, added where the library does that in the same pass.
+    pub(crate) bias: Option<Address>,
+    /// Whether the result is added to what is there.
+    pub(crate) adds: bool,
 }
 
 /// Which of a convolution's three operands is computed.
@@ -154,6 +160,14 @@ impl From<Kernel> for Lowered {
 }
 
 impl Address {
+    /// So many bytes further.
+    pub(crate) fn behind(self, bytes: Bytes) -> Address {
+        match self {
+            Address::Operand(index, offset) => Address::Operand(index, offset + bytes),
+            Address::Workspace(offset) => Address::Workspace(offset + bytes),
+        }
+    }
+
     /// The start of an operand.
     pub(crate) fn operand(index: usize) -> Address {
         Address::Operand(index, Bytes::ZERO)

@@ -12,6 +12,9 @@ use super::product::{Sizes, as_type};
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
 
+/// Elements of an image tensor that the library can count.
+const ELEMENTS_MOST: usize = (1 << 31) - 1;
+
 /// `y = x ∗ kernel + bias`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
@@ -30,25 +33,36 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
-    lowered.work.push(geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]));
-    if let Some(bias) = bias {
-        let width = pack_width(bias.elements, y.dtype());
-        let mut source = source(bias.dtype(), y.dtype());
-        source.defines += &format!("#define WIDTH {width}\n");
-        lowered.kernel(Kernel {
-            source,
-            entry: "add_bias",
-            blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
-            threads: THREADS,
-            arguments: vec![
-                y.pointer(),
-                bias.pointer(),
-                long(y.elements / width),
-                int(bias.elements / width),
-            ],
-        });
+    let mut calls = geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]);
+    let Some(bias) = bias else {
+        lowered.work.extend(calls);
+        return lowered;
+    };
+    let kernel = add_bias(bias, y);
+    // One call may add the bias by itself; of several, each might choose another way.
+    if let [Work::Convolution(only)] = &mut calls[..] {
+        only.bias = Some(as_type(&mut lowered, bias, y.dtype()));
+        lowered.work.extend(calls);
+        lowered.work.push(Work::Bias(kernel));
+    } else {
+        lowered.work.extend(calls);
+        lowered.kernel(kernel);
     }
     lowered
+}
+
+/// A kernel that adds a bias to every pixel.
+fn add_bias(bias: Operand<'_>, y: Operand<'_>) -> Kernel {
+    let width = pack_width(bias.elements, y.dtype());
+    let mut source = source(bias.dtype(), y.dtype());
+    source.defines += &format!("#define WIDTH {width}\n");
+    Kernel {
+        source,
+        entry: "add_bias",
+        blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
+        threads: THREADS,
+        arguments: vec![y.pointer(), bias.pointer(), long(y.elements / width), int(bias.elements / width)],
+    }
 }
 
 /// The gradient of the input.
@@ -66,11 +80,11 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, dy.dtype());
     let Some(bytes) = geometry.padded_bytes(dx.dtype()) else {
-        lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [dx.address(), filter, dy.address()]));
+        lowered.work.extend(geometry.work(Pass::Input, dy.dtype(), [dx.address(), filter, dy.address()]));
         return lowered;
     };
     let padded = lowered.scratch(bytes);
-    lowered.work.push(geometry.work(Pass::Input, dy.dtype(), [padded, filter, dy.address()]));
+    lowered.work.extend(geometry.work(Pass::Input, dy.dtype(), [padded, filter, dy.address()]));
     lowered.kernel(geometry.margins("crop_image", dx.dtype(), [padded, dx.address()], dx.elements));
     lowered
 }
@@ -92,7 +106,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
-    lowered.work.push(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
+    lowered.work.extend(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
     let (from, to) = (Argument::At(dfilter), dkernel.pointer());
     let mut arguments = geometry.filter_arguments(from, to);
     arguments.push(call.fresh());
@@ -199,28 +213,39 @@ impl<'a> Geometry<'a> {
         Kernel { source: source(dtype, dtype), entry, blocks: blocks_for(count), threads: THREADS, arguments }
     }
 
-    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Work {
+    /// Calls of the library, each of fewer elements than it can count; parts of a filter's gradient add up.
+    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Vec<Work> {
         let pads = self.conv.pads;
         let (input, pads) = match self.padded_size() {
             Some([height, width]) => ([height, width, self.input[2]], [0, 0]),
             None => (self.input, [pads.top, pads.left]),
         };
         let Conv2D { kernel, strides, dilation, groups, .. } = *self.conv;
-        let (rows, output) = (self.rows, self.output);
-        Work::Convolution(Convolution {
-            pass,
-            rows,
-            input,
-            output,
-            kernel,
-            strides,
-            dilation,
-            groups,
-            pads,
-            dtype,
-            x,
-            filter,
-            y,
-        })
+        let output = self.output;
+        let row = |image: [usize; 3]| image.iter().product::<usize>().max(1);
+        let rows_at_once = (ELEMENTS_MOST / row(input).max(row(output))).max(1);
+        let bytes = |image: [usize; 3], rows: usize| Bytes(dtype.size()) * (row(image) * rows) as u64;
+        (0..self.rows)
+            .step_by(rows_at_once)
+            .map(|first| {
+                Work::Convolution(Convolution {
+                    pass,
+                    rows: rows_at_once.min(self.rows - first),
+                    input,
+                    output,
+                    kernel,
+                    strides,
+                    dilation,
+                    groups,
+                    pads,
+                    dtype,
+                    x: x.behind(bytes(input, first)),
+                    filter,
+                    y: y.behind(bytes(output, first)),
+                    bias: None,
+                    adds: pass == Pass::Filter && first != 0,
+                })
+            })
+            .collect()
     }
 }
