@@ -503,3 +503,49 @@ fn time_convolution(dtype: DType, rows: usize, side: usize, from: usize, to: usi
     }
     text
 }
+
+/// Where the time of a job's step goes, node by node: `JOB` names its file, `BATCH` and `POLICY` change it.
+#[test]
+#[ignore = "a table to be read"]
+fn nodes_of_a_job_take_so_long() {
+    let Ok(path) = std::env::var("JOB") else { return };
+    if !has_gpu() {
+        return;
+    }
+    let mut job = memfit::Job::read(std::path::Path::new(&path)).unwrap();
+    if let Ok(batch) = std::env::var("BATCH") {
+        job.train.batch = batch.parse().unwrap();
+    }
+    job.train.precision = std::env::var("POLICY").ok().map(|policy| policy.parse().unwrap());
+    job.train.device = Choice::Cuda(0);
+    job.memory.budget = Some(Bytes(100 << 30));
+    let prepared = memfit::prepare_without_hints(&job, None).unwrap();
+    let (graph, batch) = (&prepared.problem.graph, job.train.batch);
+    let allowance = memfit_device::Allowance { bytes: Bytes(60 << 30), seconds: 30.0 };
+    let measured = prepared.setup.measure(graph, batch, allowance, &mut memfit_device::Table::new());
+    let mut sums: BTreeMap<String, (f64, usize, f64)> = BTreeMap::new();
+    let (mut total, mut moved_total) = (0.0, 0.0);
+    for (node, cost) in graph.nodes.iter().zip(&measured.costs) {
+        let operands = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
+        let moved: u64 = operands.map(|id| graph.tensors[id.0].bytes(batch).0).sum();
+        let entry = sums.entry(graph.signature(node)).or_default();
+        let milliseconds = cost.nanos(batch) / 1e6;
+        *entry = (entry.0 + milliseconds, entry.1 + 1, entry.2 + moved as f64);
+        total += milliseconds;
+        moved_total += moved as f64;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    println!(
+        "{path} batch {batch}: {total:.2} ms in {} nodes, {:.1} GB",
+        graph.nodes.len(),
+        moved_total / 1e9
+    );
+    for (signature, (milliseconds, count, moved)) in sums.iter().take(40) {
+        let rate = moved / milliseconds / 1e9;
+        println!(
+            "{milliseconds:8.3} ms {count:>4}x {rate:6.2} TB/s  {}",
+            signature.chars().take(150).collect::<String>()
+        );
+    }
+}
