@@ -143,9 +143,8 @@ impl Convolution {
     /// The same over the first half of the rows and over the rest; without a bias, which somebody else then adds.
     pub(crate) fn halves(&self) -> [Convolution; 2] {
         let first = self.rows / 2;
-        let bytes = |image: [usize; 3]| {
-            Bytes(self.dtype.size()) * (image.iter().product::<usize>() * first) as u64
-        };
+        let bytes =
+            |image: [usize; 3]| Bytes(self.dtype.size()) * (image.iter().product::<usize>() * first) as u64;
         let rest = Convolution {
             rows: self.rows - first,
             x: self.x.behind(bytes(self.input)),
