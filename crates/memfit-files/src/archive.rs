@@ -80,6 +80,8 @@ fn find_directory(whole: &Section<'_>) -> Result<Directory, Problem> {
     let mut cursor = Cursor::new(&tail[end..]);
     cursor.skip(10)?;
     let (count, length, start) = (cursor.number(2)?, cursor.number(4)?, cursor.number(4)?);
+    let comment = cursor.small(2)?;
+    cursor.skip(comment)?;
     let end = tail_start + end as u64;
     if count < SATURATED_16 && length < SATURATED_32 && start < SATURATED_32 {
         return Ok(Directory { start, length, count });
