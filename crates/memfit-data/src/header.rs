@@ -67,7 +67,9 @@ fn is_countable(header: &str) -> bool {
         let shape = text.split(['(', ')']).nth(1).unwrap_or_default();
         let sizes =
             shape.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty());
-        sizes.map(|digits| digits.parse::<u64>().ok()).try_fold(1u64, |product, size| product.checked_mul(size?))
+        sizes
+            .map(|digits| digits.parse::<u64>().ok())
+            .try_fold(1u64, |product, size| product.checked_mul(size?))
     };
     // The word may stand in a name too: whatever follows it is looked at.
     header.split("shape").skip(1).all(|text| product(text).is_some())
