@@ -39,8 +39,8 @@ import counter
 CASES = {
     "MobileNet": (64, 8), "MobileNetV2": (64, 8), "MobileNetV3Small": (64, 8), "MobileNetV3Large": (64, 8),
     "EfficientNetB0": (64, 8), "EfficientNetV2B0": (64, 8), "DenseNet121": (64, 8), "ResNet50": (64, 8), "ResNet50V2": (64, 8),
-    "NASNetMobile": (64, 4), "ConvNeXtTiny": (32, 8), "VGG16": (32, 8), "InceptionV3": (75, 4), "Xception": (71, 4),
-    "InceptionResNetV2": (75, 4),
+    "NASNetMobile": (64, 4), "ConvNeXtTiny": (32, 8), "VGG16": (32, 8), "InceptionV3": (75, 8), "Xception": (71, 4),
+    "InceptionResNetV2": (75, 8),
 }
 STEPS, CLASSES = 3, 10
 RATE = 1e-3
@@ -71,7 +71,8 @@ def built(config, weights=None):
     random = np.random.default_rng(3)
     for layer in flat(model):
         if isinstance(layer, keras.layers.BatchNormalization):
-            for weight, middle in ((layer.gamma, 0.5), (layer.beta, 1.0)):
+            # Twice the scale, or more: what has no scale has 1.
+            for weight, middle in ((layer.gamma, 0.5), (layer.beta, 1.0 if layer.scale else 3.0)):
                 if weight is not None:
                     weight.assign(random.uniform(0.8 * middle, 1.2 * middle, weight.shape))
     return model
@@ -100,17 +101,21 @@ def trained(fit, x, y, batch):
     return losses.values
 
 
-def in_float64(config, before, x, y, batch):
+def in_float64(config, start, names, x, y, batch):
     """The weights behind the same steps of Keras in double precision."""
     keras.config.set_floatx("float64")
-    double = built(config.replace('"float32"', '"float64"'), before)
+    double = built(config.replace('"float32"', '"float64"'), start)
     trained(double.fit, x.astype("float64"), y.astype("float64"), batch)
     keras.config.set_floatx("float32")
-    return weights_of(double)
+    return weights_of(double, names)
 
 
-def weights_of(model):
-    return {w.path: w.numpy().astype("float64") for w in model.weights if "seed" not in w.path}
+def weights_of(model, names=None):
+    """All weights by the names of the first model: Keras numbers those of its later copies otherwise."""
+    weights = [w for w in model.weights if "seed" not in w.path]
+    names = list(names or [w.path for w in weights])
+    assert len(set(names)) == len(weights) == len(names)
+    return {name: w.numpy().astype("float64") for name, w in zip(names, weights)}
 
 
 def distance(a, b):
@@ -151,10 +156,10 @@ def compare(name, folder, with_float64):
     before, start = weights_of(model), model.get_weights()
 
     their_losses = trained(model.fit, x, y, batch)
-    theirs = weights_of(model)
+    theirs = weights_of(model, before)
     model = built(config, start)
     our_losses = trained(lambda *data, **options: memfit.fit(model, *data, costs="analytic", **options), x, y, batch)
-    ours = weights_of(model)
+    ours = weights_of(model, before)
 
     file = folder / "trained.keras"
     model.save(file)
@@ -166,7 +171,7 @@ def compare(name, folder, with_float64):
     agrees = loss_gap <= 1e-4 and worst <= 1e-3 and step_gap <= 1e-2 and prediction_gap <= 1e-4
     answer = f"{side} | {batch} | {their_losses[-1]:.4f} | {loss_gap:.0e} | {worst:.0e} | {step_gap:.0e} | {prediction_gap:.0e}"
     if with_float64:
-        exact = in_float64(config, start, x, y, batch)
+        exact = in_float64(config, start, before, x, y, batch)
         keras_worst, _, keras_steps = gaps(theirs, exact, before)
         answer += f" | {keras_worst:.0e} | {keras_steps:.0e}"
     return agrees, answer, where
