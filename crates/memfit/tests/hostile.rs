@@ -133,7 +133,10 @@ fn a_hostile_value_anywhere_in_a_model_is_an_answer() {
                 targets.extend([&mut job.train.loss, &mut job.train.optimizer]);
                 let target = if random.below(10) == 0 { 1 + random.below(2) } else { 0 };
                 let place: Vec<Option<String>> = (0..1 + random.below(2))
-                    .map(|_| mutate(targets[target], &mut random.below(count(targets[target])), &mut random))
+                    .map(|_| {
+                        let mut number = random.below(count(targets[target]));
+                        mutate(targets[target], &mut number, &mut random)
+                    })
                     .collect();
                 let told = catch_unwind(AssertUnwindSafe(|| {
                     let table = layer_table(&job).map(|_| ());
