@@ -15,6 +15,9 @@ use crate::stored::{self, LayerRow};
 use crate::table::{Class, LayerClass};
 use crate::{Mode, Options};
 
+/// The most calls of layers, so that a model of models, each of which calls the next twice, is an answer and not a hang.
+pub(crate) const MOST_CALLS: usize = 200_000;
+
 /// What each call of each layer gives.
 pub(crate) type Values = Vec<Vec<Vec<TensorId>>>;
 
@@ -25,7 +28,8 @@ pub(crate) fn build(
     options: &Options,
     common: Option<Precision>,
 ) -> Result<(Graph, Vec<LayerRow>), FormatError> {
-    let mut builder = Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new() };
+    let mut builder =
+        Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new(), calls: 0 };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
         inputs.push(builder.feed(&model.layers[*index])?);
@@ -45,6 +49,8 @@ struct Builder {
     common: Option<Precision>,
     /// Tensors that were cast already.
     casts: HashMap<(TensorId, DType), TensorId>,
+    /// Calls of layers so far.
+    calls: usize,
 }
 
 impl Builder {
@@ -113,6 +119,10 @@ impl Builder {
         operands: &[TensorId],
         training: bool,
     ) -> Result<Vec<TensorId>, FormatError> {
+        self.calls += 1;
+        if MOST_CALLS < self.calls {
+            return Err(FormatError::TooManyCalls { layer: layer.path.clone(), limit: MOST_CALLS });
+        }
         let (row, settings) = match &mut layer.body {
             Body::Nested(model) => return self.run(model, &layer.path, operands, training).map(|ran| ran.0),
             Body::Single { row, settings } => (*row, &*settings),

@@ -183,10 +183,17 @@ impl Layer {
     }
 }
 
+/// A layer's name with those of the models around it is no longer, so that tables and messages stay readable.
+const LONGEST_PATH: usize = 4096;
+
 /// The layers by path; two of one path are refused.
 pub(crate) fn index(layers: &[Layer]) -> Result<HashMap<&str, usize>, FormatError> {
     let mut indices = HashMap::with_capacity(layers.len());
     for (index, layer) in layers.iter().enumerate() {
+        if LONGEST_PATH < layer.path.len() {
+            let layer = layer.path.chars().take(80).collect();
+            return Err(FormatError::LongName { layer, limit: LONGEST_PATH });
+        }
         if indices.insert(layer.path.as_str(), index).is_some() {
             return Err(FormatError::DuplicateLayer { layer: layer.path.clone() });
         }

@@ -104,6 +104,7 @@ impl Session {
             VariableKind::State => "state",
             VariableKind::Iteration => "iteration",
             VariableKind::LearningRate => "learning_rate",
+            VariableKind::Derived => "derived",
             VariableKind::Nothing => "nothing",
         };
         let session = self.lock();
@@ -127,14 +128,15 @@ impl Session {
         Ok(())
     }
 
-    /// Reads a variable's bytes from its slot.
+    /// Reads a variable's bytes as Keras would hold them.
     fn read(&self, variable: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
         let session = self.open_one()?;
         let to = to.as_slice_mut()?;
         match session.bytes(variable) {
-            Some(from) if from.len() == to.len() => to.copy_from_slice(from),
-            Some(from) => return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len()))),
-            None => to.fill(0),
+            Some(from) if from.len() != to.len() => {
+                return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len())));
+            }
+            Some(_) | None => session.read(variable, to),
         }
         Ok(())
     }

@@ -181,11 +181,7 @@ fn size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::E
 impl Job {
     /// Reads a job file.
     pub fn read(path: &Path) -> Result<Job, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-            verb: "read",
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = memfit_files::text_of(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Job::parse_named(&text, &path.display().to_string(), folder)
     }

@@ -36,6 +36,8 @@ pub enum VariableKind {
     Iteration,
     /// The learning rate, where it is no schedule: given anew with each step.
     LearningRate,
+    /// State that follows from the count of updates: it is read, and never written.
+    Derived,
     /// State of a weight that never gets a gradient: zeros, and nowhere.
     Nothing,
 }
@@ -254,7 +256,8 @@ impl Session {
                 Holds::Tensor(_) | Holds::Count(_) | Holds::Sum { .. } => VariableKind::State,
                 Holds::Iteration => VariableKind::Iteration,
                 Holds::LearningRate => VariableKind::LearningRate,
-                Holds::Nothing | Holds::NadamProduct { .. } | Holds::Placeholder => VariableKind::Nothing,
+                Holds::NadamProduct { .. } => VariableKind::Derived,
+                Holds::Nothing | Holds::Placeholder => VariableKind::Nothing,
             },
         })
     }
@@ -270,6 +273,18 @@ impl Session {
             | Holds::Nothing
             | Holds::NadamProduct { .. }
             | Holds::Placeholder => None,
+        }
+    }
+
+    /// A variable as Keras would hold it now, little-endian: also what has no slot, and sums that Keras sets to 0 sooner.
+    ///
+    /// # Panics
+    /// Where `to` does not have the variable's bytes.
+    pub fn read(&self, variable: usize, to: &mut [u8]) {
+        match self.variables[variable].bytes(self.runner(), self.iteration(), 0.0) {
+            memfit_files::Bytes::Borrowed(bytes) => to.copy_from_slice(bytes),
+            memfit_files::Bytes::Number(bytes) => to.copy_from_slice(&bytes[..to.len()]),
+            memfit_files::Bytes::Zeros => to.fill(0),
         }
     }
 

@@ -114,6 +114,8 @@ class _Training:
                     break
         finally:
             self._end()
+        # Where averages are kept, they become the weights now.
+        self.optimizer.finalize_variable_values(model.trainable_variables)
         callbacks.on_train_end(logs)
         history = model.history
         history.memfit = Memory(self.plan, self.plan.budget, self.baseline, self.peak)
