@@ -23,6 +23,7 @@ mod distance;
 mod dtype;
 mod graph;
 mod matmul;
+mod metric;
 mod noise;
 mod op;
 mod plan;
@@ -45,8 +46,11 @@ pub use distance::Distance;
 pub use dtype::DType;
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
 pub use matmul::{MatMul, MatMulSizes};
+pub use metric::{
+    AtRate, ClassAverage, ClassOf, Counts, Curve, FBeta, Iou, Metric, Rate, RowValue, Summation, Thresholds,
+};
 pub use noise::{Noise, NoiseKind};
-pub use op::{Conv2D, Interpolation, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D};
+pub use op::{Conv2D, Interpolation, Loss, LossKind, Norm, Op, Pads, Pool2D};
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, Nanos, Problem};
 pub use recurrent::{Cell, Gate, Recurrent};

@@ -12,17 +12,17 @@ pub fn compile_config(compiled: &Compiled) -> Value {
     let losses: Vec<Value> = compiled.losses.iter().map(loss).collect();
     let weighted = compiled.loss_weights.iter().any(|weight| *weight != 1.0);
     let weights: Vec<f64> = compiled.loss_weights.iter().map(|weight| exact(*weight)).collect();
-    let no_metrics = compiled.metrics.iter().all(Vec::is_empty);
+    let metrics = |of: &[Vec<Value>]| match (of.iter().all(Vec::is_empty), one_output) {
+        (true, _) => Value::Null,
+        (false, true) => json!(of[0]),
+        (false, false) => json!(of),
+    };
     json!({
         "optimizer": optimizer(&compiled.optimizer),
         "loss": if one_output { losses[0].clone() } else { Value::Array(losses) },
         "loss_weights": if weighted { json!(weights) } else { Value::Null },
-        "metrics": match (no_metrics, one_output) {
-            (true, _) => Value::Null,
-            (false, true) => json!(compiled.metrics[0]),
-            (false, false) => json!(compiled.metrics),
-        },
-        "weighted_metrics": null,
+        "metrics": metrics(&compiled.metrics),
+        "weighted_metrics": metrics(&compiled.weighted_metrics),
         "run_eagerly": false,
         "steps_per_execution": 1,
         "jit_compile": false,

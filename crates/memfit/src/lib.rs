@@ -16,6 +16,7 @@ mod change;
 mod compile;
 mod compile_arguments;
 mod compile_config;
+mod compile_metric;
 mod compile_optimizer;
 mod compiled;
 mod costs;
@@ -42,7 +43,8 @@ mod tries;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
-pub use compile::{parse_loss, parse_metric};
+pub use compile::parse_loss;
+pub use compile_metric::parse_metric;
 pub use compile_optimizer::parse_optimizer;
 pub use compiled::{Compiled, compiled};
 pub use costs::{Costs, CostsUsed};
