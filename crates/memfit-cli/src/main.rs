@@ -124,6 +124,17 @@ impl Observer for Lines {
                 out(&json!({"event": "resumed", "iteration": iteration}).to_string());
             }
             Event::Saved { path } => out(&json!({"event": "saved", "path": path}).to_string()),
+            Event::Epoch { epoch, means, validation, metrics } => {
+                let mut line = json!({"event": "epoch", "epoch": epoch + 1});
+                for (prefix, means) in [("", Some(means)), ("val_", validation)] {
+                    let Some(means) = means else { continue };
+                    line[format!("{prefix}loss")] = json!(means.loss);
+                    for (name, value) in metrics.iter().zip(&means.values) {
+                        line[format!("{prefix}{name}")] = json!(value);
+                    }
+                }
+                out(&line.to_string());
+            }
             Event::Step { record, metrics, .. } => {
                 let mut line = json!({
                     "event": "step",

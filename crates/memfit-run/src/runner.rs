@@ -134,6 +134,23 @@ impl Runner {
         self.loss_scale = Some(scale);
     }
 
+    /// Gives the pages back that hold nothing between steps.
+    pub fn give_back(&mut self) {
+        let plan = self.plan.plan();
+        let staying = plan.persistent.iter().map(|(_, slot)| slot.end()).max().unwrap_or_default();
+        self.device.give_back(staying);
+    }
+
+    /// Takes them again for the next step.
+    pub fn take_again(&mut self) -> Result<(), DeviceError> {
+        self.device.take_again()
+    }
+
+    /// The same threads for another runner, whose arena stands beside this one.
+    pub fn setup_beside(&self) -> Setup {
+        self.device.setup_beside()
+    }
+
     /// Gives the arena back; what was planned and what was measured remain.
     pub fn finish(self) -> (CheckedPlan, Trace) {
         (self.plan, self.trace)

@@ -128,7 +128,10 @@ fn run(
     if job.data.x.paths().is_empty() && job.data.rows.is_none() {
         return Err(Error::job("data", "there is none; give `--data x.npy`, or `x` under [data]"));
     }
-    let job = &within_machine(job, &mut Quiet);
+    let mut job = within_machine(job, &mut Quiet);
+    // What a training holds out is data like the rest here.
+    job.data.validation_split = None;
+    let job = &job;
     let inputs = graph.inputs.clone();
     let Solved { setup, mut source, problem, outcome, .. } = solve(job, graph, threads, Bytes::ZERO)?;
     let plan = outcome?;

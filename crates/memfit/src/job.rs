@@ -96,6 +96,19 @@ pub struct DataSection {
     pub y: OneOrMany,
     /// File of the rows' weights.
     pub sample_weight: Option<PathBuf>,
+    /// Files of inputs to validate on behind every epoch.
+    #[serde(default)]
+    pub validation_x: OneOrMany,
+    /// Files of their targets.
+    #[serde(default)]
+    pub validation_y: OneOrMany,
+    /// File of their weights.
+    pub validation_sample_weight: Option<PathBuf>,
+    /// The share of the rows, the last ones, that are validated on and not trained on.
+    pub validation_split: Option<f64>,
+    /// The share of the rows, the last ones, that are all there is to a validation.
+    #[serde(skip)]
+    pub held_out: Option<f64>,
     /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
     #[serde(skip)]
     pub lent_sample_weights: usize,

@@ -40,6 +40,7 @@ mod sweep;
 mod table;
 mod train;
 mod tries;
+mod validation;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
@@ -74,4 +75,4 @@ pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classe
 pub use memfit_ir::{Bytes, ParseBytesError};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{DoesNotFit, Group};
-pub use memfit_run::StepRecord;
+pub use memfit_run::{Means, StepRecord};
