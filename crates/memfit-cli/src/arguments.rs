@@ -50,7 +50,8 @@ pub enum Command {
     /// Train a job inside its budget.
     ///
     /// The bar shows epoch, step, loss, rows a second, and memory used / budget. With --json, one object a line: a
-    /// "step" event for every step and an "end" event with the peak that was predicted and the one that was measured.
+    /// "step" event for every step, an "epoch" event behind every validation, and an "end" event with the peak that was
+    /// predicted and the one that was measured.
     Train(TrainArguments),
     /// Say what a job would hold, before anything runs.
     ///

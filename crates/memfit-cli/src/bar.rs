@@ -65,6 +65,9 @@ impl Observer for Bar {
             }
             Event::Epoch { epoch, means, validation, metrics } => {
                 let Some(shown) = &self.shown else { return };
+                if metrics.is_empty() && validation.is_none() {
+                    return;
+                }
                 let told = |prefix: &str, means: &Means| {
                     let values = metrics.iter().zip(&means.values);
                     let values: String =

@@ -105,6 +105,7 @@ impl Session {
             VariableKind::State => "state",
             VariableKind::Iteration => "iteration",
             VariableKind::LearningRate => "learning_rate",
+            VariableKind::Computed => "computed",
             VariableKind::Nothing => "nothing",
         };
         let session = self.lock();
@@ -138,6 +139,11 @@ impl Session {
             None => to.fill(0),
         }
         Ok(())
+    }
+
+    /// A variable that follows from the count of updates.
+    fn computed(&self, variable: usize) -> Option<f32> {
+        self.lock().computed(variable)
     }
 
     /// How often weights were updated.

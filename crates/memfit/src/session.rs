@@ -4,7 +4,7 @@ use memfit_data::{Field, Source};
 use memfit_device::Setup;
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph};
-use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId, UpdateRule};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget;
@@ -36,6 +36,8 @@ pub enum VariableKind {
     Iteration,
     /// The learning rate, where it is no schedule: given anew with each step.
     LearningRate,
+    /// A number of the optimizer's that follows from its count of updates: see [`Session::computed`].
+    Computed,
     /// State of a weight that never gets a gradient: zeros, and nowhere.
     Nothing,
 }
@@ -263,7 +265,8 @@ impl Session {
                 Holds::Tensor(_) | Holds::Count(_) | Holds::Sum { .. } => VariableKind::State,
                 Holds::Iteration => VariableKind::Iteration,
                 Holds::LearningRate => VariableKind::LearningRate,
-                Holds::Nothing | Holds::NadamProduct { .. } | Holds::Placeholder => VariableKind::Nothing,
+                Holds::NadamProduct { .. } => VariableKind::Computed,
+                Holds::Nothing | Holds::Placeholder => VariableKind::Nothing,
             },
         })
     }
@@ -271,6 +274,8 @@ impl Session {
     /// The bytes of a weight or of state, little-endian; none for what has no slot.
     pub fn bytes(&self, variable: usize) -> Option<&[u8]> {
         match self.variables[variable].holds {
+            // Keras sets sums of gradients to 0 with the update, and not with the next gradient.
+            Holds::Sum { steps, .. } if self.iteration().is_multiple_of(steps) => None,
             Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
                 Some(self.runner().bytes(tensor))
             }
@@ -292,6 +297,22 @@ impl Session {
             | Holds::LearningRate
             | Holds::Nothing
             | Holds::NadamProduct { .. }
+            | Holds::Placeholder => None,
+        }
+    }
+
+    /// A variable that follows from the count of updates.
+    pub fn computed(&self, variable: usize) -> Option<f32> {
+        match self.variables[variable].holds {
+            Holds::NadamProduct { beta_1, steps } => {
+                Some(UpdateRule::nadam_product(beta_1, self.iteration() / steps) as f32)
+            }
+            Holds::Tensor(_)
+            | Holds::Count(_)
+            | Holds::Sum { .. }
+            | Holds::Iteration
+            | Holds::LearningRate
+            | Holds::Nothing
             | Holds::Placeholder => None,
         }
     }

@@ -61,6 +61,8 @@ class Handover:
                 self._passed(value.nbytes)
             elif kind == "iteration":
                 variable.assign(self.session.iteration)
+            elif kind == "computed":
+                variable.assign(self.session.computed(index))
 
     def _passed(self, size):
         """Gives freed heap back now and then: arrays of all sizes come and go here, and the allocator would keep them."""
