@@ -134,11 +134,15 @@ impl Runner {
         self.loss_scale = Some(scale);
     }
 
-    /// Gives the pages back that hold nothing between steps.
-    pub fn give_back(&mut self) {
+    /// Gives the arena's pages behind those that hold something between steps back to the system.
+    ///
+    /// # Panics
+    /// Where something stands there that stays from step to step.
+    pub fn give_back(&mut self, from: Bytes) {
         let plan = self.plan.plan();
-        let staying = plan.persistent.iter().map(|(_, slot)| slot.end()).max().unwrap_or_default();
-        self.device.give_back(staying);
+        let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
+        assert!(!stays, "only what holds nothing between steps is given back");
+        self.device.give_back(from);
     }
 
     /// Takes them again for the next step.

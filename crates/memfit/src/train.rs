@@ -86,12 +86,9 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     // Where the training does not fit either, its answer is the one to go by.
     let mut validation = match validation {
         Err(error) if prepared.outcome.is_ok() => return Err(error),
-        Err(_) => None,
-        Ok(validation) => validation,
+        Err(_) | Ok(None) => None,
+        Ok(Some(validation)) => Some(validation.beside(&prepared, threads)?),
     };
-    if let Some(validation) = &mut validation {
-        validation.settle(&prepared, threads)?;
-    }
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
     let Prepared { setup, mut source, problem, outcome, model, compiled, resumes, saving, metrics, .. } =

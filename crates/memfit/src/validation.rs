@@ -4,24 +4,25 @@
 //! back, an arena for the evaluation takes their place, and the weights are copied over.
 
 use memfit_data::Source;
+use memfit_device::HUGE_PAGE;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, training_graph};
-use memfit_ir::{ALIGNMENT, Bytes, CheckedPlan, Graph, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, CheckedPlan, Graph, Plan, TensorId};
 use memfit_plan::Hint;
 use memfit_run::{Means, Runner, StepInput};
 
 use crate::data::Feeder;
 use crate::job::{DataSection, OneOrMany};
 use crate::prepare::{Prepared, Solved, solve, training};
-use crate::state::{self, Holds};
-use crate::{Costs, Error, Job, ModelFile, Quiet, Threads, compiled};
+use crate::{Costs, Error, Job, ModelFile, Quiet, Threads, budget, compiled};
 
 /// A planned evaluation of a model in training.
 pub(crate) struct Validation {
     job: Job,
+    /// None while it runs.
     plan: Option<CheckedPlan>,
     source: Box<dyn Source>,
-    /// Weights in the training's graph, and in this one.
+    /// Weights in the training's graph, and in the evaluation's.
     weights: Vec<(TensorId, TensorId)>,
     /// What stays of the training meanwhile.
     bytes_beside: Bytes,
@@ -32,62 +33,57 @@ impl Validation {
     pub(crate) fn plan(job: &Job, threads: Threads) -> Result<Option<Validation>, Error> {
         let Some(validation_job) = validation_job(job)? else { return Ok(None) };
         job.check()?;
-        let model = ModelFile::open(job, Mode::Training)?;
-        let compiled_with = compiled(job, &model)?;
-        let (trained, _) = training(job, &model.model.graph, &compiled_with)?;
-        let graph = training_graph(&model.model.graph, &trained)?;
-        let bytes_beside = bytes_staying(&graph);
-        drop(graph);
-        let mut validation = Validation {
-            job: validation_job,
-            plan: None,
-            source: Box::new(memfit_data::Synthetic::new(0, Some(0), vec![])),
-            weights: state::weights(&model).iter().filter_map(tensor_of).map(|id| (id, id)).collect(),
-            bytes_beside,
+        budget::begin(job.memory.baseline);
+        let (bytes_beside, trained) = {
+            let model = ModelFile::open(job, Mode::Training)?;
+            let (training, _) = training(job, &model.model.graph, &compiled(job, &model)?)?;
+            (bytes_staying(&training_graph(&model.model.graph, &training)?), tensors(&model))
         };
-        drop(model);
-        validation.solve(threads)?;
-        Ok(Some(validation))
+        Validation::solve(validation_job, trained, bytes_beside, threads).map(Some)
     }
 
-    /// Plans again if what the training's plan takes leaves too little room for the evaluation.
-    pub(crate) fn settle(&mut self, prepared: &Prepared, threads: Threads) -> Result<(), Error> {
+    /// The same where the training's plan leaves room for it; else planned again, now that it is known what is left.
+    pub(crate) fn beside(self, prepared: &Prepared, threads: Threads) -> Result<Validation, Error> {
+        let Ok(trained) = &prepared.outcome else { return Ok(self) };
+        let bytes_beside = staying(trained.plan()).align_up(HUGE_PAGE);
         let budget = &prepared.problem.budget;
         let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
-        if budget.runtime + self.bytes_beside + budget.arena_for(peak) <= budget.total {
-            return Ok(());
+        if budget.runtime + bytes_beside + budget.arena_for(peak) <= budget.total {
+            return Ok(Validation { bytes_beside, ..self });
         }
-        self.plan = None;
-        self.solve(threads)
+        let Validation { job, weights, .. } = self;
+        Validation::solve(job, weights.into_iter().map(|(of, _)| of).collect(), bytes_beside, threads)
     }
 
-    fn solve(&mut self, threads: Threads) -> Result<(), Error> {
-        let model = ModelFile::open(&self.job, Mode::Inference)?;
-        let compiled = compiled(&self.job, &model)?;
-        let (evaluated, _) = training(&self.job, &model.model.graph, &compiled)?;
-        let graph = evaluation_graph(&model.model.graph, &evaluated)?;
-        let inner = state::weights(&model);
-        for (pair, id) in self.weights.iter_mut().zip(inner.iter().filter_map(tensor_of)) {
-            pair.1 = id;
-        }
-        drop(model);
-        let Solved { source, outcome, .. } = solve(&self.job, graph, threads, self.bytes_beside)?;
+    fn solve(
+        job: Job,
+        trained: Vec<TensorId>,
+        bytes_beside: Bytes,
+        threads: Threads,
+    ) -> Result<Validation, Error> {
+        let (graph, evaluated) = {
+            let model = ModelFile::open(&job, Mode::Inference)?;
+            let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
+            (evaluation_graph(&model.model.graph, &training)?, tensors(&model))
+        };
+        let Solved { source, outcome, .. } = solve(&job, graph, threads, bytes_beside)?;
         let plan = outcome.map_err(|mut answer| {
-            let beside = self.bytes_beside;
             answer.hints = vec![Hint::Other(format!(
-                "this is the validation, with {beside} of weights and optimizer beside it; a smaller batch takes less, \
-                 and without it use `memfit evaluate` behind the training"
+                "this is the validation, with {bytes_beside} of weights and optimizer beside it; a smaller batch takes \
+                 less, and without it use `memfit evaluate` behind the training"
             ))];
             answer
         })?;
-        (self.source, self.plan) = (source, Some(plan));
-        Ok(())
+        let weights = trained.into_iter().zip(evaluated).collect();
+        Ok(Validation { job, plan: Some(plan), source, weights, bytes_beside })
     }
 
     /// Loss and metrics over all rows, with the weights that a training has now.
     pub(crate) fn run(&mut self, training: &mut Runner) -> Result<Means, Error> {
         let plan = self.plan.take().expect("a validation is planned before it runs");
-        training.give_back();
+        let staying = staying(training.plan().plan());
+        assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
+        training.give_back(staying);
         let inputs = plan.problem().graph.inputs.clone();
         let mut runner = Runner::new(plan, training.setup_beside(), &self.job.folder)?;
         for (from, to) in &self.weights {
@@ -109,6 +105,11 @@ impl Validation {
         training.take_again()?;
         Ok(means)
     }
+}
+
+/// Where what stays between steps ends in the arena of a plan.
+fn staying(plan: &Plan) -> Bytes {
+    plan.persistent.iter().map(|(_, slot)| slot.end()).max().unwrap_or_default()
 }
 
 /// The job that evaluates what this one trains, where it asks for that.
@@ -146,17 +147,10 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
 fn bytes_staying(graph: &Graph) -> Bytes {
     let staying = graph.tensors.iter().filter(|tensor| tensor.kind.is_persistent());
     let bytes: Bytes = staying.map(|tensor| tensor.bytes(0).align_up(ALIGNMENT)).sum();
-    bytes.align_up(memfit_device::HUGE_PAGE)
+    bytes.align_up(HUGE_PAGE)
 }
 
-fn tensor_of(variable: &state::Variable) -> Option<TensorId> {
-    match variable.holds {
-        Holds::Tensor(tensor) | Holds::Count(tensor) => Some(tensor),
-        Holds::Iteration
-        | Holds::LearningRate
-        | Holds::Nothing
-        | Holds::Sum { .. }
-        | Holds::NadamProduct { .. }
-        | Holds::Placeholder => None,
-    }
+/// The tensors of a model's weights, in Keras's order.
+fn tensors(model: &ModelFile) -> Vec<TensorId> {
+    model.model.weights.iter().map(|weight| weight.tensor).collect()
 }
