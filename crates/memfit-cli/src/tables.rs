@@ -21,7 +21,7 @@ pub fn report(report: &Report) -> String {
     if let Some(validated) = &report.validated {
         let values: Vec<String> =
             validated.iter().map(|(name, value)| format!("{name} {value:.6}")).collect();
-        lines.insert(1, format!("tested   {}", values.join("  ")));
+        lines.insert(1, format!("valid    {}", values.join("  ")));
     }
     if let Some(scale) = trace.loss_scale {
         let by =
