@@ -94,6 +94,8 @@ def cases():
         yield f"auc_{curve}_few", metrics.AUC(num_thresholds=5, curve=curve), *binary
     yield "auc_thresholds", metrics.AUC(thresholds=[0.9, 0.1, 0.35]), *several
     yield "auc_even_thresholds", metrics.AUC(thresholds=[0.25, 0.5, 0.75]), *several
+    yield "auc_labels", metrics.AUC(multi_label=True, num_labels=6), *several
+    yield "auc_labels_pr", metrics.AUC(multi_label=True, curve="PR", num_thresholds=30), *several
     yield "auc_logits", metrics.AUC(from_logits=True), values(3), labels(3)
     for one, key in ((metrics.SensitivityAtSpecificity, "specificity"), (metrics.SpecificityAtSensitivity, "sensitivity"),
                      (metrics.PrecisionAtRecall, "recall"), (metrics.RecallAtPrecision, "precision")):

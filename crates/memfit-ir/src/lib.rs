@@ -19,6 +19,7 @@ mod augment;
 mod bytes;
 mod chain;
 mod check;
+mod counts;
 mod distance;
 mod dtype;
 mod graph;
@@ -42,13 +43,12 @@ pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
+pub use counts::{AtRate, Counts, Curve, Rate, Summation, Thresholds};
 pub use distance::Distance;
 pub use dtype::DType;
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
 pub use matmul::{MatMul, MatMulSizes};
-pub use metric::{
-    AtRate, ClassAverage, ClassOf, Counts, Curve, FBeta, Iou, Metric, Rate, RowValue, Summation, Thresholds,
-};
+pub use metric::{ClassAverage, ClassOf, FBeta, Iou, Metric, RowValue};
 pub use noise::{Noise, NoiseKind};
 pub use op::{Conv2D, Interpolation, Loss, LossKind, Norm, Op, Pads, Pool2D};
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};

@@ -520,6 +520,10 @@ impl Rule<'_> {
             Metric::Counts(Counts { class: Some(class), .. }) => {
                 self.require(*class < classes, &format!("a class {class} in the last axis"))?;
             }
+            Metric::Counts(Counts { labels: Some(labels), .. }) => {
+                let fits = labels.len() == classes && self.floats(0)?.dims.len() == 1;
+                self.require(fits, &format!("predictions with one axis, of {} labels", labels.len()))?;
+            }
             Metric::Counts(Counts { thresholds: Thresholds::At(thresholds), .. }) => {
                 self.require(!thresholds.is_empty(), "at least one threshold")?;
             }

@@ -52,7 +52,7 @@ def beside_keras(model, x, y, **arguments):
 def of_classes():
     return [
         "accuracy", "top_k_categorical_accuracy", metrics.TopKCategoricalAccuracy(k=2, name="top_2"), "AUC", metrics.AUC(),
-        metrics.AUC(curve="PR", name="pr"), metrics.Precision(), metrics.Recall(), metrics.Precision(top_k=1, class_id=2),
+        metrics.AUC(curve="PR", name="pr"), metrics.AUC(multi_label=True, num_labels=4, name="labels"), metrics.Precision(), metrics.Recall(), metrics.Precision(top_k=1, class_id=2),
         metrics.F1Score(average="macro"), metrics.FBetaScore(average="weighted", beta=0.5, threshold=0.3),
         metrics.OneHotMeanIoU(num_classes=4), "mse", "mae", keras.losses.kl_divergence, metrics.CategoricalCrossentropy(),
         metrics.CosineSimilarity(), metrics.RootMeanSquaredError(), metrics.CategoricalHinge(),
@@ -163,7 +163,7 @@ def test_validation_has_the_same_metrics():
 
 def test_what_is_no_metric_here_is_refused_by_name():
     x, y = models.random(8, 6), one_hot(8, 4)
-    for one, said in [(metrics.R2Score(), "R2Score"), (metrics.F1Score(), "macro"), (metrics.AUC(multi_label=True), "multi_label")]:
+    for one, said in [(metrics.R2Score(), "R2Score"), (metrics.F1Score(), "macro"), (metrics.AUC(curve="PRGAIN"), "prgain")]:
         with pytest.raises(memfit.Error, match=said):
             memfit.fit(classifier(metrics=[one]), x, y, verbose=0)
 

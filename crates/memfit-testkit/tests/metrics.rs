@@ -97,7 +97,11 @@ fn what_is_no_metric_here_is_refused_by_name() {
     let prediction = &graph.tensors[tensor.0];
     for (metric, sparse, said) in [
         (json!("r2_score"), false, "unknown metric `r2_score`"),
-        (json!({"class_name": "AUC", "config": {"multi_label": true}}), false, "`multi_label = true`"),
+        (
+            json!({"class_name": "AUC", "config": {"label_weights": [1.0, 2.0]}}),
+            false,
+            "`label_weights = [1.0,2.0]`",
+        ),
         (json!({"class_name": "Precision", "config": {"thresholds": [0.1, 0.2]}}), false, "several numbers"),
         (json!({"class_name": "F1Score", "config": {"average": null}}), false, "average=\"macro\""),
         (json!({"class_name": "Recall", "config": {"topk": 3}}), false, "no argument `topk`"),

@@ -81,24 +81,26 @@ pub fn parse_metric(value: &Value, prediction: &Tensor, sparse: bool) -> Result<
             Metric::Mean(RowValue::CosineSimilarity)
         }
         "logcosherror" => return parse_metric(&Value::from("log_cosh"), prediction, sparse),
-        class => match (counts(class, &mut arguments)?, overlap(class, &mut arguments, prediction)?) {
-            (Some(counts), _) => Metric::Counts(counts),
-            (None, Some(metric)) => metric,
-            (None, None) if LOSSES.contains(&class) => {
-                return checked(
-                    value,
-                    Metric::Mean(RowValue::Loss(parse_loss(&full(value), PLACE)?)),
-                    sparse,
-                );
+        class => {
+            match (counts(class, &mut arguments, prediction)?, overlap(class, &mut arguments, prediction)?) {
+                (Some(counts), _) => Metric::Counts(counts),
+                (None, Some(metric)) => metric,
+                (None, None) if LOSSES.contains(&class) => {
+                    return checked(
+                        value,
+                        Metric::Mean(RowValue::Loss(parse_loss(&full(value), PLACE)?)),
+                        sparse,
+                    );
+                }
+                (None, None) => {
+                    let problem = format!(
+                        "unknown metric `{}`; leave it out, or give one of {KNOWN}; `--metrics none` for none",
+                        arguments.class
+                    );
+                    return Err(Error::job(PLACE, problem));
+                }
             }
-            (None, None) => {
-                let problem = format!(
-                    "unknown metric `{}`; leave it out, or give one of {KNOWN}; `--metrics none` for none",
-                    arguments.class
-                );
-                return Err(Error::job(PLACE, problem));
-            }
-        },
+        }
     };
     arguments.finish()?;
     checked(value, metric, sparse)
@@ -153,7 +155,7 @@ fn full(value: &Value) -> Value {
 }
 
 /// Metrics of positives and negatives.
-fn counts(class: &str, arguments: &mut Arguments) -> Result<Option<Counts>, Error> {
+fn counts(class: &str, arguments: &mut Arguments, prediction: &Tensor) -> Result<Option<Counts>, Error> {
     let at = |rate, key: &'static str| (rate, key);
     let best = match class {
         "sensitivityatspecificity" => Some(at(AtRate::SensitivityAtSpecificity, "specificity")),
@@ -169,7 +171,7 @@ fn counts(class: &str, arguments: &mut Arguments) -> Result<Option<Counts>, Erro
             count => Thresholds::Even { count, open: false },
         };
         let class = arguments.count("class_id")?;
-        return Ok(Some(Counts { thresholds, class, top_k: None, from_logits: false, of }));
+        return Ok(Some(Counts { thresholds, class, top_k: None, from_logits: false, labels: None, of }));
     }
     let of = match class {
         "precision" => Rate::Precision,
@@ -178,7 +180,7 @@ fn counts(class: &str, arguments: &mut Arguments) -> Result<Option<Counts>, Erro
         "falsepositives" => Rate::FalsePositives,
         "truenegatives" => Rate::TrueNegatives,
         "falsenegatives" => Rate::FalseNegatives,
-        "auc" => return auc(arguments).map(Some),
+        "auc" => return auc(arguments, prediction).map(Some),
         _ => return Ok(None),
     };
     let (class, top_k) = (arguments.count("class_id")?, arguments.count("top_k")?);
@@ -200,10 +202,11 @@ fn counts(class: &str, arguments: &mut Arguments) -> Result<Option<Counts>, Erro
             number as f32
         }
     };
-    Ok(Some(Counts { thresholds: Thresholds::At(vec![threshold]), class, top_k, from_logits: false, of }))
+    let thresholds = Thresholds::At(vec![threshold]);
+    Ok(Some(Counts { thresholds, class, top_k, from_logits: false, labels: None, of }))
 }
 
-fn auc(arguments: &mut Arguments) -> Result<Counts, Error> {
+fn auc(arguments: &mut Arguments, prediction: &Tensor) -> Result<Counts, Error> {
     let curve = match plain(&arguments.text("curve", "ROC")?).as_str() {
         "roc" => Curve::Roc,
         "pr" => Curve::Pr,
@@ -219,10 +222,19 @@ fn auc(arguments: &mut Arguments) -> Result<Counts, Error> {
             return Err(Error::job(PLACE, problem));
         }
     };
-    arguments.only("multi_label", &Value::from(false))?;
-    for name in ["num_labels", "label_weights"] {
-        arguments.only(name, &Value::Null)?;
-    }
+    let labels = match arguments.truth("multi_label", false)? {
+        false => {
+            arguments.only("label_weights", &Value::Null)?;
+            None
+        }
+        true => {
+            let weights = arguments.take("label_weights").filter(|weights| !weights.is_null());
+            let given =
+                weights.map_or_else(|| vec![1.0; prediction.shape.last()], |weights| numbers(&weights));
+            Some(given)
+        }
+    };
+    arguments.ignore(&["num_labels"]);
     let count = arguments.count("num_thresholds")?.unwrap_or(200);
     let thresholds = match arguments.take("thresholds") {
         None | Some(Value::Null) => Thresholds::Even { count, open: true },
@@ -231,7 +243,20 @@ fn auc(arguments: &mut Arguments) -> Result<Counts, Error> {
         }
     };
     let from_logits = arguments.truth("from_logits", false)?;
-    Ok(Counts { thresholds, class: None, top_k: None, from_logits, of: Rate::Auc { curve, summation } })
+    Ok(Counts {
+        thresholds,
+        class: None,
+        top_k: None,
+        from_logits,
+        labels,
+        of: Rate::Auc { curve, summation },
+    })
+}
+
+/// The numbers of a list, also where Keras writes it as an array of its own.
+fn numbers(list: &Value) -> Vec<f32> {
+    let list = list.pointer("/config/value").unwrap_or(list);
+    list.as_array().into_iter().flatten().filter_map(Value::as_f64).map(|number| number as f32).collect()
 }
 
 /// Thresholds that Keras adds one below 0 and one above 1 to.

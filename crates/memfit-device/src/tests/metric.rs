@@ -23,6 +23,7 @@ fn tasks_add_up_to_plain_loops() {
         class: None,
         top_k,
         from_logits: false,
+        labels: None,
         of: Rate::Recall,
     };
     let stretches = |top_k: usize| {

@@ -66,8 +66,8 @@ pub(super) struct Positives<'a> {
 impl Tally for Positives<'_> {
     #[inline(always)]
     fn add(&self, samples: Range<usize>, sums: &mut [f64]) {
-        let Counts { thresholds, class, top_k, from_logits, .. } = self.counts;
-        let (positives, negatives) = sums.split_at_mut(thresholds.stretches());
+        let Counts { thresholds, class, top_k, from_logits, labels, .. } = self.counts;
+        let stretches = thresholds.stretches();
         let classes = class.map_or(0..self.rows.classes, |class| class..class + 1);
         for sample in samples {
             let (prediction, weight) = (self.rows.sample(sample), self.rows.weight(sample));
@@ -76,7 +76,9 @@ impl Tally for Positives<'_> {
                 let value = if *from_logits { sigmoid(prediction[class]) } else { prediction[class] };
                 let stretch = if is_out { 0 } else { thresholds.below(value) };
                 let is_positive = self.targets[sample * self.rows.classes + class] != 0.0;
-                (if is_positive { &mut *positives } else { &mut *negatives })[stretch] += weight;
+                let label = if labels.is_some() { class } else { 0 };
+                let side = 2 * label + usize::from(!is_positive);
+                sums[side * stretches + stretch] += weight;
             }
         }
     }
