@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::{ClassOf, Counts, FBeta, Iou};
 
+use super::super::lanes::Lanes;
 use super::super::maths::sigmoid;
 use super::super::operands::Operands;
 use super::super::sums::settle;
@@ -48,7 +49,7 @@ struct Parts<'a, T> {
 
 impl<T: Tally> Tasks for Parts<'_, T> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         // SAFETY: every task has sums of its own.
         let sums = unsafe { self.partials.slice(task * self.width..(task + 1) * self.width) };
         sums.fill(0.0);
