@@ -10,6 +10,7 @@ use crate::arena::Arena;
 use crate::cpu::threads::Threads;
 use crate::cpu::widen;
 use crate::store::Store;
+use crate::{DeviceError, Setup};
 
 /// What a kernel must know of the step it runs in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -135,6 +136,21 @@ impl Device {
     /// The arena as it is mapped.
     pub fn bytes_arena(&self) -> Bytes {
         self.arena.bytes()
+    }
+
+    /// Gives the arena's pages from an offset on back to the system; what they held is lost.
+    pub fn give_back(&mut self, from: Bytes) {
+        self.arena.give_back(from);
+    }
+
+    /// Makes the whole arena resident again.
+    pub fn take_again(&mut self) -> Result<(), DeviceError> {
+        self.arena.take_again()
+    }
+
+    /// A device on the same threads, for an arena beside this one.
+    pub fn setup_beside(&self) -> Setup {
+        Setup::on(Arc::clone(&self.threads))
     }
 
     /// Runs a closure on a thread of the pool, from where launches cost less.

@@ -28,6 +28,11 @@ pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
 }
 
 impl Setup {
+    /// A device on threads that run already.
+    pub(crate) fn on(threads: Arc<Threads>) -> Setup {
+        Setup { threads, store: None }
+    }
+
     /// How many threads run kernels.
     pub fn threads(&self) -> usize {
         self.threads.count()

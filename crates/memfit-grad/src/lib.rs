@@ -29,4 +29,4 @@ mod rules;
 mod training;
 
 pub use optimizer::{ClipBy, Optimizer, Schedule};
-pub use training::{GradError, Training, evaluation_graph, training_graph};
+pub use training::{GradError, OutputMetric, Training, evaluation_graph, training_graph};

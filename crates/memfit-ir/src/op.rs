@@ -4,7 +4,7 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, DType, Distance, MatMul, Noise, Recurrent,
+    Accumulate, Attention, Augment, Chain, Constraint, DType, Distance, MatMul, Metric, Noise, Recurrent,
     Regularizer, Update,
 };
 
@@ -56,7 +56,7 @@ pub enum Op {
     SoftmaxGrad,
     /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
     Loss(Loss),
-    /// `prediction, target ⇒ sum` (adds).
+    /// `prediction, target, [weights] ⇒ sums` (adds): what a metric is made of.
     Metric(Metric),
     /// `x → y`; applied to `dy` with the same seed it is its own gradient.
     Dropout {
@@ -302,21 +302,6 @@ impl LossKind {
             | LossKind::Distance(_) => false,
         }
     }
-}
-
-/// Metrics, by Keras's names, averaged over rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Predictions above one half equal the targets.
-    BinaryAccuracy,
-    /// The largest prediction stands where the largest target does.
-    CategoricalAccuracy,
-    /// The largest prediction stands at the target's number.
-    SparseCategoricalAccuracy,
-    /// Mean of absolute differences.
-    MeanAbsoluteError,
-    /// Mean of squared differences.
-    MeanSquaredError,
 }
 
 impl Op {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{Change, Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+use crate::{
+    Change, Conv2D, Counts, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, RowValue, Shape, Tensor,
+    Thresholds,
+};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,8 +160,9 @@ impl Rule<'_> {
                 vec![self.typed(self.inputs[0].shape.clone())]
             }
             Op::Metric(metric) => {
-                self.count(2..=2)?;
-                self.targets(*metric == Metric::SparseCategoricalAccuracy)?;
+                self.count(2..=3)?;
+                self.targets(metric.is_sparse())?;
+                self.metric_axes(metric)?;
                 vec![]
             }
             Op::BatchNormStatistics => {
@@ -506,6 +510,39 @@ impl Rule<'_> {
             | LossKind::BinaryCrossentropy { .. }
             | LossKind::Distance(_) => {}
         }
+        self.row_weights()
+    }
+
+    fn metric_axes(&self, metric: &Metric) -> Result<(), ShapeError> {
+        let classes = self.floats(0)?.last();
+        match metric {
+            Metric::Mean(RowValue::Loss(kind)) => self.loss_axes(kind)?,
+            Metric::Counts(Counts { class: Some(class), .. }) => {
+                self.require(*class < classes, &format!("a class {class} in the last axis"))?;
+            }
+            Metric::Counts(Counts { labels: Some(labels), .. }) => {
+                let fits = labels.len() == classes && self.floats(0)?.dims.len() == 1;
+                self.require(fits, &format!("predictions with one axis, of {} labels", labels.len()))?;
+            }
+            Metric::Counts(Counts { thresholds: Thresholds::At(thresholds), .. }) => {
+                self.require(!thresholds.is_empty(), "at least one threshold")?;
+            }
+            Metric::Counts(Counts { thresholds: Thresholds::Even { count, .. }, .. }) => {
+                self.require(2 <= *count, "at least two thresholds")?;
+            }
+            Metric::Iou(iou) => {
+                let known = iou.wanted.iter().all(|class| *class < iou.classes);
+                self.require(known, &format!("classes below {}", iou.classes))?;
+            }
+            Metric::FBeta(_) => {
+                self.require(self.floats(0)?.dims.len() == 1, "predictions with one axis, of classes")?;
+            }
+            Metric::Mean(_) | Metric::RootMeanSquaredError => {}
+        }
+        self.row_weights()
+    }
+
+    fn row_weights(&self) -> Result<(), ShapeError> {
         if let Some(weights) = self.inputs.get(2) {
             self.require(
                 weights.dtype == DType::F32 && weights.shape == Shape::rows([]),

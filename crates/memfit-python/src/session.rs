@@ -13,7 +13,8 @@ use crate::without_python;
 /// An array lent for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
 type Lending<'py> = (PyReadonlyArray1<'py, u8>, String, Vec<u64>);
 
-/// Loss, metrics, seconds, bytes that the process held at the end, and the layer for which the step was skipped.
+/// Loss and metrics since the epoch began, seconds, bytes that the process held at the end, and the layer for which the step was
+/// skipped.
 type StepAnswer = (f64, Vec<f64>, f64, u64, Option<String>);
 
 /// A planned model whose arena comes with `open` and goes with `close`.
@@ -72,7 +73,7 @@ impl Session {
         fields.map(|field| (field.name.clone(), field.dims.clone(), field.dtype.to_string())).collect()
     }
 
-    /// Names of the metrics.
+    /// Names of what is told beside the loss.
     fn metrics(&self) -> Vec<String> {
         self.lock().metrics().to_vec()
     }
@@ -158,6 +159,12 @@ impl Session {
         Ok(())
     }
 
+    /// Begins to add up loss and metrics anew.
+    fn begin_epoch(&self) -> PyResult<()> {
+        self.open_one()?.begin_epoch();
+        Ok(())
+    }
+
     /// One step over rows `start..start + rows` of lent arrays, or of `order`, which names their rows.
     #[pyo3(signature = (arrays, start, rows, order=None, learning_rate=None))]
     fn step(
@@ -178,11 +185,13 @@ impl Session {
             lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
         }
         let order = order.as_ref().map(PyReadonlyArray1::as_slice).transpose()?;
-        let record = without_python(py, || {
+        let (record, means) = without_python(py, || {
             let mut source = Lent::new(&fields, &lent, order)?;
-            self.lock().step(&mut source, StepOf { start, rows, learning_rate })
+            let mut session = self.lock();
+            let record = session.step(&mut source, StepOf { start, rows, learning_rate })?;
+            Ok((record, session.epoch()))
         })?;
-        Ok((record.loss, record.metrics, record.seconds, record.bytes_used.0, record.skipped_by))
+        Ok((means.loss, means.values, record.seconds, record.bytes_used.0, record.skipped_by))
     }
 
     /// Copies what the last step of so many rows predicted into `to`.

@@ -7,8 +7,8 @@
 
 use memfit::{parse_loss, parse_metric, parse_optimizer};
 use memfit_formats::{Mode, Options, graph_from_keras};
-use memfit_grad::{Optimizer, Training};
-use memfit_ir::{DType, Graph, Kind, Loss, LossKind, Tensor, TensorId};
+use memfit_grad::{Optimizer, OutputMetric, Training};
+use memfit_ir::{DType, Graph, Kind, Loss, LossKind, Op, Tensor, TensorId};
 use memfit_run::Runner;
 use memfit_testkit::harness::{Values, difference, problem, runner, runner_of, step, write_weights};
 use memfit_testkit::specs::{draw, numbers, references};
@@ -238,7 +238,10 @@ fn check_training(case: &Value) -> Result<(), String> {
         let record = step(&mut runner, number, batch, optimizer.schedule.at(number), &values);
         let gap = (record.loss - wanted).abs() / wanted.abs();
         close(&format!("loss {} for {wanted} of step {number}", record.loss), gap, 1e-4)?;
-        for (name, got) in case["metrics"].as_array().into_iter().flatten().zip(&record.metrics) {
+        // The losses of several outputs come first.
+        let outputs = problem.graph.nodes.iter().filter(|node| matches!(node.op, Op::Loss(_))).count();
+        let metrics = record.metrics.iter().skip(if 1 < outputs { outputs } else { 0 });
+        for (name, got) in case["metrics"].as_array().into_iter().flatten().zip(metrics) {
             let wanted = case["metrics_values"][name.as_str().unwrap()][number as usize].as_f64().unwrap();
             close(&format!("{name} of step {number}"), (got - wanted).abs(), 1e-5)?;
         }
@@ -300,24 +303,19 @@ fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimize
         None | Some(Value::Null) => vec![1.0; outputs],
         Some(weights) => numbers(weights),
     };
-    let metrics = forward
-        .outputs
-        .iter()
-        .zip(&kinds)
-        .map(|(output, kind)| {
-            let names = case["metrics"].as_array().into_iter().flatten();
-            names
-                .map(|name| {
-                    parse_metric(name.as_str().unwrap(), &forward.tensors[output.0], kind.is_sparse())
-                        .unwrap()
-                })
-                .collect()
+    let each_output = || forward.outputs.iter().zip(&kinds).enumerate();
+    let metrics = each_output()
+        .flat_map(|(output, (tensor, kind))| {
+            let given = case["metrics"].as_array().into_iter().flatten();
+            let parse = |value| parse_metric(value, &forward.tensors[tensor.0], kind.is_sparse()).unwrap();
+            let metrics: Vec<_> = given.map(parse).collect();
+            metrics.into_iter().map(move |metric| OutputMetric { output, metric, weighted: false })
         })
         .collect();
     let losses =
         kinds.into_iter().zip(weights).map(|(kind, weight)| Loss { kind, weight: weight as f32 }).collect();
     let optimizer = parse_optimizer(&case["optimizer"]).unwrap();
-    let sample_weights = !case["sample_weights"].is_null();
+    let sample_weights = usize::from(!case["sample_weights"].is_null());
     let training = Training { losses, metrics, sample_weights, ..Training::new(optimizer.clone()) };
     (problem(&forward, &training, batch), optimizer)
 }

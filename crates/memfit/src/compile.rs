@@ -1,6 +1,6 @@
-//! Losses and metrics by Keras's names, as a job file or a Keras configuration spells them.
+//! Losses by Keras's names, as a job file or a Keras configuration spells them.
 
-use memfit_ir::{Distance, LossKind, Metric, Tensor};
+use memfit_ir::{Distance, LossKind};
 use serde_json::Value;
 
 use crate::Error;
@@ -78,33 +78,4 @@ fn distance(class: &str, arguments: &mut Arguments) -> Result<Option<Distance>, 
         }
         _ => return Ok(None),
     }))
-}
-
-/// A metric by name. `accuracy` takes its kind from the shapes of prediction and target, as in Keras.
-pub fn parse_metric(name: &str, prediction: &Tensor, sparse: bool) -> Result<Metric, Error> {
-    Ok(match plain(name).as_str() {
-        "accuracy" | "acc" => {
-            if prediction.shape.last() == 1 {
-                Metric::BinaryAccuracy
-            } else if sparse {
-                Metric::SparseCategoricalAccuracy
-            } else {
-                Metric::CategoricalAccuracy
-            }
-        }
-        "binaryaccuracy" => Metric::BinaryAccuracy,
-        "categoricalaccuracy" => Metric::CategoricalAccuracy,
-        "sparsecategoricalaccuracy" => Metric::SparseCategoricalAccuracy,
-        "mae" | "meanabsoluteerror" => Metric::MeanAbsoluteError,
-        "mse" | "meansquarederror" => Metric::MeanSquaredError,
-        _ => {
-            return Err(Error::job(
-                "train.metrics",
-                format!(
-                    "unknown metric `{name}`; known: accuracy, binary_accuracy, categorical_accuracy, \
-                     sparse_categorical_accuracy, mae, mse"
-                ),
-            ));
-        }
-    })
 }

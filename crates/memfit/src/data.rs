@@ -2,15 +2,37 @@
 
 use std::path::PathBuf;
 
-use memfit_data::{Field, Npy, Source, Synthetic, Values};
+use memfit_data::{Field, Npy, Part, Source, Synthetic, Values};
 use memfit_ir::{DType, Graph, Loss, LossKind, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
 use crate::{Error, Job};
 
-/// Opens what the job says: its files, or made-up rows.
+/// Opens what the job says: its files, or made-up rows; without those that are held out, or those alone.
 pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
+    let source = open_all(job, graph)?;
+    let Some(share) = job.data.held_out.or(job.data.validation_split) else { return Ok(source) };
+    let place = "data.validation_split";
+    if !(0.0 < share && share < 1.0) {
+        return Err(Error::job(place, format!("it is {share}; give a share between 0 and 1")));
+    }
+    let Some(rows) = source.rows() else {
+        return Err(Error::job(place, "made-up data has no end; give `rows` under [data]"));
+    };
+    // As Keras counts them.
+    let trained = (rows as f64 * (1.0 - share)) as u64;
+    if trained == 0 || trained == rows {
+        let problem = format!("it leaves {trained} of {rows} rows to train on; give another share");
+        return Err(Error::job(place, problem));
+    }
+    Ok(Box::new(match job.data.held_out {
+        Some(_) => Part::new(source, trained, rows - trained),
+        None => Part::new(source, 0, trained),
+    }))
+}
+
+fn open_all(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     let fields: Vec<Field> = graph
         .inputs
         .iter()

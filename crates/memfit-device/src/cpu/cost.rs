@@ -115,7 +115,7 @@ impl Operation<'_> {
                 floats(elementwise::workspace(chain, halves, threads))
             }
             Op::Loss(_) => doubles(loss::WORKSPACE),
-            Op::Metric(_) => doubles(metric::WORKSPACE),
+            Op::Metric(metric) => doubles(metric::workspace(metric, self.input(0))),
             Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(norm::batch::forward_workspace(self.input(0)))

@@ -33,7 +33,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
-        Op::Metric(metric) => metric::launch(operands, *metric),
+        Op::Metric(metric) => metric::launch(operands, metric),
         Op::Dropout { rate, seed } => dropout::launch(operands, *rate, *seed),
         Op::Noise(noise) => noise::launch(operands, noise),
         Op::Affine { scale, center } => affine::forward(operands, *scale, *center),

@@ -63,8 +63,10 @@ impl Elements<'_> {
         let targets = &self.targets[block.clone()];
         elements(self.kind, self.samples.classes, prediction, targets, values, slopes);
         slopes.iter_mut().for_each(|slope| *slope *= share);
-        // SAFETY: the block belongs to this part, and the slice that read it is gone.
-        unsafe { self.samples.slopes.write(block) }.copy_from_slice(slopes);
+        if let Some(to) = &self.samples.slopes {
+            // SAFETY: the block belongs to this part, and the slice that read it is gone.
+            unsafe { to.write(block) }.copy_from_slice(slopes);
+        }
         sum(values, |value| value)
     }
 }

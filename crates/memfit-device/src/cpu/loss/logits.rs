@@ -116,8 +116,10 @@ impl<T: Targets> Logits<'_, T> {
             slopes.iter_mut().for_each(|slope| *slope *= factor);
             self.targets.subtract(sample, 0..classes, share as f32, slopes);
         }
-        // SAFETY: as above.
-        unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+        if let Some(to) = &self.samples.slopes {
+            // SAFETY: as above.
+            unsafe { to.write(elements) }.copy_from_slice(slopes);
+        }
         total
     }
 
@@ -141,8 +143,10 @@ impl<T: Targets> Logits<'_, T> {
             let x = unsafe { self.samples.prediction.read(elements.clone()) };
             slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope = factor * exp(*x - most));
             self.targets.subtract(sample, block, share as f32, slopes);
-            // SAFETY: as above.
-            unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+            if let Some(to) = &self.samples.slopes {
+                // SAFETY: as above.
+                unsafe { to.write(elements) }.copy_from_slice(slopes);
+            }
         }
         value
     }

@@ -16,7 +16,8 @@ const EPSILON: f32 = 1e-7;
 /// What all losses share.
 struct Samples<'a> {
     prediction: Floats<'a>,
-    slopes: Floats<'a>,
+    /// Where slopes are written, if anybody wants them.
+    slopes: Option<Floats<'a>>,
     /// One weight a row.
     weights: Option<&'a [f32]>,
     /// What a sample of weight 1 counts in the total: the loss's own weight over all samples of the batch.
@@ -53,38 +54,58 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     let scale = f64::from(operands.context.loss_scale);
     let samples = Samples {
         prediction: operands.input_floats(0),
-        slopes: operands.output_floats(0),
+        slopes: Some(operands.output_floats(0)),
         weights: operands.input_if(operands.node.inputs.len() == 3, 2),
         share: f64::from(loss.weight) * scale / (operands.context.rows_total * in_row) as f64,
         in_row,
         classes,
     };
-    let (threads, workspace) = (operands.threads, operands.workspace().take_doubles(WORKSPACE));
-    let total = match loss.kind {
+    let total = total(operands, &samples, &loss.kind, operands.workspace().take_doubles(WORKSPACE));
+    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
+}
+
+/// The sum over the rows of this piece of the loss of each, by its weight, with no slope written.
+pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mut [f64]) -> f64 {
+    let shape = operands.input_shape(0);
+    let classes = shape.last().max(1);
+    let in_row = (shape.elements_per_row() / classes).max(1);
+    let samples = Samples {
+        prediction: operands.input_floats(0),
+        slopes: None,
+        weights: operands.input_if(operands.node.inputs.len() == 3, 2),
+        share: 1.0 / in_row as f64,
+        in_row,
+        classes,
+    };
+    total(operands, &samples, kind, workspace)
+}
+
+fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mut [f64]) -> f64 {
+    let (threads, classes) = (operands.threads, samples.classes);
+    match *kind {
         LossKind::Distance(distance @ (Distance::CategoricalHinge | Distance::CosineSimilarity)) => {
-            distance::run_samples(threads, &samples, distance, operands.input(1), workspace)
+            distance::run_samples(threads, samples, distance, operands.input(1), workspace)
         }
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::BinaryCrossentropy { .. }
-        | LossKind::Distance(_) => elements::run(threads, &samples, &loss.kind, operands.input(1), workspace),
+        | LossKind::Distance(_) => elements::run(threads, samples, kind, operands.input(1), workspace),
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
             let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
             match from_logits {
-                true => logits::run(threads, &samples, &targets, workspace),
-                false => probabilities::run_soft(threads, &samples, &targets, workspace),
+                true => logits::run(threads, samples, &targets, workspace),
+                false => probabilities::run_soft(threads, samples, &targets, workspace),
             }
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let targets = Numbers { numbers: operands.input(1), classes };
             match from_logits {
-                true => logits::run(threads, &samples, &targets, workspace),
-                false => probabilities::run_numbers(threads, &samples, &targets, workspace),
+                true => logits::run(threads, samples, &targets, workspace),
+                false => probabilities::run_numbers(threads, samples, &targets, workspace),
             }
         }
-    };
-    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
+    }
 }
 
 /// Targets that are shares of every class, smoothed.

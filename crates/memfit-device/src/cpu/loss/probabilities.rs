@@ -57,8 +57,10 @@ impl Samples<'_> {
             let slopes = &mut buffer[..block.len()];
             // SAFETY: the sample is the caller's, and the slice that reads is gone before one writes.
             fill(block, unsafe { self.prediction.read(elements.clone()) }, slopes);
-            // SAFETY: as above.
-            unsafe { self.slopes.write(elements) }.copy_from_slice(slopes);
+            if let Some(to) = &self.slopes {
+                // SAFETY: as above.
+                unsafe { to.write(elements) }.copy_from_slice(slopes);
+            }
         }
     }
 }
