@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use memfit_ir::{DType, Graph, LayerId, Op, TensorId};
+use memfit_ir::{DType, Graph, LayerId, Op, Regularizer, TensorId};
 
 use crate::commute::relu_behind_pool;
 use crate::error::FormatError;
+use crate::further_table::Further;
 use crate::keras::ANEW;
 use crate::layers;
 use crate::model::{Body, Built, Endpoint, Layer, Model};
@@ -150,6 +151,13 @@ impl Builder {
         }
         let output =
             if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
+        let activity = if row.class == Class::Further(Further::ActivityRegularization) {
+            let factor = |name: &str| settings.number(name) as f32;
+            Some(Regularizer { l1: factor("l1"), l2: factor("l2") })
+        } else {
+            settings.activity()
+        };
+        self.graph.activities.extend(activity.map(|regularizer| (output, regularizer)));
         built.calls += 1;
         layer.built = Some(built);
         Ok(vec![output])

@@ -23,6 +23,7 @@ mod build;
 mod commute;
 mod error;
 mod functional;
+mod further_table;
 mod hint;
 mod initializer;
 mod keras;

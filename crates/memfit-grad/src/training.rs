@@ -164,6 +164,7 @@ fn add_losses(
         let gradient = graph.push_updating(op, &inputs, &[sum], Kind::Flow, layer).map_err(at_layer)?;
         seeds.push((prediction, gradient[0]));
     }
+    seeds.extend(penalties::of_values(graph));
     Ok(seeds)
 }
 

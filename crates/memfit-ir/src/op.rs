@@ -4,8 +4,8 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, DType, Distance, MatMul, Noise, Recurrent,
-    Regularizer, Update,
+    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Mask,
+    MatMul, Noise, Pads, Pool2D, Recurrent, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -25,6 +25,12 @@ pub enum Op {
     Conv2DGradInput(Conv2D, [usize; 2]),
     /// `x, dy ⇒ dkernel` (adds).
     Conv2DGradKernel(Conv2D),
+    /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
+    Conv3D(Conv3D),
+    /// `dy, kernel → dx`, with the depth, height and width of `x`.
+    Conv3DGradInput(Conv3D, [usize; 3]),
+    /// `x, dy ⇒ dkernel` (adds).
+    Conv3DGradKernel(Conv3D),
     /// `x → y, winners`: the winner's place in its window is one byte.
     MaxPool2D(Pool2D),
     /// `dy, winners → dx`, with the height and width of `x`.
@@ -56,6 +62,10 @@ pub enum Op {
     SoftmaxGrad,
     /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
     Loss(Loss),
+    /// `x → dx ⇒ loss` (adds): what a regularizer says of values, for each row the same share.
+    ActivityPenalty(Regularizer),
+    /// `x → mask`: 1 at places that count, else 0.
+    Mask(Mask),
     /// `prediction, target ⇒ sum` (adds).
     Metric(Metric),
     /// `x → y`; applied to `dy` with the same seed it is its own gradient.
@@ -186,45 +196,6 @@ pub enum Op {
     Constrain(Constraint),
 }
 
-/// A convolution's geometry.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Conv2D {
-    /// Height and width of the filter.
-    pub kernel: [usize; 2],
-    /// Step between outputs.
-    pub strides: [usize; 2],
-    /// Step between taps.
-    pub dilation: [usize; 2],
-    /// Independent groups of channels; as many as input channels for a depthwise convolution.
-    pub groups: usize,
-    /// Zeros around the image.
-    pub pads: Pads,
-}
-
-/// A pool's geometry.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pool2D {
-    /// Height and width of the window.
-    pub window: [usize; 2],
-    /// Step between windows.
-    pub strides: [usize; 2],
-    /// Margins around the image.
-    pub pads: Pads,
-}
-
-/// Margins of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Pads {
-    /// Rows above.
-    pub top: usize,
-    /// Rows below.
-    pub bottom: usize,
-    /// Columns before.
-    pub left: usize,
-    /// Columns behind.
-    pub right: usize,
-}
-
 /// What the normalisations share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
@@ -234,15 +205,6 @@ pub struct Norm {
     pub scale: bool,
     /// Whether there is a beta.
     pub center: bool,
-}
-
-/// How new pixels are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interpolation {
-    /// Repeat the nearest pixel.
-    Nearest,
-    /// Weigh the four nearest, with half-pixel centres.
-    Bilinear,
 }
 
 /// A loss over one output.
@@ -359,6 +321,11 @@ impl Op {
             | Op::Conv2D(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
+            | Op::Conv3D(_)
+            | Op::Conv3DGradInput(..)
+            | Op::Conv3DGradKernel(_)
+            | Op::ActivityPenalty(_)
+            | Op::Mask(_)
             | Op::MaxPool2D(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
@@ -414,6 +381,11 @@ impl Op {
             Op::Conv2D(_) => "conv2d",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
+            Op::Conv3D(_) => "conv3d",
+            Op::Conv3DGradInput(..) => "conv3d_grad_input",
+            Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",
+            Op::ActivityPenalty(_) => "activity_penalty",
+            Op::Mask(_) => "mask",
             Op::MaxPool2D(_) => "max_pool2d",
             Op::MaxPool2DGrad(..) => "max_pool2d_grad",
             Op::AveragePool2D(_) => "average_pool2d",

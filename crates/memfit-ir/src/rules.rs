@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Change, Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+use crate::{Change, Conv2D, Conv3D, DType, LossKind, Mask, Metric, Norm, Op, Pool2D, Shape, Tensor};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +104,28 @@ impl Rule<'_> {
                 self.image(1)?;
                 vec![]
             }
+            Op::Conv3D(conv) => vec![self.conv3d(conv)?],
+            Op::Conv3DGradInput(conv, size) => {
+                self.count(2..=2)?;
+                let ([_, _, _, filters], kernel) = (self.volume(0)?, self.singles(1)?);
+                self.require(
+                    kernel.dims.len() == 5 && kernel.last() == filters,
+                    "kernel[d,h,w,in,out] and dy[…,out]",
+                )?;
+                let channels = kernel.dims[3] * conv.groups;
+                vec![self.typed(self.like(0, [size[0], size[1], size[2], channels]))]
+            }
+            Op::Conv3DGradKernel(_) => {
+                self.count(2..=2)?;
+                self.volume(0)?;
+                self.volume(1)?;
+                vec![]
+            }
+            Op::ActivityPenalty(_) => {
+                self.count(1..=1)?;
+                vec![self.typed(self.floats(0)?.clone())]
+            }
+            Op::Mask(mask) => vec![self.mask(*mask)?],
             Op::MaxPool2D(pool) => {
                 let area = pool.window[0] * pool.window[1];
                 self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
@@ -411,6 +433,44 @@ impl Rule<'_> {
         Ok(self.typed(self.like(0, [rows, columns, filters])))
     }
 
+    fn conv3d(&self, conv: &Conv3D) -> Result<Type, ShapeError> {
+        self.count(2..=3)?;
+        let ([depth, height, width, channels], kernel) = (self.volume(0)?, self.singles(1)?);
+        let filters = kernel.last();
+        let fits = kernel.dims.len() == 5
+            && kernel.dims[..3] == conv.kernel
+            && kernel.dims[3] * conv.groups == channels
+            && filters.is_multiple_of(conv.groups);
+        self.require(fits, &format!("a kernel over {channels} channels in {} groups", conv.groups))?;
+        self.bias(filters)?;
+        let (size, span) = ([depth, height, width], conv.span());
+        let mut dims = Vec::with_capacity(4);
+        for axis in 0..3 {
+            let padded = size[axis] + conv.pads[axis][0] + conv.pads[axis][1];
+            let Some(outputs) = windows(padded, span[axis], conv.strides[axis]) else {
+                let [depth, height, width] = span;
+                return Err(self.error(&format!("a volume of at least {depth}×{height}×{width}")));
+            };
+            dims.push(outputs);
+        }
+        dims.push(filters);
+        Ok(self.typed(self.like(0, dims)))
+    }
+
+    /// A mask: of numbers of entries, or of the places before the last axis.
+    fn mask(&self, mask: Mask) -> Result<Type, ShapeError> {
+        self.count(1..=1)?;
+        let mut shape = self.inputs[0].shape.clone();
+        match mask {
+            Mask::NotZero => self.ids()?,
+            Mask::AnyOther(_) => {
+                self.singles(0)?;
+                self.require(shape.dims.pop().is_some(), "values with an axis of features")?;
+            }
+        }
+        Ok(f32(shape))
+    }
+
     fn pool(&self, pool: &Pool2D) -> Result<Shape, ShapeError> {
         self.count(1..=1)?;
         let [height, width, channels] = self.image(0)?;
@@ -540,6 +600,14 @@ impl Rule<'_> {
         }
     }
 
+    fn volume(&self, index: usize) -> Result<[usize; 4], ShapeError> {
+        let shape = self.floats(index)?;
+        match shape.dims[..] {
+            [depth, height, width, channels] if shape.batched => Ok([depth, height, width, channels]),
+            _ => Err(self.error("a volume [batch,depth,height,width,channels]")),
+        }
+    }
+
     fn floats(&self, index: usize) -> Result<&Shape, ShapeError> {
         match self.inputs.get(index) {
             Some(tensor) if is_float(tensor.dtype) => Ok(&tensor.shape),
@@ -583,18 +651,6 @@ impl Rule<'_> {
         let got: Vec<String> =
             self.inputs.iter().map(|tensor| format!("{}{}", tensor.dtype, tensor.shape)).collect();
         ShapeError { op: self.op.name(), expected: expected.to_owned(), got: got.join(", ") }
-    }
-}
-
-impl Pads {
-    /// Rows added in all.
-    pub fn height(&self) -> usize {
-        self.top + self.bottom
-    }
-
-    /// Columns added in all.
-    pub fn width(&self) -> usize {
-        self.left + self.right
     }
 }
 

@@ -220,9 +220,12 @@ impl Runner {
     fn statistics(&self, rows: usize) -> (f64, Vec<f64>) {
         let graph = &self.plan.problem().graph;
         let (mut loss, mut metrics) = (0.0, Vec::new());
-        // All penalties add to one sum.
-        let penalties = graph.nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
-        loss += penalties.map_or(0.0, |node| f64::from(self.floats(node.updates[0])[0]));
+        // All penalties on weights add to one sum, and all on values to another.
+        let weights = graph.nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
+        let values = graph.nodes.iter().find(|node| matches!(node.op, Op::ActivityPenalty(_)));
+        for node in weights.into_iter().chain(values) {
+            loss += f64::from(self.floats(node.updates[0])[0]);
+        }
         for node in &graph.nodes {
             if let Op::Loss(_) = node.op {
                 loss += f64::from(self.floats(node.updates[0])[0]);

@@ -108,6 +108,7 @@ pub fn op_cases() -> Vec<OpCase> {
     crate::operation_cases::add(&mut add);
     crate::recurrent_cases::add(&mut add);
     crate::spatial_cases::add(&mut add);
+    crate::volume_cases::add(&mut add);
     cases.extend(losses());
     cases
 }
@@ -349,7 +350,7 @@ impl Builder {
         id
     }
 
-    fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
+    pub(crate) fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
         let id = self.graph.tensor(
             format!("ids below {entries}"),
             Shape::rows(dims),

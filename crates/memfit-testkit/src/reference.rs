@@ -11,6 +11,7 @@ use crate::harness::Values;
 use crate::operation_cases;
 use crate::recurrent_cases;
 use crate::spatial_cases;
+use crate::volume_cases;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
 pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
@@ -40,6 +41,19 @@ impl Evaluation<'_> {
         match &self.node.op {
             Op::Dense => vec![self.dense()],
             Op::Conv2D(conv) => vec![self.conv(conv)],
+            Op::Conv3D(conv) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
+                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                vec![volume_cases::conv(conv, self.input(0), self.input(1), bias, from, to)]
+            }
+            Op::Conv3DGradInput(conv, _) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
+                vec![volume_cases::conv_backwards(conv, self.input(0), self.input(1), from, to)]
+            }
+            Op::Mask(mask) => {
+                let features = self.dims(self.node.inputs[0]).last().copied().unwrap_or(1);
+                vec![volume_cases::mask(*mask, self.input(0), features)]
+            }
             Op::MaxPool2D(pool) => {
                 let y = self.pool(pool, |window| window.iter().copied().fold(f64::NEG_INFINITY, f64::max));
                 let count = y.len();
@@ -132,6 +146,10 @@ impl Evaluation<'_> {
 
     fn dims(&self, id: TensorId) -> &[usize] {
         &self.graph.tensors[id.0].shape.dims
+    }
+
+    fn volume(&self, id: TensorId) -> [usize; 4] {
+        self.dims(id).try_into().expect("a volume has four axes")
     }
 
     fn image(&self, id: TensorId) -> [usize; 3] {

@@ -35,6 +35,16 @@ fn sequences_images_and_noise_give_the_values_and_gradients_of_keras() {
 }
 
 #[test]
+fn volumes_masks_and_further_layers_give_the_values_and_gradients_of_keras() {
+    check_all(references("further.json"), 30, check_layer);
+}
+
+#[test]
+fn ten_steps_with_penalties_on_values_agree_with_keras() {
+    check_all(references("further_training.json"), 1, check_training);
+}
+
+#[test]
 fn ten_steps_of_every_model_loss_optimizer_and_metric_agree_with_keras() {
     // TensorFlow keeps the gradient of an embedding as slices and squares each by itself; memfit sums first, as
     // the optimizer's formula says, and agrees with the case that does the same.

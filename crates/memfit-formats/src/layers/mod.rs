@@ -5,6 +5,7 @@ mod attention;
 mod augmentation;
 mod convolution;
 mod einsum;
+mod further;
 mod input;
 mod merging;
 mod noise;
@@ -15,6 +16,7 @@ mod scaling;
 mod sequences;
 mod shaping;
 mod spatial;
+mod volume;
 mod weighted;
 
 use memfit_ir::TensorId;
@@ -76,6 +78,7 @@ pub(crate) fn call(
         Class::Average => merging::average(site, operands),
         Class::Maximum => merging::maximum(site, operands),
         Class::Concatenate => merging::concatenate(site, operands),
+        Class::Further(kind) => further::call(site, kind, operands),
         Class::Spatial(kind) => spatial::call(site, kind, operands),
     }
 }

@@ -183,6 +183,10 @@ fn within(
     run: impl FnOnce(&mut Site<'_>) -> Result<TensorId, FormatError>,
 ) -> Result<TensorId, FormatError> {
     let settings: &Settings = &inner.settings;
+    if settings.activity().is_some() {
+        let supported = "null within another layer: give it to the layer around";
+        return Err(site.unsupported("activity_regularizer", "what is given", supported));
+    }
     run(&mut Site {
         graph: &mut *site.graph,
         settings,

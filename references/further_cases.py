@@ -1,0 +1,112 @@
+"""Volumes, masks and layers of a few operations, for further.json; and losses and penalties on values, for further_training.json.
+
+    .venv/bin/python references/further_cases.py
+
+writes both beside itself: cases as in layers.json and as in training.json.
+"""
+
+import pathlib
+
+from make import write  # Sets the environment before Keras is loaded.
+
+import keras
+import tensorflow as tf
+from keras import layers, losses, regularizers
+
+import counter
+from compile_cases import CompileCase
+from layer_cases import Case, merge, one
+from training_cases import (
+    SAMPLE_SEED, TARGET_SEED, classes, mlp, one_hot, sequential, sgd, uniform_input,
+)
+
+VOLUME = (4, 5, 6, 2)
+
+
+def volume_cases():
+    def conv(name, kind=layers.Conv3D, shape=VOLUME, filters=3, kernel=2, **arguments):
+        return one(f"{kind.__name__.lower()}_{name}", kind(filters, kernel, name="conv", **arguments), shape)
+
+    yield conv("valid")
+    yield conv("same_relu", kernel=3, padding="same", activation="relu")
+    yield conv("strides_same", kernel=(2, 3, 3), strides=(1, 2, 3), padding="same", use_bias=False)
+    yield conv("dilation_2", dilation_rate=2)
+    yield conv("groups_2", filters=4, groups=2)
+    backwards = layers.Conv3DTranspose
+    yield conv("valid", backwards)
+    yield conv("valid_strides_2", backwards, shape=(2, 3, 2, 2), kernel=3, strides=2)
+    yield conv("same_strides", backwards, shape=(2, 3, 2, 2), kernel=3, strides=(2, 1, 3), padding="same")
+    for kind, layer in (("max", layers.MaxPooling3D), ("average", layers.AveragePooling3D)):
+        yield one(f"{kind}_pooling3d", layer(2, name="pool"), VOLUME)
+        yield one(f"{kind}_pooling3d_same", layer((2, 3, 3), strides=(1, 2, 2), padding="same", name="pool"), VOLUME)
+        yield one(f"{kind}_pooling3d_flat", layer((1, 2, 2), name="pool"), VOLUME)
+    for kind, layer in (("max", layers.GlobalMaxPooling3D), ("average", layers.GlobalAveragePooling3D)):
+        yield one(f"global_{kind}_pooling3d", layer(name="pool"), VOLUME)
+        yield one(f"global_{kind}_pooling3d_keepdims", layer(keepdims=True, name="pool"), VOLUME)
+    yield one("up_sampling3d", layers.UpSampling3D((2, 1, 3), name="up"), (2, 2, 3, 2))
+    yield one("zero_padding3d", layers.ZeroPadding3D(((1, 2), (0, 1), (2, 0)), name="pad"), (2, 2, 3, 2))
+    yield one("zero_padding3d_one", layers.ZeroPadding3D(1, name="pad"), (2, 2, 3, 2))
+    yield one("cropping3d", layers.Cropping3D(((1, 0), (0, 2), (1, 1)), name="crop"), VOLUME)
+    yield one("spatial_dropout3d", layers.SpatialDropout3D(0.4, name="noise"), (2, 2, 3, 2), inference_only=True)
+
+
+def few_operations_cases():
+    yield one("unit_normalization", layers.UnitNormalization(name="norm"), (3, 4))
+    yield one("unit_normalization_axes", layers.UnitNormalization(axis=[1, 2], name="norm"), (3, 4, 2))
+    yield one("unit_normalization_axis_1", layers.UnitNormalization(axis=1, name="norm"), (3, 4))
+    yield one("rms_normalization", layers.RMSNormalization(name="norm"), (3, 4))
+    yield one("rms_normalization_epsilon", layers.RMSNormalization(epsilon=0.1, name="norm"), (3, 2, 4))
+    yield merge("minimum", layers.Minimum(name="minimum"), (3, 4), (3, 4), (3, 4))
+    yield merge("dot_vectors", layers.Dot(axes=1, name="dot"), (4,), (4,))
+    yield merge("dot_vectors_normalize", layers.Dot(axes=-1, normalize=True, name="dot"), (4,), (4,))
+    yield merge("dot_matrices", layers.Dot(axes=(1, 2), name="dot"), (3, 4), (5, 3))
+    yield merge("dot_matrices_last", layers.Dot(axes=-1, name="dot"), (3, 4), (5, 4))
+    yield merge("dot_matrices_first", layers.Dot(axes=(2, 1), normalize=True, name="dot"), (3, 4), (4, 5))
+    yield merge("dot_matrix_and_vector", layers.Dot(axes=(2, 1), name="dot"), (3, 4), (4,))
+
+
+def compute_layers():
+    """All cases of further.json, in order."""
+    groups = (volume_cases, few_operations_cases)
+    return [case.compute() for group in groups for case in group()]
+
+
+def activity_cases():
+    """Penalties on what layers give."""
+    def active():
+        return sequential(
+            (20,),
+            layers.Dense(16, activation="relu", activity_regularizer=regularizers.L1L2(0.02, 0.03), name="hidden1"),
+            layers.ActivityRegularization(l2=0.05, name="active"),
+            layers.Dense(16, activation="tanh", kernel_regularizer="l2", name="hidden2"),
+            layers.Dense(5, activation="softmax", activity_regularizer="l1", name="output"),
+        )
+
+    def pooled():
+        return sequential(
+            (6, 6, 3),
+            layers.Conv2D(4, 3, activation="relu", activity_regularizer="l2", name="conv"),
+            layers.MaxPooling2D(2, name="pool"),
+            layers.Flatten(name="flatten"),
+            layers.Dense(5, activation="softmax", name="output"),
+        )
+
+    loss = "sparse_categorical_crossentropy"
+    yield CompileCase("activity", active(), sgd(0.05), loss, uniform_input(16, 20), classes(16, 5))
+    yield CompileCase("activity_before_a_pool", pooled(), sgd(0.05), loss, uniform_input(8, 6, 6, 3), classes(8, 5))
+
+
+def compute_training():
+    """All cases of further_training.json, in order."""
+    groups = (activity_cases,)
+    return [case.compute() for group in groups for case in group()]
+
+
+if __name__ == "__main__":
+    keras.utils.set_random_seed(0)
+    tf.config.experimental.enable_op_determinism()
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    folder = pathlib.Path(__file__).resolve().parent
+    write(folder / "further.json", compute_layers())
+    write(folder / "further_training.json", compute_training())
