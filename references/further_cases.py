@@ -65,9 +65,52 @@ def few_operations_cases():
     yield merge("dot_matrix_and_vector", layers.Dot(axes=(2, 1), name="dot"), (3, 4), (4,))
 
 
+def mask_cases():
+    def masked(name, *stack, shape=(6,), entries=4, batch=3):
+        words = keras.Input(shape, dtype="int32", name="words")
+        x = layers.Embedding(entries, 3, mask_zero=True, name="table")(words)
+        for layer in stack:
+            x = layer(x)
+        return Case(keras.Model(words, x, name=f"mask_{name}"), span=(0, entries), batch=batch)
+
+    for name, layer in (("lstm", layers.LSTM), ("gru", layers.GRU), ("simple_rnn", layers.SimpleRNN)):
+        yield masked(name, layer(4, name="cell"))
+        yield masked(f"{name}_sequences", layer(4, return_sequences=True, name="cell"))
+        yield masked(f"{name}_backwards", layer(4, go_backwards=True, name="cell"))
+    yield masked("lstm_zero_output", layers.LSTM(4, return_sequences=True, zero_output_for_mask=True, name="cell"))
+    yield masked("gru_reset_before", layers.GRU(4, reset_after=False, return_sequences=True, name="cell"))
+    yield masked("bidirectional", layers.Bidirectional(layers.LSTM(3, return_sequences=True), name="both"),
+                 layers.Bidirectional(layers.GRU(2), name="second"))
+    yield masked("through_layers", layers.Dense(4, activation="tanh", name="dense"), layers.LayerNormalization(name="norm"),
+                 layers.TimeDistributed(layers.Dense(3), name="each"), layers.GRU(4, name="cell"))
+    yield masked("lost_by_a_convolution", layers.Conv1D(3, 2, padding="same", name="conv"), layers.GRU(4, name="cell"))
+    yield masked("global_average_pooling1d", layers.GlobalAveragePooling1D(name="pool"))
+    yield masked("global_average_pooling1d_keepdims", layers.GlobalAveragePooling1D(keepdims=True, name="pool"))
+    yield masked("global_max_pooling1d", layers.GlobalMaxPooling1D(name="pool"))
+    yield one("masking", keras.Sequential([layers.Masking(0.25, name="mask"), layers.LSTM(3, name="cell")], name="inner"), (4, 2))
+
+    words = keras.Input((6,), dtype="int32", name="words")
+    values = keras.Input((5, 3), name="values")
+    x = layers.Embedding(3, 4, mask_zero=True, name="table")(words)
+    sums = layers.Add(name="sum")([x, layers.Dense(4, name="dense")(x)])
+    joined = layers.Concatenate(name="joined")([sums, x])
+    model = keras.Model(words, layers.LSTM(3, name="cell")(joined), name="mask_merged")
+    yield Case(model, span=(0, 3), batch=3)
+    for name, arguments in (("", {}), ("_causal", {"use_causal_mask": True})):
+        attention = layers.MultiHeadAttention(2, 3, name="attention")
+        y = attention(x, x, **arguments)
+        y = layers.LayerNormalization(name="norm")(layers.Add(name="sum")([x, y]))
+        model = keras.Model(words, layers.GlobalAveragePooling1D(name="pool")(y), name=f"mask_attention{name}")
+        yield Case(model, span=(0, 3), batch=3)
+        y = layers.GroupQueryAttention(3, 4, 2, name="attention")(x, x, **arguments)
+        yield Case(keras.Model(words, y, name=f"mask_grouped_attention{name}"), span=(0, 3), batch=3)
+    y = layers.Attention(name="attention")([x, x])
+    yield Case(keras.Model(words, y, name="mask_dot_attention"), span=(0, 3), batch=3)
+
+
 def compute_layers():
     """All cases of further.json, in order."""
-    groups = (volume_cases, few_operations_cases)
+    groups = (volume_cases, few_operations_cases, mask_cases)
     return [case.compute() for group in groups for case in group()]
 
 

@@ -26,13 +26,20 @@ pub(crate) fn build(
     options: &Options,
     common: Option<Precision>,
 ) -> Result<(Graph, Vec<LayerRow>), FormatError> {
-    let mut builder = Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new() };
+    let mut builder = Builder {
+        graph: Graph::default(),
+        options: *options,
+        common,
+        casts: HashMap::new(),
+        masks: HashMap::new(),
+    };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
         inputs.push(builder.feed(&model.layers[*index])?);
     }
     let (outputs, values) = builder.run(model, "", &inputs, options.mode == Mode::Training)?;
     let mut graph = builder.graph;
+    graph.masks = outputs.iter().filter_map(|id| builder.masks.get(id).map(|mask| (*id, *mask))).collect();
     graph.inputs = inputs;
     graph.outputs = outputs;
     let rows = stored::rows(model, &values, &graph);
@@ -46,6 +53,8 @@ struct Builder {
     common: Option<Precision>,
     /// Tensors that were cast already.
     casts: HashMap<(TensorId, DType), TensorId>,
+    /// Which places of what a layer gave count, where it said so.
+    masks: HashMap<TensorId, TensorId>,
 }
 
 impl Builder {
@@ -65,6 +74,7 @@ impl Builder {
             seed: self.options.seed,
             within: String::new(),
             weights: &mut Vec::new(),
+            masks: Vec::new(),
         })
     }
 
@@ -126,11 +136,13 @@ impl Builder {
             None => Built { layer: self.declare(&layer.path), weights: Vec::new(), calls: 0 },
         };
         let compute = self.precision(settings.precision()).compute();
+        let masks = operands.iter().map(|operand| self.masks.get(operand).copied()).collect();
         // What is fed keeps its type until a layer computes with it, and numbers of rows of a table stay whole.
         let keeps = matches!(row.class, Class::InputLayer | Class::Embedding);
         let cast =
             |operand: &TensorId| if keeps { *operand } else { self.cast(*operand, compute, built.layer) };
         let operands: Vec<TensorId> = operands.iter().map(cast).collect();
+        let given_mask = layer.given_mask;
         let mut site = Site {
             graph: &mut self.graph,
             settings,
@@ -143,8 +155,14 @@ impl Builder {
             seed: self.options.seed,
             within: String::new(),
             weights: &mut built.weights,
+            masks,
         };
+        if given_mask && site.masks.iter().all(Option::is_none) {
+            let supported = "the mask that an Embedding or Masking layer makes";
+            return Err(site.unsupported("mask", "another tensor", supported));
+        }
         let output = layers::call(&mut site, row.class, &operands)?;
+        let mask = layers::mask(&mut site, row.class, &operands)?;
         let names: Vec<&str> = site.weights.iter().map(|weight| weight.name.as_str()).collect();
         if let Some(lost) = settings.rules_without_weight(&names) {
             return Err(site.unsupported(lost, "what is given", "null, since the layer has no such weight"));
@@ -157,6 +175,7 @@ impl Builder {
         } else {
             settings.activity()
         };
+        self.masks.extend(mask.map(|mask| (output, mask)));
         self.graph.activities.extend(activity.map(|regularizer| (output, regularizer)));
         built.calls += 1;
         layer.built = Some(built);
@@ -197,6 +216,7 @@ impl Builder {
                 seed: self.options.seed,
                 within: String::new(),
                 weights: &mut built.weights,
+                masks: Vec::new(),
             },
             &operands,
         )?;

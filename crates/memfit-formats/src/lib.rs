@@ -29,6 +29,7 @@ mod initializer;
 mod keras;
 mod layers;
 mod listed;
+mod mask_operations;
 mod model;
 mod operations;
 mod precision;

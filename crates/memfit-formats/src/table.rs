@@ -351,7 +351,7 @@ const CORE: &[LayerClass] = &[
             optional("embeddings_initializer", Expects::Initializer, r#""uniform""#),
             refused("embeddings_regularizer"),
             refused("embeddings_constraint"),
-            refused("mask_zero"),
+            optional("mask_zero", Expects::Flag, "false"),
             refused("weights"),
             refused("lora_rank"),
             refused("quantization_config"),
@@ -470,7 +470,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),
@@ -502,7 +501,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),
@@ -532,7 +530,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),

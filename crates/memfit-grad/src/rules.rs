@@ -168,7 +168,8 @@ impl Backward {
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
-                let reads = [dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
+                let mut reads = vec![dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
+                reads.extend(&inputs[3..]);
                 let written = self.flows(Op::AttentionGrad(kind.clone()), &reads, layer);
                 for (input, gradient) in inputs.iter().zip(written) {
                     self.add(*input, gradient);
@@ -179,8 +180,10 @@ impl Backward {
                 let mut reads = vec![dy];
                 reads.extend(outputs);
                 reads.push(inputs[1]);
+                let weights = inputs.len() - usize::from(kind.masked);
+                reads.extend(&inputs[weights..]);
                 let updates: Vec<TensorId> =
-                    inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                    inputs[1..weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
                 let op = Op::RecurrentGrad(kind.clone());
                 self.updating(op, &reads, &updates, node);
                 None

@@ -40,6 +40,8 @@ pub struct Graph {
     pub penalties: Vec<(TensorId, Regularizer)>,
     /// What values add to the loss.
     pub activities: Vec<(TensorId, Regularizer)>,
+    /// Predictions, each with the mask that says which of its places count.
+    pub masks: Vec<(TensorId, TensorId)>,
     /// Where weights must stay.
     pub constraints: Vec<(TensorId, Constraint)>,
 }

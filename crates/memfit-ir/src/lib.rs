@@ -38,7 +38,7 @@ mod text;
 mod update;
 mod weight_rules;
 
-pub use attention::Attention;
+pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};

@@ -118,14 +118,14 @@ pub enum Op {
     LayerNormGrad(Norm, usize),
     /// `q[queries,heads,width], k[keys,key_heads,width], v[keys,key_heads,value_width] → y[queries,heads,value_width],
     /// log_sums[heads,queries]`: queries look at keys, and no matrix of both is stored. Where there are fewer key
-    /// heads than heads, neighbouring heads share one.
+    /// heads than heads, neighbouring heads share one. Masks of queries and keys follow where there are some.
     Attention(Attention),
-    /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
+    /// `dy, q, k, v, y, log_sums, [masks] → dq, dk, dv`.
     AttentionGrad(Attention),
-    /// `x[steps,gates·units], kernel[units,gates·units], [bias] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias], [mask[steps]] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
     /// what a dense op made of its input.
     Recurrent(Recurrent),
-    /// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]` (adds).
+    /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]` (adds).
     RecurrentGrad(Recurrent),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),

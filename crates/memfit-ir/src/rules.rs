@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::{Change, Conv2D, Conv3D, DType, LossKind, Mask, Metric, Norm, Op, Pool2D, Shape, Tensor};
+use crate::{
+    Attention, Change, Conv2D, Conv3D, DType, LossKind, Mask, Metric, Norm, Op, Pool2D, Shape, Tensor,
+};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,14 +208,14 @@ impl Rule<'_> {
                 let statistic = Shape { batched: shape.batched, dims: kept };
                 vec![self.typed(shape), f32(statistic.clone()), f32(statistic)]
             }
-            Op::Attention(_) => {
-                self.count(3..=3)?;
+            Op::Attention(kind) => {
                 let [queries, heads, width] = self.attention(0)?;
+                self.attention_masks(kind, 3, [queries, self.inputs[1].shape.dims[0]])?;
                 vec![self.typed(self.like(0, [queries, heads, width])), f32(self.like(0, [heads, queries]))]
             }
-            Op::AttentionGrad(_) => {
-                self.count(6..=6)?;
+            Op::AttentionGrad(kind) => {
                 let [queries, heads, width] = self.attention(1)?;
+                self.attention_masks(kind, 6, [queries, self.inputs[2].shape.dims[0]])?;
                 let alike = [0, 4].map(|index| self.inputs[index].shape.dims == [queries, heads, width]);
                 self.require(alike == [true; 2], "dy and y of what the attention writes")?;
                 self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
@@ -238,13 +240,17 @@ impl Rule<'_> {
                 vec![self.typed(self.like(0, dims))]
             }
             Op::Recurrent(kind) => {
-                self.count(2..=3)?;
+                let others = usize::from(kind.masked);
+                self.count(2 + others..=3 + others)?;
                 let (x, kernel) = (self.floats(0)?, self.singles(1)?);
                 let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
                 let [steps, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
                 let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
                 self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
-                if let Some(bias) = self.inputs.get(2) {
+                if kind.masked {
+                    self.mask_of(self.inputs.len() - 1, steps)?;
+                }
+                if let Some(bias) = self.inputs.get(2).filter(|_| self.inputs.len() == 3 + others) {
                     let wanted = kind.cell.biases() * wide;
                     self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
                 }
@@ -253,7 +259,7 @@ impl Rule<'_> {
                 outputs.map(|wide| self.typed(self.like(0, [steps, wide]))).collect()
             }
             Op::RecurrentGrad(kind) => {
-                let count = 3 + usize::from(kind.cell.kept() > 0);
+                let count = 3 + usize::from(kind.cell.kept() > 0) + usize::from(kind.masked);
                 self.count(count..=count)?;
                 let (dy, y) = (self.floats(0)?, self.alike(1)?);
                 let [steps, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
@@ -520,6 +526,22 @@ impl Rule<'_> {
             "q[queries,heads,width], k[keys,key heads,width] and v[keys,key heads,…]",
         )?;
         Ok([q[0], q[1], v[2]])
+    }
+
+    /// As many masks behind the other operands as an attention has: of queries, then of keys.
+    fn attention_masks(&self, kind: &Attention, first: usize, sizes: [usize; 2]) -> Result<(), ShapeError> {
+        self.count(first + kind.masks()..=first + kind.masks())?;
+        let wanted = [kind.query_mask, kind.key_mask].into_iter().zip(sizes).filter(|(given, _)| *given);
+        for (index, (_, places)) in wanted.enumerate() {
+            self.mask_of(first + index, places)?;
+        }
+        Ok(())
+    }
+
+    /// A mask of so many places.
+    fn mask_of(&self, index: usize, places: usize) -> Result<(), ShapeError> {
+        let shape = self.singles(index)?;
+        self.require(shape.batched && shape.dims == [places], &format!("a mask of {places} places"))
     }
 
     fn concat(&self, axis: usize) -> Result<Shape, ShapeError> {

@@ -75,7 +75,10 @@ impl Evaluation<'_> {
             Op::BatchNorm(norm) | Op::BatchNormInference(norm) => vec![self.batch_norm(norm)],
             Op::LayerNorm(norm, axes) => self.layer_norm(norm, *axes),
             Op::Attention(kind) => {
-                attention_cases::evaluate(kind, self.rows, [0, 1, 2].map(|i| self.heads(i)))
+                let query_mask = kind.query_mask.then(|| self.input(3));
+                let key_mask = kind.key_mask.then(|| self.input(self.node.inputs.len() - 1));
+                let heads = [0, 1, 2].map(|i| self.heads(i));
+                attention_cases::evaluate(kind, self.rows, heads, [query_mask, key_mask])
             }
             Op::Pad2D(pads) => {
                 vec![self.remap(|[y, x, c]| Some([y.checked_sub(pads.top)?, x.checked_sub(pads.left)?, c]))]
@@ -108,9 +111,11 @@ impl Evaluation<'_> {
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
             Op::Recurrent(kind) => {
-                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                let others = self.node.inputs.len() - usize::from(kind.masked);
+                let bias = (others == 3).then(|| self.input(2));
+                let mask = kind.masked.then(|| self.input(others));
                 let steps = self.dims(self.node.inputs[0])[0];
-                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias)
+                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias, mask)
             }
             Op::MatMul(product) => {
                 let shape = |index: usize| &self.graph.tensors[self.node.inputs[index].0].shape;

@@ -100,20 +100,20 @@ fn check(kind: &Attention, sizes: Sizes, tolerance: f64) {
 #[test]
 fn attention_is_a_softmax_over_all_keys() {
     for sizes in SIZES {
-        check(&Attention { scale: 0.3, causal: false }, sizes, 1e-5);
+        check(&Attention { scale: 0.3, causal: false, ..Attention::default() }, sizes, 1e-5);
     }
 }
 
 #[test]
 fn causal_attention_sees_no_key_behind_the_query() {
     for sizes in SIZES {
-        check(&Attention { scale: 0.3, causal: true }, sizes, 1e-5);
+        check(&Attention { scale: 0.3, causal: true, ..Attention::default() }, sizes, 1e-5);
     }
 }
 
 #[test]
 fn a_value_that_is_no_number_reaches_the_result() {
-    let kind = Attention { scale: 1.0, causal: false };
+    let kind = Attention { scale: 1.0, causal: false, ..Attention::default() };
     let shape = Shape::rows([4, 1, 3]);
     for spoilt in 0..3 {
         let mut operands = [1, 2, 3].map(|seed| noise(12, seed));
@@ -128,5 +128,5 @@ fn a_value_that_is_no_number_reaches_the_result() {
 #[test]
 fn large_scores_do_not_overflow() {
     // Scores of several hundred have few digits behind the point, and so have their powers.
-    check(&Attention { scale: 50.0, causal: false }, [1, 30, 300, 1, 1, 4, 4], 1e-3);
+    check(&Attention { scale: 50.0, causal: false, ..Attention::default() }, [1, 30, 300, 1, 1, 4, 4], 1e-3);
 }

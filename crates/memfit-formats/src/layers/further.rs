@@ -1,8 +1,8 @@
 //! The layers of the table's further part: which function builds each, and those that are a few ops.
 
-use memfit_ir::{Binary, Chain, DType, Link, Mask, MatMul, Op, TensorId, Unary};
+use memfit_ir::{Binary, Chain, Link, MatMul, Op, TensorId, Unary};
 
-use super::{axis_behind_batch, merging, noise, volume};
+use super::{axis_behind_batch, masks, merging, noise, volume};
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::initializer::Start;
@@ -139,23 +139,8 @@ fn dot(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatErr
     site.push(Op::Reshape(left), &[y])
 }
 
-/// Values at places that do not count become 0; the mask itself is made beside.
+/// Values at places that do not count become 0; the mask itself is made once more where it is handed on.
 fn masking(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
-    let dims = site.dims(x).to_vec();
-    let mask = mask_of(site, x)?;
-    let mut column = dims.clone();
-    *column.last_mut().expect("the mask has checked that there is a last axis") = 1;
-    let mask = site.push(Op::Reshape(column), &[mask])?;
-    let mask = site.push(Op::Broadcast(dims), &[mask])?;
-    let dtype = site.graph.tensors[x.0].dtype;
-    let mask = if dtype == DType::F32 { mask } else { site.push(Op::Cast(dtype), &[mask])? };
-    site.push(Op::Elementwise(Chain::binary(Binary::Multiply)), &[x, mask])
-}
-
-/// The mask that a Masking layer makes.
-pub(crate) fn mask_of(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
-    let value = site.settings.number("mask_value") as f32;
-    let wide =
-        if site.graph.tensors[x.0].dtype == DType::F32 { x } else { site.push(Op::Cast(DType::F32), &[x])? };
-    site.push(Op::Mask(Mask::AnyOther(value)), &[wide])
+    let mask = masks::of_values(site, x)?;
+    site.masked(x, mask)
 }

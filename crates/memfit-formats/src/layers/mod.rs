@@ -7,6 +7,7 @@ mod convolution;
 mod einsum;
 mod further;
 mod input;
+mod masks;
 mod merging;
 mod noise;
 mod normalization;
@@ -26,6 +27,7 @@ use crate::site::Site;
 use crate::table::Class;
 
 pub(crate) use input::input;
+pub(crate) use masks::mask;
 pub(crate) use merging::merge;
 
 /// Calls a layer on its operands, whose number the table has checked.

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary};
 
-use super::{call, merging};
+use super::{call, merging, noise};
 use crate::activation::Activation;
 use crate::error::FormatError;
 use crate::settings::{Inner, Settings};
@@ -17,12 +17,11 @@ pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<Te
 /// Runs a layer over a sequence; `turned` writes what was read last first.
 fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<TensorId, FormatError> {
     let [steps, features] = site.sequence(x)?;
-    for argument in ["dropout", "recurrent_dropout"] {
-        let rate = site.settings.number(argument);
-        if rate > 0.0 && site.training {
-            return Err(site.unsupported(argument, rate, "0: put a Dropout layer before or behind"));
-        }
+    let rate = site.settings.number("recurrent_dropout");
+    if rate > 0.0 && site.training {
+        return Err(site.unsupported("recurrent_dropout", rate, "0: `dropout` is for the layer's input"));
     }
+    let x = noise::input_dropout(site, x)?;
     let units = site.settings.size("units");
     let (cell, name) = cell(site, class)?;
     let wide = cell.gates() * units;
@@ -43,8 +42,18 @@ fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<T
         operands.push(bias(site, &cell, name, units)?);
     }
     let backwards = settings.flag("go_backwards");
-    let kind = Recurrent { cell, reads_backwards: backwards, writes_backwards: turned };
-    let states = site.push(Op::Recurrent(kind), &operands)?;
+    let mask = site.mask(0);
+    operands.extend(mask);
+    let kind =
+        Recurrent { cell, reads_backwards: backwards, writes_backwards: turned, masked: mask.is_some() };
+    let mut states = site.push(Op::Recurrent(kind), &operands)?;
+    if let Some(mask) = mask.filter(|_| settings.flag("zero_output_for_mask")) {
+        if backwards != turned {
+            let supported = "false where steps are read backwards and written forwards";
+            return Err(site.unsupported("zero_output_for_mask", true, supported));
+        }
+        states = site.masked(states, mask)?;
+    }
     if settings.flag("return_sequences") {
         return Ok(states);
     }
@@ -199,5 +208,6 @@ fn within(
         seed: site.seed,
         within: format!("{}{name}/", site.within),
         weights: &mut *site.weights,
+        masks: site.masks.clone(),
     })
 }
