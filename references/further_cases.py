@@ -17,7 +17,7 @@ import counter
 from compile_cases import CompileCase
 from layer_cases import Case, merge, one
 from training_cases import (
-    SAMPLE_SEED, TARGET_SEED, classes, mlp, one_hot, sequential, sgd, uniform_input,
+    INPUT_SEED, SAMPLE_SEED, TARGET_SEED, classes, mlp, one_hot, sequential, sgd, uniform_input,
 )
 
 VOLUME = (4, 5, 6, 2)
@@ -81,7 +81,7 @@ def mask_cases():
     yield masked("gru_reset_before", layers.GRU(4, reset_after=False, return_sequences=True, name="cell"))
     yield masked("bidirectional", layers.Bidirectional(layers.LSTM(3, return_sequences=True), name="both"),
                  layers.Bidirectional(layers.GRU(2), name="second"))
-    yield masked("through_layers", layers.Dense(4, activation="tanh", name="dense"), layers.LayerNormalization(name="norm"),
+    yield masked("through_layers", layers.Dense(4, activation="tanh", name="first"), layers.LayerNormalization(name="norm"),
                  layers.TimeDistributed(layers.Dense(3), name="each"), layers.GRU(4, name="cell"))
     yield masked("lost_by_a_convolution", layers.Conv1D(3, 2, padding="same", name="conv"), layers.GRU(4, name="cell"))
     yield masked("global_average_pooling1d", layers.GlobalAveragePooling1D(name="pool"))
@@ -139,9 +139,56 @@ def activity_cases():
     yield CompileCase("activity_before_a_pool", pooled(), sgd(0.05), loss, uniform_input(8, 6, 6, 3), classes(8, 5))
 
 
+def loss_cases():
+    """Losses, and how their samples are added up."""
+    def case(name, loss, activation, targets, **options):
+        return CompileCase(f"loss_{name}", mlp(activation), sgd(options.pop("rate", 0.05)), loss,
+                           uniform_input(16, 20), targets, **options)
+
+    yes_or_no = [counter.integers((16, 5), TARGET_SEED, 0, 2)]
+    numbers = [counter.uniform((16, 5), TARGET_SEED, -3.0, 3.0)]
+    weights = counter.uniform((16,), SAMPLE_SEED, 0.0, 2.0)
+    focal = losses.CategoricalFocalCrossentropy
+    yield case("focal", focal(), "softmax", one_hot(16, 5))
+    yield case("focal_arguments", focal(alpha=0.6, gamma=1.5, from_logits=True, label_smoothing=0.1), None, one_hot(16, 5),
+               sample_weights=weights)
+    yield case("dice", losses.Dice(), "sigmoid", yes_or_no)
+    yield case("dice_rows", losses.Dice(axis=(1,)), "sigmoid", yes_or_no, sample_weights=weights)
+    yield case("tversky", losses.Tversky(alpha=0.3, beta=0.6), "sigmoid", yes_or_no)
+    yield case("tversky_rows", losses.Tversky(alpha=0.3, beta=0.6, axis=(1,)), "sigmoid", yes_or_no)
+    sparse = losses.SparseCategoricalCrossentropy
+    for reduction in ("sum", "mean_with_sample_weight"):
+        yield case(f"{reduction}", losses.MeanSquaredError(reduction=reduction), None, numbers, rate=0.005)
+        yield case(f"{reduction}_weights", losses.MeanSquaredError(reduction=reduction), None, numbers, rate=0.005,
+                   sample_weights=weights)
+        yield case(f"{reduction}_sparse", sparse(reduction=reduction), "softmax", classes(16, 5), rate=0.005,
+                   sample_weights=weights)
+    yield case("ignore_class", sparse(ignore_class=2), "softmax", classes(16, 5))
+    yield case("ignore_class_weights", sparse(ignore_class=2, from_logits=True), None, classes(16, 5),
+               sample_weights=weights)
+    yield case("ignore_class_beyond", sparse(ignore_class=5, from_logits=True, reduction="sum"), None,
+               [counter.integers((16,), TARGET_SEED, 0, 6)], rate=0.005)
+    yield case("ignore_class_probabilities", sparse(ignore_class=5, reduction="mean_with_sample_weight"), "softmax",
+               [counter.integers((16,), TARGET_SEED, 0, 6)])
+
+    def masked_words(last):
+        words = keras.Input((6,), dtype="int32", name="words")
+        x = layers.Embedding(4, 3, mask_zero=True, name="table")(words)
+        x = layers.LSTM(4, return_sequences=True, name="cell")(x)
+        return keras.Model(words, layers.Dense(5, activation=last, name="output")(x), name="tagger")
+
+    ids = [counter.integers((8, 6), INPUT_SEED, 0, 4)]
+    tags = [counter.integers((8, 6), TARGET_SEED, 0, 5)]
+    yield CompileCase("masked_loss", masked_words("softmax"), sgd(0.1), sparse(), ids, tags)
+    yield CompileCase("masked_loss_sum", masked_words(None), sgd(0.005), losses.MeanSquaredError(reduction="sum"), ids,
+                      [counter.uniform((8, 6, 5), TARGET_SEED, -1.0, 1.0)])
+    yield CompileCase("masked_loss_ignore_class", masked_words(None), sgd(0.1),
+                      sparse(from_logits=True, ignore_class=1), ids, tags)
+
+
 def compute_training():
     """All cases of further_training.json, in order."""
-    groups = (activity_cases,)
+    groups = (activity_cases, loss_cases)
     return [case.compute() for group in groups for case in group()]
 
 

@@ -101,7 +101,7 @@ impl Backward {
                 None
             }
             // A mask has no slope anywhere.
-            Op::Mask(_) => None,
+            Op::Mask(_) | Op::BalanceWeights => None,
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
             Op::Noise(noise) => self.noise(noise, x, dy),

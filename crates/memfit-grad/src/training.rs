@@ -8,7 +8,7 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, penalties};
+use crate::{ClipBy, Optimizer, compact, fuse, penalties, weights};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -49,6 +49,11 @@ pub enum GradError {
         /// What does not suit.
         error: ShapeError,
     },
+    /// An output with a mask has a metric, which would count places that do not.
+    MaskedMetric {
+        /// The output's layer.
+        layer: String,
+    },
     /// Nothing to train: no weight leads to a loss.
     NothingToTrain,
     /// The op has no gradient.
@@ -70,6 +75,10 @@ impl fmt::Display for GradError {
                 )
             }
             GradError::Shape { layer, error } => write!(f, "layer `{layer}`: {error}"),
+            GradError::MaskedMetric { layer } => write!(
+                f,
+                "layer `{layer}`: metrics of an output with a mask are not supported; leave its metrics out"
+            ),
             GradError::NothingToTrain => {
                 write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
             }
@@ -158,6 +167,12 @@ fn add_losses(
                 .map_err(at_layer)?;
         }
         let (prediction, kind) = before_softmax(forward, *output, &loss.kind);
+        let mask = forward.masks.iter().find(|(known, _)| known == output).map(|(_, mask)| *mask);
+        if mask.is_some() && training.metrics.get(index).is_some_and(|metrics| !metrics.is_empty()) {
+            return Err(GradError::MaskedMetric { layer: forward.layers[layer.0].clone() });
+        }
+        let (kind, weights) =
+            weights::of_samples(graph, kind, targets[index], weights, mask, layer).map_err(at_layer)?;
         let sum = statistic(graph, "loss", loss_layer);
         let op = Op::Loss(Loss { kind, weight: loss.weight });
         let inputs: Vec<TensorId> = [prediction, targets[index]].into_iter().chain(weights).collect();
@@ -183,6 +198,10 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
     let Some(logits) = logits else { return (output, kind.clone()) };
     let from_logits = true;
     match *kind {
+        LossKind::Reduced { ref kind, reduction, ignore_class } => {
+            let (prediction, kind) = before_softmax(forward, output, kind);
+            (prediction, LossKind::Reduced { kind: Box::new(kind), reduction, ignore_class })
+        }
         LossKind::CategoricalCrossentropy { label_smoothing, .. } => {
             (logits, LossKind::CategoricalCrossentropy { from_logits, label_smoothing })
         }

@@ -279,6 +279,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv3DGradKernel(_)
         | Op::ActivityPenalty(_)
         | Op::Mask(_)
+        | Op::BalanceWeights
         | Op::MaxPool2DGrad(..)
         | Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)

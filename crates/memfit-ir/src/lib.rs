@@ -43,7 +43,7 @@ pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
-pub use distance::Distance;
+pub use distance::{Distance, Reduction};
 pub use dtype::DType;
 pub use geometry::{Conv2D, Conv3D, Interpolation, Pads, Pool2D};
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};

@@ -5,7 +5,7 @@
 
 use crate::{
     Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Mask,
-    MatMul, Noise, Pads, Pool2D, Recurrent, Regularizer, Update,
+    MatMul, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -60,6 +60,8 @@ pub enum Op {
     Softmax,
     /// `dy, y → dx`.
     SoftmaxGrad,
+    /// `weights → y`: weights of the batch's samples, times what makes their mean 1.
+    BalanceWeights,
     /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
     Loss(Loss),
     /// `x → dx ⇒ loss` (adds): what a regularizer says of values, for each row the same share.
@@ -249,6 +251,15 @@ pub enum LossKind {
     },
     /// One of many others.
     Distance(Distance),
+    /// Another loss, whose samples are added up in another way than by their mean.
+    Reduced {
+        /// The loss.
+        kind: Box<LossKind>,
+        /// How samples are added up.
+        reduction: Reduction,
+        /// The class whose samples do not count, where targets are class numbers.
+        ignore_class: Option<i32>,
+    },
 }
 
 impl LossKind {
@@ -256,6 +267,7 @@ impl LossKind {
     pub fn is_sparse(&self) -> bool {
         match self {
             LossKind::SparseCategoricalCrossentropy { .. } => true,
+            LossKind::Reduced { kind, .. } => kind.is_sparse(),
             LossKind::MeanSquaredError
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
@@ -263,6 +275,25 @@ impl LossKind {
             | LossKind::CategoricalCrossentropy { .. }
             | LossKind::Distance(_) => false,
         }
+    }
+
+    /// The loss of a sample, however samples are added up.
+    pub fn of_samples(&self) -> &LossKind {
+        match self {
+            LossKind::Reduced { kind, .. } => kind.of_samples(),
+            LossKind::MeanSquaredError
+            | LossKind::MeanAbsoluteError
+            | LossKind::Huber { .. }
+            | LossKind::BinaryCrossentropy { .. }
+            | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::SparseCategoricalCrossentropy { .. }
+            | LossKind::Distance(_) => self,
+        }
+    }
+
+    /// Whether rows of the batch meet in one number.
+    pub fn mixes_rows(&self) -> bool {
+        matches!(self.of_samples(), LossKind::Distance(distance) if distance.mixes_rows())
     }
 }
 
@@ -284,7 +315,8 @@ pub enum Metric {
 impl Op {
     /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
     pub fn mixes_rows(&self) -> bool {
-        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_))
+        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_) | Op::BalanceWeights)
+            || matches!(self, Op::Loss(loss) if loss.kind.mixes_rows())
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -326,6 +358,7 @@ impl Op {
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
             | Op::Mask(_)
+            | Op::BalanceWeights
             | Op::MaxPool2D(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
@@ -386,6 +419,7 @@ impl Op {
             Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",
             Op::ActivityPenalty(_) => "activity_penalty",
             Op::Mask(_) => "mask",
+            Op::BalanceWeights => "balance_weights",
             Op::MaxPool2D(_) => "max_pool2d",
             Op::MaxPool2DGrad(..) => "max_pool2d_grad",
             Op::AveragePool2D(_) => "average_pool2d",

@@ -128,6 +128,10 @@ impl Rule<'_> {
                 vec![self.typed(self.floats(0)?.clone())]
             }
             Op::Mask(mask) => vec![self.mask(*mask)?],
+            Op::BalanceWeights => {
+                self.count(1..=1)?;
+                vec![f32(self.singles(0)?.clone())]
+            }
             Op::MaxPool2D(pool) => {
                 let area = pool.window[0] * pool.window[1];
                 self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
@@ -469,6 +473,9 @@ impl Rule<'_> {
         let mut shape = self.inputs[0].shape.clone();
         match mask {
             Mask::NotZero => self.ids()?,
+            Mask::OtherClass(_) => {
+                self.require(self.inputs[0].dtype == DType::I32, "class numbers (i32)")?;
+            }
             Mask::AnyOther(_) => {
                 self.singles(0)?;
                 self.require(shape.dims.pop().is_some(), "values with an axis of features")?;
@@ -578,7 +585,7 @@ impl Rule<'_> {
 
     fn loss_axes(&self, kind: &LossKind) -> Result<(), ShapeError> {
         let prediction = self.floats(0)?;
-        match kind {
+        match kind.of_samples() {
             LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
                 self.require(prediction.last() >= 2, "at least two classes in the last axis")?;
             }
@@ -586,12 +593,22 @@ impl Rule<'_> {
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
+            | LossKind::Reduced { .. }
             | LossKind::Distance(_) => {}
         }
+        if let LossKind::Distance(distance) = kind.of_samples()
+            && let Some(axes) = distance.axes_overlapped().filter(|axes| 0 < *axes)
+        {
+            self.require(axes == prediction.dims.len(), &format!("{axes} axes behind the batch"))?;
+        }
         if let Some(weights) = self.inputs.get(2) {
+            let of_rows = weights.shape == Shape::rows([]);
+            let samples = prediction.dims.len().saturating_sub(1);
+            let by_row = matches!(kind.of_samples(), LossKind::Distance(distance) if distance.is_overlap());
+            let of_samples = !by_row && weights.shape == self.like(0, &prediction.dims[..samples]);
             self.require(
-                weights.dtype == DType::F32 && weights.shape == Shape::rows([]),
-                "one f32 weight a row",
+                weights.dtype == DType::F32 && (of_rows || of_samples) && !kind.mixes_rows(),
+                "one f32 weight a row, or one a sample, and none where the batch has one loss",
             )?;
         }
         Ok(())

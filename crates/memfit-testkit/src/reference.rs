@@ -1,13 +1,14 @@
 //! A slow f64 interpreter of forward graphs: loops a reader can check by eye, sharing no code with the kernels.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, TensorId, Unary,
-    random,
+    Binary, Chain, Conv2D, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, Reduction, TensorId,
+    Unary, random,
 };
 
 use crate::attention_cases::{self, Heads};
 use crate::distances::sample_distance;
 use crate::harness::Values;
+use crate::op_cases::ROWS;
 use crate::operation_cases;
 use crate::recurrent_cases;
 use crate::spatial_cases;
@@ -496,6 +497,17 @@ pub fn loss(
     target: &[f64],
     weights: Option<&[f64]>,
 ) -> f64 {
+    if let LossKind::Reduced { kind, reduction: Reduction::Sum, .. } = kind {
+        let samples = (prediction.len() / classes) as f64;
+        return samples * loss(kind, classes, prediction, target, weights);
+    }
+    // Of the whole batch, or of whole rows.
+    let overlapped = if let LossKind::Distance(distance) = kind { distance.axes_overlapped() } else { None };
+    let classes = match overlapped {
+        None => classes,
+        Some(0) => prediction.len(),
+        Some(_) => prediction.len() / ROWS,
+    };
     let samples = prediction.len() / classes;
     let per_sample = |index: usize| {
         let p = &prediction[index * classes..(index + 1) * classes];
@@ -544,6 +556,7 @@ fn sample_loss(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
             -t.iter().zip(&q).map(|(t, q)| (t * (1.0 - smooth) + smooth / count) * q.ln()).sum::<f64>()
         }
         LossKind::Distance(distance) => sample_distance(distance, p, t),
+        LossKind::Reduced { ref kind, .. } => sample_loss(kind, p, t),
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let q: Vec<f64> = if from_logits {
                 softmax(p)

@@ -133,6 +133,7 @@ pub(crate) fn mask(mask: Mask, x: &[f64], features: usize) -> Vec<f64> {
     let number = |counts: bool| if counts { 1.0 } else { 0.0 };
     match mask {
         Mask::NotZero => x.iter().map(|id| number(*id != 0.0)).collect(),
+        Mask::OtherClass(class) => x.iter().map(|other| number(*other != f64::from(class))).collect(),
         Mask::AnyOther(value) => {
             x.chunks(features).map(|place| number(place.iter().any(|x| *x != f64::from(value)))).collect()
         }

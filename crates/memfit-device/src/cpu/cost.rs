@@ -7,8 +7,8 @@ use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, matmul, metric, norm, optimizer,
-    recurrent, widen,
+    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, mask, matmul, metric, norm,
+    optimizer, recurrent, widen,
 };
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
@@ -119,6 +119,7 @@ impl Operation<'_> {
                 floats(elementwise::workspace(chain, halves, threads))
             }
             Op::ActivityPenalty(_) => doubles(activity::WORKSPACE),
+            Op::BalanceWeights => doubles(mask::BALANCE_WORKSPACE),
             Op::Loss(_) => doubles(loss::WORKSPACE),
             Op::Metric(_) => doubles(metric::WORKSPACE),
             Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),

@@ -24,6 +24,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(operands, conv),
         Op::ActivityPenalty(regularizer) => activity::launch(operands, regularizer),
         Op::Mask(mask) => mask::launch(operands, *mask),
+        Op::BalanceWeights => mask::balance(operands),
         Op::MaxPool2D(pool) => pool::largest::forward(operands, pool),
         Op::MaxPool2DGrad(pool, _) => pool::largest::grad(operands, pool),
         Op::AveragePool2D(pool) => pool::average::forward(operands, pool),
