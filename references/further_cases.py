@@ -108,9 +108,23 @@ def mask_cases():
     yield Case(keras.Model(words, y, name="mask_dot_attention"), span=(0, 3), batch=3)
 
 
+def time_cases():
+    def each(name, layer, shape=(3, 5, 4, 2), **options):
+        return one(f"time_distributed_{name}", layers.TimeDistributed(layer, name="each"), shape, **options)
+
+    yield each("conv2d", layers.Conv2D(3, 2, activation="relu"))
+    yield each("max_pooling2d", layers.MaxPooling2D(2))
+    yield each("global_average_pooling2d", layers.GlobalAveragePooling2D())
+    yield each("batch_normalization", layers.BatchNormalization(), batch=4)
+    yield each("conv1d", layers.Conv1D(3, 2, padding="same"), (3, 4, 2))
+    yield each("lstm", layers.LSTM(3), (3, 4, 2))
+    yield each("reshape", layers.Reshape((4, 2)), (3, 8))
+    yield each("one_step", layers.Conv2D(3, 2), (1, 5, 4, 2))
+
+
 def compute_layers():
     """All cases of further.json, in order."""
-    groups = (volume_cases, few_operations_cases, mask_cases)
+    groups = (volume_cases, few_operations_cases, mask_cases, time_cases)
     return [case.compute() for group in groups for case in group()]
 
 

@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `hashing`: the class `Hashing` is not supported; `memfit layers` lists those that are
+            layer `hashing`: the class `Hashing` is not supported; did you mean `Masking`?
         "#]],
     );
 }
@@ -79,7 +79,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
         (image.clone(), layer)
     };
     let policy = json!({"class_name": "DTypePolicy", "config": {"name": "float64"}});
-    let masked = json!({"class": "Embedding", "input_dim": 2, "output_dim": 2, "mask_zero": true});
+    let adapted = json!({"class": "Embedding", "input_dim": 2, "output_dim": 2, "lora_rank": 4});
     check(
         &[
             conv("data_format", json!("channels_first")),
@@ -92,7 +92,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             (image.clone(), json!({"class": "BatchNormalization", "axis": 1})),
             (image.clone(), json!({"class": "LayerNormalization", "axis": [1]})),
             (json!([null, 5]), json!({"class": "Flatten"})),
-            (json!([5]), masked),
+            (json!([5]), adapted),
         ],
         expect![[r#"
             layer `conv2d` (Conv2D), argument `data_format` is channels_first, which is not supported; use channels_last
@@ -105,7 +105,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis
             layer `layer_normalization` (LayerNormalization), argument `axis` is [1], which is not supported; use -1 or all axes from one to the last
             layer `x` (InputLayer), argument `shape` is [-1, 5], which is not supported; use a number for every dimension but the batch
-            layer `embedding` (Embedding), argument `mask_zero` is true, which is not supported; use null
+            layer `embedding` (Embedding), argument `lora_rank` is 4, which is not supported; use null
         "#]],
     );
 }

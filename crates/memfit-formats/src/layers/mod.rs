@@ -17,6 +17,7 @@ mod scaling;
 mod sequences;
 mod shaping;
 mod spatial;
+mod time_distributed;
 mod volume;
 mod weighted;
 
@@ -55,7 +56,7 @@ pub(crate) fn call(
         Class::GroupQueryAttention => attention::grouped_query(site, operands),
         Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
         Class::Bidirectional => recurrent::bidirectional(site, first),
-        Class::TimeDistributed => recurrent::time_distributed(site, first),
+        Class::TimeDistributed => time_distributed::time_distributed(site, first),
         Class::RandomFlip => augmentation::flip(site, first),
         Class::RandomCrop => augmentation::crop(site, first),
         Class::RandomRotation => augmentation::rotation(site, first),

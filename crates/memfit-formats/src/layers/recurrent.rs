@@ -1,8 +1,8 @@
-//! Recurrent layers, one op each behind the product of their input, and the layers around other layers.
+//! Recurrent layers, one op each behind the product of their input, and the layers around two of them.
 
 use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary};
 
-use super::{call, merging, noise};
+use super::{merging, noise};
 use crate::activation::Activation;
 use crate::error::FormatError;
 use crate::settings::{Inner, Settings};
@@ -155,37 +155,8 @@ pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
     }
 }
 
-/// A layer on every step by itself: one that works along the last axis does that already.
-pub(crate) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
-    let inner = site.settings.inner("layer").expect("the table asks for a layer");
-    let dims = site.dims(x).to_vec();
-    let Some((steps, rest)) = dims.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-        return Err(site.mismatch("a sequence [batch,steps,…]", x));
-    };
-    let class = inner.row.class;
-    if class == Class::Flatten {
-        return site.push(Op::Reshape(vec![*steps, rest.iter().product()]), &[x]);
-    }
-    let by_last_axis = matches!(
-        class,
-        Class::Dense
-            | Class::Dropout
-            | Class::Rescaling
-            | Class::Activation
-            | Class::ReLU
-            | Class::LeakyReLU
-            | Class::Elu
-            | Class::LayerNormalization
-    );
-    if !by_last_axis {
-        let supported = "Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation";
-        return Err(site.unsupported("layer", inner.row.name, supported));
-    }
-    within(site, inner, &inner.name(), |site| call(site, class, &[x]))
-}
-
 /// Calls what stands within a layer, whose weights have its name in front.
-fn within(
+pub(super) fn within(
     site: &mut Site<'_>,
     inner: &Inner,
     name: &str,
