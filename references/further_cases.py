@@ -148,7 +148,17 @@ def activity_cases():
             layers.Dense(5, activation="softmax", name="output"),
         )
 
+    def orthogonal():
+        return sequential(
+            (20,),
+            layers.Dense(6, activation="relu", kernel_regularizer=regularizers.OrthogonalRegularizer(0.5), name="hidden1"),
+            layers.Dense(8, activation="relu",
+                         kernel_regularizer=regularizers.OrthogonalRegularizer(0.3, mode="columns"), name="hidden2"),
+            layers.Dense(5, activation="softmax", name="output"),
+        )
+
     loss = "sparse_categorical_crossentropy"
+    yield CompileCase("orthogonal", orthogonal(), sgd(0.05), loss, uniform_input(16, 20), classes(16, 5))
     yield CompileCase("activity", active(), sgd(0.05), loss, uniform_input(16, 20), classes(16, 5))
     yield CompileCase("activity_before_a_pool", pooled(), sgd(0.05), loss, uniform_input(8, 6, 6, 3), classes(8, 5))
 

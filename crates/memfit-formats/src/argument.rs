@@ -198,7 +198,7 @@ impl Expects {
             Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
-            Expects::Regularizer => "L1, L2 or L1L2, or null".to_owned(),
+            Expects::Regularizer => "L1, L2, L1L2 or OrthogonalRegularizer, or null".to_owned(),
             Expects::Constraint => "MaxNorm, NonNeg, UnitNorm or MinMaxNorm, or null".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),
             Expects::Nothing => "null".to_owned(),

@@ -167,14 +167,18 @@ impl Builder {
         if let Some(lost) = settings.rules_without_weight(&names) {
             return Err(site.unsupported(lost, "what is given", "null, since the layer has no such weight"));
         }
-        let output =
-            if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
         let activity = if row.class == Class::Further(Further::ActivityRegularization) {
             let factor = |name: &str| settings.number(name) as f32;
-            Some(Regularizer { l1: factor("l1"), l2: factor("l2") })
+            Some(Regularizer { l1: factor("l1"), l2: factor("l2"), ..Regularizer::default() })
         } else {
             settings.activity()
         };
+        if activity.is_some_and(|regularizer| regularizer.orthogonal.is_some()) {
+            let supported = "L1, L2 or L1L2: rows of a batch have no angles";
+            return Err(site.unsupported("activity_regularizer", "orthogonal", supported));
+        }
+        let output =
+            if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
         self.masks.extend(mask.map(|mask| (output, mask)));
         self.graph.activities.extend(activity.map(|regularizer| (output, regularizer)));
         built.calls += 1;

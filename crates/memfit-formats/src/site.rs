@@ -121,6 +121,10 @@ impl Site<'_> {
         let weight = self.graph.tensor(path, shape, DType::F32, Kind::Weight { trainable }, self.layer);
         self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
         if let Some(regularizer) = self.settings.regularizer_of(&name) {
+            if regularizer.orthogonal.is_some() && (keras_dims.len() != 2 || dims != keras_dims) {
+                let expected = "L1, L2 or L1L2: the weight is no matrix";
+                return Err(self.unsupported(&format!("{name}_regularizer"), "orthogonal", expected));
+            }
             self.graph.penalties.push((weight, regularizer));
         }
         if let Some((argument, stay)) = self.settings.constraint_of(&name) {

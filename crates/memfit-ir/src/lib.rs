@@ -58,4 +58,4 @@ pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;
 pub use update::{Accumulate, Average, Clip, Update, UpdateRule};
-pub use weight_rules::{Constraint, Regularizer};
+pub use weight_rules::{Constraint, Orthogonal, Regularizer};
