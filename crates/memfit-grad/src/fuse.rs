@@ -2,13 +2,36 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
-use memfit_ir::{Chain, Graph, Link, Node, Op, TensorId};
+use memfit_ir::{Chain, Graph, Link, Node, Op, Pads, TensorId};
 
 /// Chains are kept short: every link but the last needs a block of scratch memory for each thread.
 const LINKS: usize = 8;
 
 /// Stands for a value that has no tensor.
 const NO_TENSOR: TensorId = TensorId(usize::MAX);
+
+/// Lets convolutions pad by themselves what a node before them pads with zeros, so that the padded image need not exist.
+pub fn pad_inside(graph: &mut Graph) {
+    let mut padded = vec![None; graph.tensors.len()];
+    for node in &mut graph.nodes {
+        if let (Op::Pad2D(pads), [image], [output]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
+            padded[output.0] = Some((*pads, *image));
+        }
+        if let Op::Conv2D(convolution) = &mut node.op
+            && let Some((pads, image)) = padded[node.inputs[0].0]
+        {
+            let own = &mut convolution.pads;
+            let Pads { top, bottom, left, right } = pads;
+            *own = Pads {
+                top: own.top + top,
+                bottom: own.bottom + bottom,
+                left: own.left + left,
+                right: own.right + right,
+            };
+            node.inputs[0] = image;
+        }
+    }
+}
 
 /// Joins every elementwise node with the node before it, where that alone writes what nobody else reads.
 pub fn fuse(graph: &mut Graph) {
@@ -116,4 +139,37 @@ fn moved(chain: &Chain, input: impl Fn(usize) -> Option<usize>, offset: usize) -
 
 fn place(operands: &[TensorId], tensor: TensorId) -> Option<usize> {
     operands.iter().position(|operand| *operand == tensor)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use memfit_ir::{Conv2D, DType, Kind, Shape};
+
+    use super::*;
+
+    #[test]
+    fn a_convolution_pads_by_itself() {
+        let mut graph = Graph::default();
+        let layer = graph.layer("padded");
+        let image = graph.tensor("image", Shape::rows([5, 6, 3]), DType::F32, Kind::Input, layer);
+        let kernel = graph.tensor(
+            "kernel",
+            Shape::fixed([3, 3, 3, 4]),
+            DType::F32,
+            Kind::Weight { trainable: true },
+            layer,
+        );
+        let padded =
+            graph.push(Op::Pad2D(Pads { top: 1, bottom: 2, left: 0, right: 3 }), &[image], layer).unwrap();
+        let pads = Pads { top: 1, bottom: 1, left: 1, right: 1 };
+        let convolution = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        graph.push(Op::Conv2D(convolution), &[padded[0], kernel], layer).unwrap();
+        pad_inside(&mut graph);
+        let Op::Conv2D(convolution) = &graph.nodes[1].op else {
+            panic!("the convolution stays where it was")
+        };
+        assert_eq!(convolution.pads, Pads { top: 2, bottom: 3, left: 1, right: 4 });
+        assert_eq!(graph.nodes[1].inputs, [image, kernel]);
+    }
 }

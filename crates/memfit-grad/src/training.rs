@@ -93,6 +93,7 @@ impl std::error::Error for GradError {}
 pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
     require_losses(forward, training)?;
     let mut graph = forward.clone();
+    fuse::pad_inside(&mut graph);
     let seeds = add_losses(&mut graph, forward, training)?;
     let mut backward = Backward::new(graph, &training.gradients_of);
     for (prediction, gradient) in seeds {
@@ -119,6 +120,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
 pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
     require_losses(forward, training)?;
     let mut graph = forward.clone();
+    fuse::pad_inside(&mut graph);
     add_losses(&mut graph, forward, training)?;
     compact::drop_dead_nodes(&mut graph);
     penalties::add(&mut graph, &[]);

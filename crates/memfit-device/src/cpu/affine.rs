@@ -1,7 +1,8 @@
 //! Values times and plus numbers that repeat along the last axes: weights, or constants.
 
+use super::lanes::{Lanes, load};
 use super::operands::{Floats, Operands};
-use super::sums::{COLUMNS, Columns, Terms, settle};
+use super::sums::{Columns, Terms, settle};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// `y = x · scale + offset`, with weights.
@@ -31,7 +32,7 @@ struct Affine<'a> {
 
 impl Tasks for Affine<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut wide, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
         for block in blocks(self.cut.range(task)) {
             // SAFETY: the only write to the block is this task's own, behind the read.
@@ -83,10 +84,9 @@ struct Products<'a> {
 
 impl Terms<1> for Products<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 1]) {
-        let (x, dy) = (&self.x[element..element + count], &self.dy[element..element + count]);
-        for (sum, (x, dy)) in sums[0].iter_mut().zip(x.iter().zip(dy)) {
-            *sum += f64::from(*x) * f64::from(*dy);
-        }
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
+        let (x, dy) = (self.x[element..].as_ptr(), self.dy[element..].as_ptr());
+        // SAFETY: the elements lie inside both.
+        unsafe { [load::<L>(x, count).mul(load(dy, count))] }
     }
 }

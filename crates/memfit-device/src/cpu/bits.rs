@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::lanes::{LANES_MAX, Lanes};
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::threads::Shared;
@@ -60,26 +61,72 @@ struct SignBits<'a> {
 
 impl Tasks for SignBits<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         for piece in self.pieces.cut.range(task) {
             let (elements, bytes) = self.pieces.piece(piece);
             // SAFETY: pieces do not share bytes, and every piece belongs to one task.
             let bits = unsafe { self.bits.slice(bytes) };
+            let mut wide = [0.0; BLOCK];
             for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
                 // SAFETY: nobody writes the values.
-                unsafe { self.values.with(block, |values| within(values, self.below, bits)) };
+                within::<L>(unsafe { self.values.load(block, &mut wide) }, self.below, bits);
             }
         }
     }
 }
 
+/// Elements whose bits are handled together: of every vector there is a whole number.
+const TOGETHER: usize = LANES_MAX;
+
 #[inline(always)]
-fn within(values: &[f32], below: f32, bits: &mut [u8]) {
-    for (byte, eight) in bits.iter_mut().zip(values.chunks(8)) {
-        *byte = eight
-            .iter()
-            .enumerate()
-            .fold(0, |byte, (bit, value)| byte | u8::from(*value > 0.0 && *value < below) << bit);
+fn within<L: Lanes>(values: &[f32], below: f32, bits: &mut [u8]) {
+    let (whole, rest) = values.as_chunks::<TOGETHER>();
+    let (words, last) = bits.as_chunks_mut::<{ TOGETHER / 8 }>();
+    for (values, word) in whole.iter().zip(&mut *words) {
+        *word = bits_of::<L>(values, below);
+    }
+    if !rest.is_empty() {
+        let mut values = [0.0; TOGETHER];
+        values[..rest.len()].copy_from_slice(rest);
+        let last = if last.is_empty() { &mut words[whole.len()][..] } else { last };
+        last.copy_from_slice(&bits_of::<L>(&values, below)[..last.len()]);
+    }
+}
+
+#[inline(always)]
+fn bits_of<L: Lanes>(values: &[f32; TOGETHER], below: f32) -> [u8; TOGETHER / 8] {
+    let (mut word, mut lane) = (0, 0);
+    while lane < TOGETHER {
+        // SAFETY: vectors divide what is handled together.
+        let vector = unsafe { L::load(values.as_ptr().add(lane)) };
+        word |= vector.between(L::splat(0.0), L::splat(below)) << lane;
+        lane += L::COUNT;
+    }
+    (word as u16).to_le_bytes()
+}
+
+/// Keeps the values whose bit is set, where they stand or elsewhere.
+///
+/// # Safety
+/// Both ends hold `count` floats that nobody else writes, and are the same or apart.
+#[inline(always)]
+unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usize) {
+    let mut at = 0;
+    while at + TOGETHER <= count {
+        let word = u32::from(u16::from_le_bytes([bits[at / 8], bits[at / 8 + 1]]));
+        let mut lane = 0;
+        while lane < TOGETHER {
+            // SAFETY: so many are left at both ends.
+            unsafe { L::load(from.add(at + lane)).keep(word >> lane).store(to.add(at + lane)) };
+            lane += L::COUNT;
+        }
+        at += TOGETHER;
+    }
+    while at < count {
+        let kept = bits[at / 8] >> (at % 8) & 1 == 1;
+        // SAFETY: as above.
+        unsafe { *to.add(at) = if kept { *from.add(at) } else { 0.0 } };
+        at += 1;
     }
 }
 
@@ -92,21 +139,26 @@ struct MaskBits<'a> {
 
 impl Tasks for MaskBits<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
         for piece in self.pieces.cut.range(task) {
             let (elements, bytes) = self.pieces.piece(piece);
             let bits = &self.bits[bytes];
             for (block, bits) in blocks(elements).zip(bits.chunks(BLOCK / 8)) {
+                let count = block.len();
                 // SAFETY: the only write to the block is this task's own, behind the read.
-                let dy = unsafe { self.dy.load(block.clone(), &mut wide) };
-                for ((eight, dy), byte) in kept.chunks_mut(8).zip(dy.chunks(8)).zip(bits) {
-                    for (bit, (kept, dy)) in eight.iter_mut().zip(dy).enumerate() {
-                        *kept = if byte >> bit & 1 == 1 { *dy } else { 0.0 };
-                    }
+                let dy = unsafe { self.dy.load(block.clone(), &mut wide) }.as_ptr();
+                if self.dx.is_half() {
+                    // SAFETY: both hold the block.
+                    unsafe { keep::<L>(dy, bits, kept.as_mut_ptr(), count) };
+                    // SAFETY: the block belongs to this task.
+                    unsafe { self.dx.store(block, &kept[..count]) };
+                } else {
+                    // SAFETY: the block belongs to this task, which has no slice of it.
+                    let to = unsafe { self.dx.write(block) }.as_mut_ptr();
+                    // SAFETY: the block lies inside both; they are the same or share nothing.
+                    unsafe { keep::<L>(dy, bits, to, count) };
                 }
-                // SAFETY: the block belongs to this task, and the slice that read it is gone.
-                unsafe { self.dx.store(block.clone(), &kept[..block.len()]) };
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Floats of one type as floats of another.
 
+use super::lanes::Lanes;
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
@@ -18,7 +19,7 @@ struct Cast<'a> {
 
 impl Tasks for Cast<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for block in blocks(self.cut.range(task)) {
             // SAFETY: nobody writes the input, and the block of the output belongs to this task.

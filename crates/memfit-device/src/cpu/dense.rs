@@ -3,8 +3,9 @@
 use memfit_ir::Shape;
 
 use super::gemm::{self, Gemm};
+use super::lanes::{Lanes, load};
 use super::operands::Operands;
-use super::sums::{COLUMNS, Columns, Terms, settle};
+use super::sums::{Columns, Terms, settle};
 
 /// The product of a dense layer: positions are everything before the last axis.
 pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
@@ -67,11 +68,9 @@ struct Values<'a>(&'a [f32]);
 
 impl Terms<1> for Values<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 1]) {
-        let values = &self.0[element..element + count];
-        for (sum, value) in sums[0].iter_mut().zip(values) {
-            *sum += f64::from(*value);
-        }
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
+        // SAFETY: the elements lie inside.
+        [unsafe { load(self.0[element..].as_ptr(), count) }]
     }
 }
 

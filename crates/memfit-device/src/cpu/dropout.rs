@@ -2,6 +2,7 @@
 
 use memfit_ir::random;
 
+use super::lanes::Lanes;
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
@@ -36,7 +37,7 @@ struct Dropout<'a> {
 
 impl Tasks for Dropout<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
         for block in blocks(self.cut.range(task)) {
             let first = self.before + block.start as u64;

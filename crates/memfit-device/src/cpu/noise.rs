@@ -2,6 +2,7 @@
 
 use memfit_ir::{Noise, NoiseKind, random};
 
+use super::lanes::Lanes;
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
@@ -83,7 +84,7 @@ impl Work<'_> {
 
 impl Tasks for Work<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut wide, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
         for run in self.cut.range(task) {
             let first = self.first_draw(run);

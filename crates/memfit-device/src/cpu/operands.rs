@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memfit_ir::{DType, Graph, Node, Op, Shape, Slot, Tensor};
 
 use super::half::Half;
+use super::lanes::{LANES_MAX, Lanes, load};
 use super::tasks::BLOCK;
 use super::threads::Threads;
 use crate::Context;
@@ -362,6 +363,23 @@ impl<'a> Floats<'a> {
                 buffer
             }
         }
+    }
+
+    /// A vector of neighbours in single precision, or its first `count` and zeros.
+    ///
+    /// # Safety
+    /// `count` elements lie inside, no more than a vector's, and nobody writes them meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn vector<L: Lanes>(&self, element: usize, count: usize) -> L {
+        if self.half.is_none() {
+            // SAFETY: the caller's promise.
+            return unsafe { load(self.singles().add(element), count) };
+        }
+        let mut wide = [0.0; LANES_MAX];
+        // SAFETY: the caller's promise.
+        unsafe { self.load(element..element + count, &mut wide) };
+        // SAFETY: there is room for every vector.
+        unsafe { L::load(wide.as_ptr()) }
     }
 
     /// Hands a part of at most a block to a function, in single precision.

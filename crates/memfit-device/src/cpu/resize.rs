@@ -5,6 +5,7 @@ use std::ops::Range;
 use memfit_ir::Interpolation;
 
 use super::conv2d::image;
+use super::lanes::Lanes;
 use super::operands::Operands;
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
@@ -87,7 +88,7 @@ struct Forward<'a> {
 
 impl Tasks for Forward<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let ([height, width, channels], [lines, wide, _]) = (self.scale.from, self.scale.to);
         for item in self.cut.range(task) {
             let (row, down) = (item / lines, item % lines);
@@ -117,7 +118,7 @@ struct Grad<'a> {
 
 impl Tasks for Grad<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let ([height, width, channels], [lines, wide, _]) = (self.scale.from, self.scale.to);
         for item in self.cut.range(task) {
             let (row, y) = (item / height, item % height);

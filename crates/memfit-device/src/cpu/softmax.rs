@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::lanes::Lanes;
 use super::maths::exp;
 use super::operands::{Floats, Operands};
 use super::sums::{sum, sum_pairs};
@@ -81,7 +82,7 @@ struct Forward<'a> {
 
 impl Tasks for Forward<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for group in groups(self.cut.range(task), self.classes) {
             let elements = group.start * self.classes..group.end * self.classes;
@@ -136,7 +137,7 @@ struct Grad<'a> {
 
 impl Tasks for Grad<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for position in self.cut.range(task) {
             self.position(position * self.classes..(position + 1) * self.classes, &mut buffer);

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use memfit_ir::Shape;
 
+use super::lanes::Lanes;
 use super::operands::Operands;
 use super::sums::{COLUMNS, sum};
 use super::tasks::{self, Cut, Tasks};
@@ -129,7 +130,7 @@ struct Broadcast<'a> {
 
 impl Tasks for Broadcast<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let last = self.groups.last();
         for outer in self.cut.range(task) {
             let start = self.groups.small_start(outer);
@@ -152,7 +153,7 @@ struct SumTo<'a> {
 
 impl Tasks for SumTo<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let last = self.groups.last();
         for small in self.cut.range(task) {
             if last.stretched {

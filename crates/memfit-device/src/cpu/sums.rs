@@ -3,13 +3,17 @@
 
 use std::ops::Range;
 
+use super::lanes::{LANES_MAX, Lanes};
 use super::tasks::{self, Cut, Tasks};
 use super::threads::{Shared, Threads};
 
 /// Independent running sums, so that one addition need not wait for the last.
 const LANES: usize = 16;
-/// Columns that one task sums side by side.
+/// Columns that are summed side by side; where there are fewer, several rows are taken as one.
 pub(crate) const COLUMNS: usize = 256;
+/// The most columns of a task: their sums stay near, and those of two kinds lie half a page apart, since a processor takes
+/// addresses that agree within a page for the same.
+const SPAN: usize = 1280;
 /// The most tasks a sum over columns is cut in.
 const TASKS: usize = 16;
 /// Elements that are worth a task.
@@ -86,7 +90,7 @@ struct Parts<'a, W> {
 
 impl<W: Part> Tasks for Parts<'_, W> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let sum = self.work.part(self.cut.range(task));
         // SAFETY: every task has a partial sum of its own.
         let partial = unsafe { self.partials.slice(task..task + 1) };
@@ -107,9 +111,12 @@ pub(crate) struct Columns {
 
 /// What is summed, `N` sums for each column.
 pub(crate) trait Terms<const N: usize>: Sync {
-    /// Adds the terms of neighbouring elements, the first of them at `element` and in `column` of the width, to the
-    /// first `count` sums of each kind; `#[inline(always)]`.
-    fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; N]);
+    /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column of the
+    /// width; zeros behind them. `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The elements lie inside what is summed.
+    unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, column: usize, count: usize) -> [L; N];
 }
 
 impl Columns {
@@ -143,7 +150,7 @@ impl Columns {
     ) {
         let rows = self.elements.div_ceil(self.width.max(1));
         let parts = most_parts(self.width).min(self.elements.div_ceil(TASK)).max(1);
-        let blocks = self.width.div_ceil(COLUMNS);
+        let blocks = self.width.div_ceil(SPAN);
         let partials = &mut workspace[..parts * N * self.width];
         let work = ColumnParts {
             of: *self,
@@ -168,7 +175,7 @@ impl Columns {
 
 /// Into how many parts the rows of a matrix are cut at most: fewer where columns make tasks enough.
 fn most_parts(width: usize) -> usize {
-    (TASKS / width.div_ceil(COLUMNS).max(1)).max(1)
+    (TASKS / width.div_ceil(SPAN).max(1)).max(1)
 }
 
 struct ColumnParts<'a, T, const N: usize> {
@@ -182,22 +189,34 @@ struct ColumnParts<'a, T, const N: usize> {
 
 impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
-        let Columns { elements, width, .. } = self.of;
-        let (part, column) = (task / self.blocks, task % self.blocks * COLUMNS);
-        let columns = COLUMNS.min(width - column);
-        let mut sums = [[0.0; COLUMNS]; N];
-        for row in part * self.rows..(part + 1) * self.rows {
-            let element = row * width + column;
-            if elements <= element {
-                break;
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
+        let (part, first) = (task / self.blocks, task % self.blocks * SPAN);
+        let columns = SPAN.min(self.of.width - first);
+        let end = ((part + 1) * self.rows).min(self.of.elements.div_ceil(self.of.width));
+        // Room for a whole vector behind the last column.
+        let mut totals = [[0.0; SPAN + LANES_MAX]; N];
+        // Row by row, as memory is read fastest.
+        for row in part * self.rows..end {
+            let mut column = 0;
+            while column < columns {
+                let element = row * self.of.width + first + column;
+                let left = L::COUNT.min(columns - column).min(self.of.elements.saturating_sub(element));
+                if left == 0 {
+                    break;
+                }
+                // SAFETY: so many elements are left in this row.
+                let terms = unsafe { self.terms.terms::<L>(row, element, first + column, left) };
+                for (totals, terms) in totals.iter_mut().zip(terms) {
+                    // SAFETY: a vector's worth of totals is left.
+                    unsafe { terms.add_to(totals.as_mut_ptr().add(column)) };
+                }
+                column += L::COUNT;
             }
-            self.terms.add(element, column, columns.min(elements - element), &mut sums);
         }
-        for (kind, sums) in sums.iter().enumerate() {
-            let start = (part * N + kind) * width + column;
+        for (kind, totals) in totals.iter().enumerate() {
+            let start = (part * N + kind) * self.of.width + first;
             // SAFETY: every task has partial sums of its own.
-            unsafe { self.partials.slice(start..start + columns) }.copy_from_slice(&sums[..columns]);
+            unsafe { self.partials.slice(start..start + columns) }.copy_from_slice(&totals[..columns]);
         }
     }
 }

@@ -18,7 +18,7 @@ const PARTS: usize = 64;
 pub(crate) trait Tasks: Sync {
     /// Does one task; `worker` names the scratch memory that it may use. Implementations and all that is hot in them
     /// are `#[inline(always)]`, so that they are compiled for the machine's vectors.
-    fn task(&self, task: usize, worker: usize);
+    fn task<L: Lanes>(&self, task: usize, worker: usize);
 }
 
 /// Does all tasks.
@@ -36,7 +36,7 @@ struct Task<'a, W> {
 impl<W: Tasks> Kernel for Task<'_, W> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        self.work.task(self.task, self.worker);
+        self.work.task::<L>(self.task, self.worker);
     }
 }
 

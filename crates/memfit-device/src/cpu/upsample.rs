@@ -5,6 +5,7 @@ use std::ops::Range;
 use memfit_ir::Interpolation;
 
 use super::conv2d::image;
+use super::lanes::Lanes;
 use super::operands::Operands;
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
@@ -77,7 +78,7 @@ struct Forward<'a> {
 
 impl Tasks for Forward<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Scale { small: [height, width, channels], size, .. } = self.scale;
         let line = width * size[1] * channels;
         for item in self.scale.cut.range(task) {
@@ -107,7 +108,7 @@ struct Grad<'a> {
 
 impl Tasks for Grad<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Scale { small: [height, width, channels], size, .. } = self.scale;
         let wide = width * size[1];
         for item in self.scale.cut.range(task) {

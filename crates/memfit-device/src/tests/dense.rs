@@ -115,10 +115,17 @@ impl Convolved {
 #[test]
 fn convolutions_read_their_geometry_from_shapes() {
     let pads = Pads { top: 1, bottom: 2, left: 0, right: 1 };
+    convolutions_agree_with_their_sums(pads, [4, 4, 6]);
+    // Margins wider than the kernel, as padding by a layer of its own may ask for.
+    let pads = Pads { top: 5, bottom: 4, left: 3, right: 6 };
+    convolutions_agree_with_their_sums(pads, [7, 12, 6]);
+}
+
+fn convolutions_agree_with_their_sums(pads: Pads, output: [usize; 3]) {
     let conv = Conv2D { kernel: [3, 2], strides: [2, 1], dilation: [1, 2], groups: 2, pads };
-    let case = Convolved { rows: 3, input: [6, 5, 4], output: [4, 4, 6], conv: conv.clone() };
+    let case = Convolved { rows: 3, input: [6, 5, 4], output, conv: conv.clone() };
     let (x, kernel, bias) = (noise(3 * 120, 1), noise(3 * 2 * 2 * 6, 2), noise(6, 3));
-    let dy = noise(3 * 4 * 4 * 6, 4);
+    let dy = noise(3 * output.iter().product::<usize>(), 4);
     let (images, filters) = (Shape::rows([6, 5, 4]), Shape::fixed([3, 2, 2, 6]));
 
     let mut y: Vec<f64> = (0..dy.len()).map(|at| f64::from(bias[at % 6])).collect();
@@ -135,13 +142,13 @@ fn convolutions_read_their_geometry_from_shapes() {
         .input(Shape::fixed([6]), bias);
     assert_near(forward.run().floats(0), &y, 1e-5, "forward");
     let grad_input = Case::new(Op::Conv2DGradInput(conv.clone(), [6, 5]), 3)
-        .input(Shape::rows([4, 4, 6]), dy.clone())
+        .input(Shape::rows(output), dy.clone())
         .input(filters.clone(), kernel);
     assert_near(grad_input.run().floats(0), &dx, 1e-5, "gradient of the input");
     let before = noise(dkernel.len(), 5);
     let grad_kernel = Case::new(Op::Conv2DGradKernel(conv), 3)
         .input(images, x)
-        .input(Shape::rows([4, 4, 6]), dy)
+        .input(Shape::rows(output), dy)
         .update(filters, before.clone());
     assert_near(grad_kernel.run_fresh().updated(0), &dkernel, 1e-5, "gradient of the kernel");
     dkernel.iter_mut().zip(&before).for_each(|(sum, before)| *sum += f64::from(*before));

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use memfit_ir::{Chain, Link};
 
+use super::lanes::Lanes;
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use functions::{binary, unary};
@@ -46,7 +47,7 @@ struct Run<'a> {
 
 impl Tasks for Run<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for block in blocks(self.cut.range(task)) {
             self.block(block, worker, &mut buffer);

@@ -25,9 +25,38 @@ pub(crate) trait Lanes: Copy {
 
     fn splat(value: f32) -> Self;
     fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
     fn mul(self, other: Self) -> Self;
+    /// No lane below `low`; what is not a number stays so.
+    fn at_least(self, low: Self) -> Self;
+    /// No lane above `high`; what is not a number stays so.
+    fn at_most(self, high: Self) -> Self;
     /// `self * factor + term`, rounded once where the machine can.
     fn mul_add(self, factor: Self, term: Self) -> Self;
+    /// One bit a lane, the first lowest: whether it lies above `low` and below `high`.
+    #[inline(always)]
+    fn between(self, low: Self, high: Self) -> u32 {
+        let [values, low, high] = [self, low, high].map(floats);
+        (0..Self::COUNT).fold(0, |bits, i| bits | u32::from(low[i] < values[i] && values[i] < high[i]) << i)
+    }
+    /// Zero in the lanes whose bit is not set.
+    #[inline(always)]
+    fn keep(self, bits: u32) -> Self {
+        let mut values = floats(self);
+        (0..Self::COUNT).filter(|i| bits >> i & 1 == 0).for_each(|i| values[i] = 0.0);
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// Adds to doubles.
+    /// # Safety
+    /// `COUNT` doubles can be read and written.
+    #[inline(always)]
+    unsafe fn add_to(self, to: *mut f64) {
+        for (i, value) in floats(self)[..Self::COUNT].iter().enumerate() {
+            // SAFETY: the caller vouches for them.
+            unsafe { *to.add(i) += f64::from(*value) };
+        }
+    }
     /// # Safety
     /// `COUNT` floats can be read.
     unsafe fn load(from: *const f32) -> Self;
@@ -49,6 +78,15 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: the caller vouches for both ends.
         unsafe { transpose(from, stride, Self::COUNT, columns, to, to_stride) }
     }
+}
+
+/// The lanes of a vector, one by one.
+#[inline(always)]
+fn floats<L: Lanes>(vector: L) -> [f32; LANES_MAX] {
+    let mut floats = [0.0; LANES_MAX];
+    // SAFETY: there is room for every vector.
+    unsafe { vector.store(floats.as_mut_ptr()) };
+    floats
 }
 
 /// A loop over vectors. `run` and all that it calls are `#[inline(always)]`, so that they are compiled for the
@@ -208,6 +246,26 @@ pub(crate) fn prefetch_write(to: *mut f32) {
     let _ = to;
 }
 
+/// A vector, or its first `count` floats and zeros.
+///
+/// # Safety
+/// `count` floats can be read, which are no more than a vector's.
+#[inline(always)]
+pub(crate) unsafe fn load<L: Lanes>(from: *const f32, count: usize) -> L {
+    // SAFETY: the caller's promise.
+    unsafe { if count == L::COUNT { L::load(from) } else { L::load_first(from, count) } }
+}
+
+/// Writes a vector, or its first `count` floats.
+///
+/// # Safety
+/// `count` floats can be written, which are no more than a vector's.
+#[inline(always)]
+pub(crate) unsafe fn store<L: Lanes>(value: L, to: *mut f32, count: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { if count == L::COUNT { value.store(to) } else { value.store_first(to, count) } }
+}
+
 /// Copies `count` floats.
 ///
 /// # Safety
@@ -272,6 +330,29 @@ mod tests {
             // SAFETY: as above.
             unsafe { value.store(to.as_mut_ptr()) };
             assert_eq!(to, vec![70.5; L::COUNT]);
+            for (value, expected) in [(-1.0, 0.0), (3.0, 3.0), (7.0, 6.0), (f32::INFINITY, 6.0)] {
+                let clamped = L::splat(value).at_least(L::splat(0.0)).at_most(L::splat(6.0));
+                // SAFETY: as above.
+                unsafe { clamped.store(to.as_mut_ptr()) };
+                assert_eq!(to, vec![expected; L::COUNT]);
+            }
+            let mut doubles = vec![1.0; L::COUNT];
+            // SAFETY: there are so many doubles.
+            unsafe { L::load(from.as_ptr()).add_to(doubles.as_mut_ptr()) };
+            assert!((0..L::COUNT).all(|i| doubles[i] == f64::from(from[i]) + 1.0));
+            // SAFETY: as above.
+            let counted: L = unsafe { L::load(from.as_ptr()) };
+            let odd = 0x5555 & ((1 << L::COUNT) - 1);
+            // SAFETY: as above.
+            unsafe { counted.keep(odd).store(to.as_mut_ptr()) };
+            assert!((0..L::COUNT).all(|i| to[i] == if i % 2 == 0 { from[i] } else { 0.0 }));
+            assert_eq!(counted.between(L::splat(1.0), L::splat(4.0)), 0b110 & ((1 << L::COUNT) - 1));
+            assert_eq!(L::splat(f32::NAN).between(L::splat(f32::NEG_INFINITY), L::splat(f32::INFINITY)), 0);
+            // SAFETY: as above.
+            unsafe {
+                L::splat(f32::NAN).at_least(L::splat(0.0)).at_most(L::splat(6.0)).store(to.as_mut_ptr())
+            };
+            assert!(to.iter().all(|value| value.is_nan()));
             assert!(L::ROWS <= ROWS_MAX && 2 * L::COUNT <= COLUMNS_MAX);
         }
     }

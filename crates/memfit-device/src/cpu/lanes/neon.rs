@@ -22,6 +22,24 @@ impl Lanes for float32x4_t {
     }
 
     #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { vsubq_f32(self, other) }
+    }
+
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { vmaxq_f32(self, low) }
+    }
+
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { vminq_f32(self, high) }
+    }
+
+    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         // SAFETY: see above.
         unsafe { vmulq_f32(self, other) }

@@ -21,6 +21,21 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        Plain(std::array::from_fn(|i| self.0[i] - other.0[i]))
+    }
+
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        Plain(std::array::from_fn(|i| if self.0[i] < low.0[i] { low.0[i] } else { self.0[i] }))
+    }
+
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        Plain(std::array::from_fn(|i| if self.0[i] > high.0[i] { high.0[i] } else { self.0[i] }))
+    }
+
+    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         Plain(std::array::from_fn(|i| self.0[i] * other.0[i]))
     }

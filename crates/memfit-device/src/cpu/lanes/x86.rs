@@ -71,6 +71,55 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn between(self, low: Self, high: Self) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            let above = _mm256_cmp_ps::<_CMP_GT_OQ>(self, low);
+            _mm256_movemask_ps(_mm256_and_ps(above, _mm256_cmp_ps::<_CMP_LT_OQ>(self, high))).cast_unsigned()
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_to(self, to: *mut f64) {
+        // SAFETY: see above.
+        unsafe {
+            let halves = [_mm256_castps256_ps128(self), _mm256_extractf128_ps::<1>(self)];
+            for (i, half) in halves.into_iter().enumerate() {
+                let to = to.add(4 * i);
+                _mm256_storeu_pd(to, _mm256_add_pd(_mm256_loadu_pd(to), _mm256_cvtps_pd(half)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn keep(self, bits: u32) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lane);
+            _mm256_and_ps(self, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))
+        }
+    }
+
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        // SAFETY: see above. The instruction yields its second operand where one is not a number.
+        unsafe { _mm256_max_ps(low, self) }
+    }
+
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm256_min_ps(high, self) }
+    }
+
+    #[inline(always)]
     fn mul(self, other: Self) -> Self {
         // SAFETY: see above.
         unsafe { _mm256_mul_ps(self, other) }
@@ -146,6 +195,52 @@ impl Lanes for __m512 {
     fn add(self, other: Self) -> Self {
         // SAFETY: see above.
         unsafe { _mm512_add_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_sub_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn between(self, low: Self, high: Self) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            let above = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self, low);
+            u32::from(_mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(above, self, high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_to(self, to: *mut f64) {
+        // SAFETY: see above.
+        unsafe {
+            let high =
+                _mm512_castpd_ps(_mm512_castpd256_pd512(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(self))));
+            for (i, half) in [self, high].into_iter().enumerate() {
+                let (to, half) = (to.add(8 * i), _mm512_cvtps_pd(_mm512_castps512_ps256(half)));
+                _mm512_storeu_pd(to, _mm512_add_pd(_mm512_loadu_pd(to), half));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn keep(self, bits: u32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_maskz_mov_ps(bits as u16, self) }
+    }
+
+    #[inline(always)]
+    fn at_least(self, low: Self) -> Self {
+        // SAFETY: see above. The instruction yields its second operand where one is not a number.
+        unsafe { _mm512_max_ps(low, self) }
+    }
+
+    #[inline(always)]
+    fn at_most(self, high: Self) -> Self {
+        // SAFETY: as above.
+        unsafe { _mm512_min_ps(high, self) }
     }
 
     #[inline(always)]

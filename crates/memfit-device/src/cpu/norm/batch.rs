@@ -1,10 +1,11 @@
 //! Batch normalisation: statistics over all axes but the last, in double precision.
 
-use memfit_ir::{Chain, Norm, Shape};
+use memfit_ir::{Binary, Chain, Link, Norm, Shape, Unary};
 
 use super::super::elementwise::{self, Links};
+use super::super::lanes::{Lanes, load, store};
 use super::super::operands::{Floats, Operands};
-use super::super::sums::{COLUMNS, Columns, Terms, settle};
+use super::super::sums::{Columns, Terms, settle};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::{weight_gradients, weights};
 
@@ -66,9 +67,17 @@ pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
     let values = workspace.take_floats(elementwise::workspace(chain, x.is_half(), operands.threads.count()));
     let columns = Columns::folded(x.len(), mean.len());
     let coefficients = normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients);
+    match clamp(chain) {
+        Some((bounds, false)) => return apply(operands, columns, [x], y, coefficients, bounds),
+        Some((bounds, true)) => {
+            return apply(operands, columns, [x, operands.input_floats(given + 2)], y, coefficients, bounds);
+        }
+        None => {}
+    }
     let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
     let links = Links { chain, halves: x.is_half(), values: Floats::over(values) };
-    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
+    let straight = chain.inputs == 1 && !y.is_half();
+    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links, straight };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
@@ -82,11 +91,13 @@ struct Then<'a> {
     y: Floats<'a>,
     coefficients: &'a [f32],
     links: Links<'a>,
+    /// Whether the chain reads nothing but the normalised block, so that its result may be written where it stays.
+    straight: bool,
 }
 
 impl Tasks for Then<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
         let (mut wide, mut normal, mut result) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
         let Columns { elements, width, .. } = self.columns;
         for row in self.cut.range(task) {
@@ -96,11 +107,10 @@ impl Tasks for Then<'_> {
                 let block = start..start + count;
                 // SAFETY: the only write to the block is this task's own, behind the reads.
                 let x = unsafe { self.x.load(block.clone(), &mut wide) };
-                let [mean, scale, beta]: [&[f32]; 3] =
-                    std::array::from_fn(|kind| &self.coefficients[kind * width + column..][..count]);
-                for (i, to) in normal[..count].iter_mut().enumerate() {
-                    *to = (x[i] - mean[i]) * scale[i] + beta[i];
-                }
+                let kind = |kind: usize| &self.coefficients[kind * width + column..][..count];
+                let (coefficients, to) = ([kind(0), kind(1), kind(2)], normal.as_mut_ptr());
+                // SAFETY: both hold the block.
+                unsafe { combine::<L, 1, 3>(&Normalised, [x.as_ptr()], coefficients, to, count) };
                 let normal = &normal[..count];
                 let other = |input: usize| self.operands.input_floats(self.others + input - 1);
                 let read = |input: usize| match input {
@@ -115,6 +125,11 @@ impl Tasks for Then<'_> {
                         other(input).load(block.clone(), to);
                     },
                 };
+                if self.straight {
+                    // SAFETY: the block belongs to this task, and `x` was the only slice that read it.
+                    self.links.run(worker, unsafe { self.y.write(block.clone()) }, read, load);
+                    continue;
+                }
                 self.links.run(worker, &mut result[..count], read, load);
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
                 unsafe { self.y.store(block.clone(), &result[..count]) };
@@ -135,7 +150,7 @@ fn normalise<'a>(
     coefficients: &mut [f32],
 ) {
     let coefficients = normaliser(norm, columns, mean, variance, (gamma, beta), coefficients);
-    apply(operands, columns, [x], y, coefficients, |[x], [mean, scale, beta]| (x - mean) * scale + beta);
+    apply(operands, columns, [x], y, coefficients, Normalised);
 }
 
 /// Mean, scale and offset of every channel.
@@ -168,7 +183,7 @@ pub(crate) fn inference_grad(operands: &Operands, norm: &Norm) {
     let coefficients = spread(columns, coefficients, |channel| {
         [(gain(gamma, channel) * inverse_deviation(variance[channel], norm)) as f32]
     });
-    apply(operands, columns, [dy], dx, coefficients, |[dy], [scale]| dy * scale);
+    apply(operands, columns, [dy], dx, coefficients, Scaled);
 }
 
 /// Doubles, then floats of workspace that `grad` wants: two sums and four coefficients a channel.
@@ -210,9 +225,7 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm) {
         let row = &mut rest[kind * columns.width..][..columns.width];
         (mean.len()..columns.width).for_each(|column| row[column] = row[column - mean.len()]);
     }
-    apply(operands, columns, [dy, x], dx, coefficients, |[dy, x], [mean, scale, sum, product]| {
-        scale * (dy - sum - (x - mean) * product)
-    });
+    apply(operands, columns, [dy, x], dx, coefficients, Gradient);
 }
 
 /// `moving = moving · momentum + value · (1 − momentum)`.
@@ -260,18 +273,11 @@ struct Moments<'a> {
 
 impl Terms<2> for Moments<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
-        let pivots = &self.pivots[column..column + count];
-        let [sum, squares] = sums.each_mut().map(|sums| &mut sums[..count]);
-        let add = |x: &[f32]| {
-            for i in 0..count {
-                let distance = f64::from(x[i]) - f64::from(pivots[i]);
-                sum[i] += distance;
-                squares[i] += distance * distance;
-            }
-        };
-        // SAFETY: nobody writes while sums are taken.
-        unsafe { self.x.with(element..element + count, add) };
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
+        // SAFETY: nobody writes while sums are taken, and there are as many pivots as columns.
+        let distance =
+            unsafe { self.x.vector::<L>(element, count).sub(load(self.pivots.as_ptr().add(column), count)) };
+        [distance, distance.mul(distance)]
     }
 }
 
@@ -283,32 +289,141 @@ struct Products<'a> {
 
 impl Terms<2> for Products<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
-        let part = element..element + count;
-        let mean = &self.mean[column..column + count];
-        let [sum, product] = sums.each_mut().map(|sums| &mut sums[..count]);
-        let mut add = |dy: &[f32], x: &[f32]| {
-            for i in 0..count {
-                sum[i] += f64::from(dy[i]);
-                product[i] += f64::from(dy[i]) * f64::from(x[i] - mean[i]);
-            }
-        };
-        // SAFETY: nobody writes while sums are taken.
-        unsafe { self.dy.with(part.clone(), |dy| self.x.with(part, |x| add(dy, x))) };
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
+        // SAFETY: nobody writes while sums are taken, and there are as many means as columns.
+        unsafe {
+            let (dy, x) = (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count));
+            [dy, dy.mul(x.sub(load(self.mean.as_ptr().add(column), count)))]
+        }
     }
 }
 
-/// Writes a function of the inputs and of the coefficients of their channel.
-fn apply<'a, const I: usize, const N: usize>(
+/// A function of values at one place and of the coefficients of their channel.
+trait Formula<const I: usize, const N: usize>: Sync {
+    /// `#[inline(always)]`.
+    fn of<L: Lanes>(&self, values: [L; I], coefficients: [L; N]) -> L;
+}
+
+/// `(x − mean) scale + beta`.
+struct Normalised;
+
+impl Formula<1, 3> for Normalised {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, [x]: [L; 1], [mean, scale, beta]: [L; 3]) -> L {
+        x.sub(mean).mul(scale).add(beta)
+    }
+}
+
+/// What most chains behind a normalisation are: another tensor added or not, then bounds.
+struct Clamp {
+    low: f32,
+    high: f32,
+}
+
+impl Clamp {
+    #[inline(always)]
+    fn within<L: Lanes>(&self, value: L) -> L {
+        value.at_least(L::splat(self.low)).at_most(L::splat(self.high))
+    }
+}
+
+impl Formula<1, 3> for Clamp {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, x: [L; 1], coefficients: [L; 3]) -> L {
+        self.within(Normalised.of(x, coefficients))
+    }
+}
+
+impl Formula<2, 3> for Clamp {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, [x, other]: [L; 2], coefficients: [L; 3]) -> L {
+        self.within(Normalised.of([x], coefficients).add(other))
+    }
+}
+
+/// The bounds of a chain that only adds its second input, or none, and clamps; and whether it adds one.
+fn clamp(chain: &Chain) -> Option<(Clamp, bool)> {
+    let (function, adds) = match chain.links[..] {
+        [Link::Unary(function, 0)] if chain.inputs == 1 => (function, false),
+        [Link::Binary(Binary::Add, 0, 1) | Link::Binary(Binary::Add, 1, 0), Link::Unary(function, 2)]
+            if chain.inputs == 2 =>
+        {
+            (function, true)
+        }
+        _ => return None,
+    };
+    let high = if function == Unary::Relu {
+        f32::INFINITY
+    } else if let Unary::ReluGeneral { negative_slope: 0.0, max_value, threshold: 0.0 } = function {
+        max_value
+    } else {
+        return None;
+    };
+    Some((Clamp { low: 0.0, high }, adds))
+}
+
+/// `dy scale`.
+struct Scaled;
+
+impl Formula<1, 1> for Scaled {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, [dy]: [L; 1], [scale]: [L; 1]) -> L {
+        dy.mul(scale)
+    }
+}
+
+/// `scale (dy − sum − (x − mean) product)`.
+struct Gradient;
+
+impl Formula<2, 4> for Gradient {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, [dy, x]: [L; 2], [mean, scale, sum, product]: [L; 4]) -> L {
+        scale.mul(dy.sub(sum).sub(x.sub(mean).mul(product)))
+    }
+}
+
+/// Writes a formula of `count` elements and of the coefficients of their channels.
+///
+/// # Safety
+/// Every pointer holds `count` floats that nobody else writes; `to` may be one of the inputs.
+#[inline(always)]
+unsafe fn combine<L: Lanes, const I: usize, const N: usize>(
+    formula: &impl Formula<I, N>,
+    inputs: [*const f32; I],
+    coefficients: [&[f32]; N],
+    to: *mut f32,
+    count: usize,
+) {
+    assert!(coefficients.iter().all(|kind| kind.len() == count));
+    let mut at = 0;
+    while at < count {
+        let left = L::COUNT.min(count - at);
+        let (mut values, mut kinds) = ([L::splat(0.0); I], [L::splat(0.0); N]);
+        for (value, input) in values.iter_mut().zip(inputs) {
+            // SAFETY: every pointer holds what is left.
+            *value = unsafe { load(input.add(at), left) };
+        }
+        for (value, kind) in kinds.iter_mut().zip(coefficients) {
+            // SAFETY: as above.
+            *value = unsafe { load(kind.as_ptr().add(at), left) };
+        }
+        // SAFETY: as above, and what stood there has been read.
+        unsafe { store(formula.of(values, kinds), to.add(at), left) };
+        at += L::COUNT;
+    }
+}
+
+/// Writes a formula of the inputs and of the coefficients of their channel.
+fn apply<'a, F: Formula<I, N>, const I: usize, const N: usize>(
     operands: &Operands,
     columns: Columns,
     inputs: [Floats<'a>; I],
     output: Floats<'a>,
     coefficients: &'a [f32],
-    function: impl Fn([f32; I], [f32; N]) -> f32 + Sync,
+    formula: F,
 ) {
     let cut = Cut::items(output.len().div_ceil(columns.width.max(1)), columns.width);
-    let work = Apply { columns, cut, inputs, output, coefficients, function };
+    let work = Apply { columns, cut, inputs, output, coefficients, formula };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
@@ -318,12 +433,12 @@ struct Apply<'a, F, const I: usize, const N: usize> {
     inputs: [Floats<'a>; I],
     output: Floats<'a>,
     coefficients: &'a [f32],
-    function: F,
+    formula: F,
 }
 
-impl<F: Fn([f32; I], [f32; N]) -> f32 + Sync, const I: usize, const N: usize> Tasks for Apply<'_, F, I, N> {
+impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I, N> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut buffer, mut wide) = ([0.0; BLOCK], [[0.0; BLOCK]; I]);
         let Columns { elements, width, .. } = self.columns;
         for row in self.cut.range(task) {
@@ -331,18 +446,27 @@ impl<F: Fn([f32; I], [f32; N]) -> f32 + Sync, const I: usize, const N: usize> Ta
                 let start = row * width + column;
                 let count = BLOCK.min(width - column).min(elements.saturating_sub(start));
                 let block = start..start + count;
-                let mut inputs: [&[f32]; I] = [&[]; I];
+                let mut inputs = [std::ptr::null(); I];
                 for ((values, input), wide) in inputs.iter_mut().zip(&self.inputs).zip(&mut wide) {
                     // SAFETY: the only write to the block is this task's own, behind the reads.
-                    *values = unsafe { input.load(block.clone(), wide) };
+                    *values = unsafe { input.load(block.clone(), wide) }.as_ptr();
                 }
-                let coefficients: [&[f32]; N] =
-                    std::array::from_fn(|kind| &self.coefficients[kind * width + column..][..count]);
-                for (i, to) in buffer[..count].iter_mut().enumerate() {
-                    *to = (self.function)(inputs.map(|input| input[i]), coefficients.map(|kind| kind[i]));
+                let mut coefficients: [&[f32]; N] = [&[]; N];
+                for (kind, values) in coefficients.iter_mut().enumerate() {
+                    *values = &self.coefficients[kind * width + column..][..count];
                 }
-                // SAFETY: the block belongs to this task, and the slices that read it are gone.
-                unsafe { self.output.store(block, &buffer[..count]) };
+                if self.output.is_half() {
+                    let to = buffer.as_mut_ptr();
+                    // SAFETY: the buffers hold a block.
+                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count) };
+                    // SAFETY: the block belongs to this task.
+                    unsafe { self.output.store(block, &buffer[..count]) };
+                } else {
+                    // SAFETY: the block belongs to this task, which has no slice of it.
+                    let to = unsafe { self.output.write(block) }.as_mut_ptr();
+                    // SAFETY: the block lies inside its tensors; an input shares all of it with the output or nothing.
+                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count) };
+                }
             }
         }
     }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use memfit_ir::{Norm, Shape};
 
+use super::super::lanes::Lanes;
 use super::super::operands::{Floats, Operands};
-use super::super::sums::{COLUMNS, Columns, Terms, settle, sum, sum_pairs};
+use super::super::sums::{Columns, Terms, settle, sum, sum_pairs};
 use super::super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::super::threads::Shared;
 use super::{weight_gradients, weights};
@@ -38,7 +39,7 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm, axes: usize) {
     // Before the other gradient, which may be written over `dy` or `x`.
     if dgamma.is_some() || dbeta.is_some() {
         let workspace = operands.workspace().take_doubles(grad_workspace(operands.input_shape(0), axes));
-        let terms = Products { width, dy, x, mean, inverse };
+        let terms = Products { dy, x, mean, inverse };
         Columns::plain(dy.len(), width).sum(operands.threads, &terms, workspace, |column, [sum, product]| {
             if let Some(dgamma) = &mut dgamma {
                 settle(&mut dgamma[column], product, operands.fresh);
@@ -71,7 +72,7 @@ struct Forward<'a> {
 
 impl Tasks for Forward<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for position in self.cut.range(task) {
             let elements = position * self.width..(position + 1) * self.width;
@@ -118,7 +119,6 @@ impl Forward<'_> {
 }
 
 struct Products<'a> {
-    width: usize,
     dy: Floats<'a>,
     x: Floats<'a>,
     mean: &'a [f32],
@@ -127,17 +127,11 @@ struct Products<'a> {
 
 impl Terms<2> for Products<'_> {
     #[inline(always)]
-    fn add(&self, element: usize, _column: usize, count: usize, sums: &mut [[f64; COLUMNS]; 2]) {
-        let position = element / self.width;
-        let (mean, inverse) = (self.mean[position], self.inverse[position]);
-        let part = element..element + count;
+    unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
+        let (mean, inverse) = (L::splat(self.mean[row]), L::splat(self.inverse[row]));
         // SAFETY: nobody writes while sums are taken.
-        let (dy, x) = unsafe { (self.dy.read(part.clone()), self.x.read(part)) };
-        let [sum, product] = sums.each_mut().map(|sums| &mut sums[..count]);
-        for i in 0..count {
-            sum[i] += f64::from(dy[i]);
-            product[i] += f64::from(dy[i]) * f64::from((x[i] - mean) * inverse);
-        }
+        let (dy, x) = unsafe { (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count)) };
+        [dy, dy.mul(x.sub(mean).mul(inverse))]
     }
 }
 
@@ -154,7 +148,7 @@ struct Grad<'a> {
 
 impl Tasks for Grad<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for position in self.cut.range(task) {
             self.position(position, &mut buffer);

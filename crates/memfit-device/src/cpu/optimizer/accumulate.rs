@@ -2,6 +2,7 @@
 
 use memfit_ir::Accumulate;
 
+use super::super::lanes::Lanes;
 use super::is_forbidden;
 use crate::cpu::operands::Operands;
 use crate::cpu::tasks::{self, Cut, Tasks};
@@ -34,7 +35,7 @@ struct Add<'a> {
 
 impl Tasks for Add<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let sum = unsafe { self.sum.slice(range.clone()) };

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::UpdateRule;
 
+use super::super::lanes::Lanes;
 use super::rules::Before;
 use crate::cpu::operands::Operands;
 use crate::cpu::sums::{self, Part, sum, sum_parts};
@@ -140,7 +141,7 @@ struct Rows<'a> {
 
 impl Tasks for Rows<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let rows = unsafe { self.rows.slice(range.clone()) };
@@ -161,7 +162,7 @@ struct Columns<'a> {
 
 impl Tasks for Columns<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Matrices { rows, columns: width, .. } = self.matrices;
         let mut range = self.cut.range(task);
         while range.start < range.end {
@@ -228,7 +229,7 @@ struct Apply<'a> {
 
 impl Tasks for Apply<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let width = self.steps.matrices.columns;
         for row in self.cut.range(task) {
             // SAFETY: every row belongs to one task.
@@ -271,7 +272,7 @@ struct ApplyVector<'a> {
 
 impl Tasks for ApplyVector<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let (weight, velocity) =

@@ -2,6 +2,7 @@
 
 use memfit_ir::Average;
 
+use super::super::lanes::Lanes;
 use crate::cpu::tasks::{self, Cut, Tasks};
 use crate::cpu::threads::{Shared, Threads};
 
@@ -31,7 +32,7 @@ struct Follow<'a> {
 
 impl Tasks for Follow<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let (weight, averages) = unsafe { (self.weight.slice(range.clone()), self.averages.slice(range)) };

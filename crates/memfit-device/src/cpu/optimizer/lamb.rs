@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::super::lanes::Lanes;
 use super::rules::Before;
 use crate::cpu::operands::Operands;
 use crate::cpu::sums::{self, Part, sum, sum_parts};
@@ -102,7 +103,7 @@ struct Apply<'a> {
 
 impl Tasks for Apply<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let (weight, m, v) =

@@ -15,6 +15,7 @@ use memfit_ir::{Clip, Update, UpdateRule};
 
 pub(crate) use accumulate::accumulate;
 
+use super::lanes::Lanes;
 use super::operands::Operands;
 use super::sums::{self, Part, settle, sum, sum_parts};
 use super::tasks::{self, Cut, Tasks};
@@ -231,7 +232,7 @@ struct Step<'a> {
 
 impl Tasks for Step<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         let (gradient, before) = (&self.gradient[range.clone()], &self.before);
         // SAFETY: ranges do not overlap, and every range belongs to one task.

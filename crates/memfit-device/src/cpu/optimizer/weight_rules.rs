@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::{Constraint, Regularizer};
 
+use super::super::lanes::Lanes;
 use super::{is_forbidden, orthogonal};
 use crate::cpu::operands::Operands;
 use crate::cpu::sums::{self, Part, settle, sum, sum_parts};
@@ -61,7 +62,7 @@ struct Slopes<'a> {
 
 impl Tasks for Slopes<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let gradient = unsafe { self.gradient.slice(range.clone()) };
@@ -126,7 +127,7 @@ impl Norms<'_> {
 
 impl Tasks for Norms<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut range = self.cut.range(task);
         while range.start < range.end {
             // Lines whose elements are neighbours.

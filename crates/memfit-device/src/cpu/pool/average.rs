@@ -3,6 +3,7 @@
 use memfit_ir::Pool2D;
 
 use super::super::conv2d::image;
+use super::super::lanes::Lanes;
 use super::super::operands::Operands;
 use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
@@ -65,7 +66,7 @@ struct Forward<'a> {
 
 impl Tasks for Forward<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let [height, width, channels] = self.windows.output;
         for item in self.cut.range(task) {
             let (row, down) = (item / height, item % height);
@@ -96,7 +97,7 @@ struct Grad<'a> {
 
 impl Tasks for Grad<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let bands = self.windows.bands();
         for item in self.cut.range(task) {
             self.band(item / bands, item % bands);

@@ -1,6 +1,7 @@
 //! Pools over whole images: the mean of every channel, or its largest element and where that is.
 
 use super::super::conv2d::image;
+use super::super::lanes::Lanes;
 use super::super::operands::Operands;
 use super::super::sums::COLUMNS;
 use super::super::tasks::{self, Cut, Tasks};
@@ -82,7 +83,7 @@ struct Average<'a> {
 
 impl Tasks for Average<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Images { pixels, channels, .. } = self.images;
         for item in self.cut.range(task) {
             let (row, channel, count) = self.images.item(item);
@@ -109,7 +110,7 @@ struct Largest<'a> {
 
 impl Tasks for Largest<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, _worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Images { pixels, channels, .. } = self.images;
         for item in self.cut.range(task) {
             let (row, channel, count) = self.images.item(item);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use memfit_ir::{Cell, Recurrent};
 
 use super::super::gemm;
+use super::super::lanes::Lanes;
 use super::super::operands::{Floats, Operands};
 use super::super::tasks::{self, Tasks};
 use super::super::threads::Threads;
@@ -61,7 +62,7 @@ struct Run<'a> {
 
 impl Tasks for Run<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
         let Sizes { rows, units, wide, .. } = self.sizes;
         let most = self.sizes.rows_at_once();
         let rows = task * most..rows.min((task + 1) * most);

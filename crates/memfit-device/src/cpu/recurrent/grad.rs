@@ -5,6 +5,7 @@ use std::ops::Range;
 use memfit_ir::{Cell, Gate, Recurrent};
 
 use super::super::gemm;
+use super::super::lanes::Lanes;
 use super::super::operands::{Floats, Operands};
 use super::super::tasks::{self, Tasks};
 use super::super::threads::Threads;
@@ -90,7 +91,7 @@ struct Block<'a> {
 
 impl Tasks for Run<'_> {
     #[inline(always)]
-    fn task(&self, task: usize, worker: usize) {
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
         let Sizes { rows, units, wide, .. } = self.sizes;
         let most = self.sizes.rows_at_once();
         let rows = task * most..rows.min((task + 1) * most);
