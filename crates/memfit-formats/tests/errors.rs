@@ -97,7 +97,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
         expect![[r#"
             layer `conv2d` (Conv2D), argument `data_format` is channels_first, which is not supported; use channels_last
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
-            layer `conv2d` (Conv2D), argument `kernel_regularizer` is "orthogonal_regularizer", which is not supported; use L1, L2 or L1L2
+            layer `conv2d` (Conv2D), argument `kernel_regularizer` is orthogonal, which is not supported; use L1, L2 or L1L2: the weight is no matrix
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
             layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, hard_sigmoid, hard_silu, hard_swish, selu, mish, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
