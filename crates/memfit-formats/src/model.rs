@@ -43,6 +43,8 @@ pub(crate) struct Layer {
     pub trainable: bool,
     /// What each use of it reads; shared layers have several uses.
     pub calls: Vec<Vec<Endpoint>>,
+    /// Whether a call was given a mask.
+    pub given_mask: bool,
     /// What the graph has of it already.
     pub built: Option<Built>,
 }
@@ -122,7 +124,7 @@ impl Layer {
 
     /// A layer that is not called yet.
     pub fn new(path: String, body: Body, trainable: bool) -> Layer {
-        Layer { path, body, trainable, calls: Vec::new(), built: None }
+        Layer { path, body, trainable, calls: Vec::new(), given_mask: false, built: None }
     }
 
     /// Its own dtype policy, where it has one.

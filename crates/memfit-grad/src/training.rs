@@ -8,7 +8,7 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, penalties};
+use crate::{ClipBy, Optimizer, compact, fuse, penalties, weights};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -60,6 +60,11 @@ pub enum GradError {
         /// What does not suit.
         error: ShapeError,
     },
+    /// An output with a mask has a metric, which would count places that do not.
+    MaskedMetric {
+        /// The output's layer.
+        layer: String,
+    },
     /// Nothing to train: no weight leads to a loss.
     NothingToTrain,
     /// The op has no gradient.
@@ -81,6 +86,10 @@ impl fmt::Display for GradError {
                 )
             }
             GradError::Shape { layer, error } => write!(f, "layer `{layer}`: {error}"),
+            GradError::MaskedMetric { layer } => write!(
+                f,
+                "layer `{layer}`: metrics of an output with a mask are not supported; leave its metrics out"
+            ),
             GradError::NothingToTrain => {
                 write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
             }
@@ -199,15 +208,23 @@ fn add_losses(
     }
     for (index, (output, loss)) in forward.outputs.iter().zip(&training.losses).enumerate() {
         let (prediction, kind) = before_softmax(forward, *output, &loss.kind);
+        let mask = forward.masks.iter().find(|(known, _)| known == output).map(|(_, mask)| *mask);
+        if mask.is_some() && training.metrics.iter().any(|metric| metric.output == index) {
+            let layer = forward.layers[layer_of(index).0].clone();
+            return Err(GradError::MaskedMetric { layer });
+        }
+        let (kind, weights) =
+            weights::of_samples(graph, kind, targets[index], weights_of(index), mask, layer_of(index))
+                .map_err(|error| at_output(index, error))?;
         let sum = statistic(graph, "loss", 1, loss_layer);
         let op = Op::Loss(Loss { kind, weight: loss.weight });
-        let inputs: Vec<TensorId> =
-            [prediction, targets[index]].into_iter().chain(weights_of(index)).collect();
+        let inputs: Vec<TensorId> = [prediction, targets[index]].into_iter().chain(weights).collect();
         let gradient = graph
             .push_updating(op, &inputs, &[sum], Kind::Flow, layer_of(index))
             .map_err(|error| at_output(index, error))?;
         seeds.push((prediction, gradient[0]));
     }
+    seeds.extend(penalties::of_values(graph));
     Ok(seeds)
 }
 
@@ -226,6 +243,10 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
     let Some(logits) = logits else { return (output, kind.clone()) };
     let from_logits = true;
     match *kind {
+        LossKind::Reduced { ref kind, reduction, ignore_class } => {
+            let (prediction, kind) = before_softmax(forward, output, kind);
+            (prediction, LossKind::Reduced { kind: Box::new(kind), reduction, ignore_class })
+        }
         LossKind::CategoricalCrossentropy { label_smoothing, .. } => {
             (logits, LossKind::CategoricalCrossentropy { from_logits, label_smoothing })
         }

@@ -259,10 +259,12 @@ impl Runner {
             let (_, slot) = slots().find(|(id, _)| *id == tensor).expect("sums of a step are kept");
             self.device.floats(*slot)
         };
-        // All penalties add to one sum.
+        // All penalties on weights add to one sum, and all on values to another.
         let nodes = &self.plan.problem().graph.nodes;
-        let penalties = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
-        let penalties = penalties.map_or(0.0, |node| f64::from(sums(node.updates[0])[0]));
+        let weights = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
+        let values = nodes.iter().find(|node| matches!(node.op, Op::ActivityPenalty(_)));
+        let penalties =
+            weights.into_iter().chain(values).map(|node| f64::from(sums(node.updates[0])[0])).sum();
         self.totals.add(rows, penalties, sums)
     }
 

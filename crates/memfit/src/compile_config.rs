@@ -1,7 +1,7 @@
 //! The compile configuration as Keras writes it, so that training goes on there.
 
 use memfit_grad::{ClipBy, Optimizer, Schedule};
-use memfit_ir::{Distance, LossKind, UpdateRule};
+use memfit_ir::{Distance, LossKind, Reduction, UpdateRule};
 use serde_json::{Value, json};
 
 use crate::compile_arguments::plain;
@@ -90,6 +90,18 @@ fn object(module: &str, class: &str, config: &Value) -> Value {
 }
 
 fn loss(kind: &LossKind) -> Value {
+    if let LossKind::Reduced { kind, reduction, ignore_class } = kind {
+        let mut object = loss(kind);
+        object["config"]["reduction"] = json!(match reduction {
+            Reduction::Mean => "sum_over_batch_size",
+            Reduction::Sum => "sum",
+            Reduction::MeanOfWeights => "mean_with_sample_weight",
+        });
+        if kind.is_sparse() {
+            object["config"]["ignore_class"] = json!(ignore_class);
+        }
+        return object;
+    }
     let (class, name, mut config) = match kind {
         LossKind::MeanSquaredError => ("MeanSquaredError", "mean_squared_error", json!({})),
         LossKind::MeanAbsoluteError => ("MeanAbsoluteError", "mean_absolute_error", json!({})),
@@ -110,6 +122,7 @@ fn loss(kind: &LossKind) -> Value {
             json!({"from_logits": from_logits, "ignore_class": null}),
         ),
         LossKind::Distance(distance) => distance_config(*distance),
+        LossKind::Reduced { .. } => unreachable!("written above"),
     };
     config["name"] = json!(name);
     config["reduction"] = json!("sum_over_batch_size");
@@ -138,8 +151,23 @@ fn distance_config(distance: Distance) -> (&'static str, &'static str, Value) {
                 "apply_class_balancing": alpha.is_some(), "alpha": exact(alpha.unwrap_or(0.25)), "gamma": exact(gamma)});
             return ("BinaryFocalCrossentropy", "binary_focal_crossentropy", config);
         }
+        Distance::CategoricalFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let config = json!({"from_logits": from_logits, "label_smoothing": exact(label_smoothing), "axis": -1,
+                "alpha": exact(alpha), "gamma": exact(gamma)});
+            return ("CategoricalFocalCrossentropy", "categorical_focal_crossentropy", config);
+        }
+        Distance::Dice { axes } => return ("Dice", "dice", json!({"axis": overlapped(axes)})),
+        Distance::Tversky { alpha, beta, axes } => {
+            let config = json!({"axis": overlapped(axes), "alpha": exact(alpha), "beta": exact(beta)});
+            return ("Tversky", "tversky", config);
+        }
     };
     (class, name, json!({}))
+}
+
+/// The axes of an overlap as Keras counts them.
+fn overlapped(axes: usize) -> Value {
+    if axes == 0 { Value::Null } else { json!((1..=axes).collect::<Vec<_>>()) }
 }
 
 fn optimizer(optimizer: &Optimizer) -> Value {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memfit_data::{Field, Npy, Part, Source, Synthetic, Values};
-use memfit_ir::{DType, Graph, Loss, LossKind, Op, TensorId, random};
+use memfit_ir::{DType, Graph, Loss, LossKind, Node, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
@@ -67,7 +67,9 @@ fn made_up(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
 /// What suits the first reader of an input: ids within a table, class numbers, one class of a softmax, else `[0, 1)`.
 fn values_for(graph: &Graph, input: TensorId) -> Values {
     let uniform = Values::Uniform { low: 0.0, high: 1.0 };
-    let Some(node) = graph.nodes.iter().find(|node| node.inputs.contains(&input)) else { return uniform };
+    // A mask says nothing of what it is made of.
+    let reads = |node: &&Node| node.inputs.contains(&input) && !matches!(node.op, Op::Mask(_));
+    let Some(node) = graph.nodes.iter().find(reads) else { return uniform };
     if node.op == Op::Embedding {
         let entries = graph.tensors[node.inputs[1].0].shape.dims[0];
         return Values::Integers { low: 0, high: entries as i64 };
