@@ -59,7 +59,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    def __init__(self, tokens=1024, width=768, heads=12, blocks=12, words=50257):
+    def __init__(self, tokens=1024, width=768, heads=12, blocks=12, words=50304):
         super().__init__()
         self.token, self.place = nn.Embedding(words, width), nn.Embedding(tokens, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
@@ -71,10 +71,10 @@ class Gpt2(nn.Module):
 
 
 def gpt2(batch, device):
-    ids = torch.randint(0, 50257, (batch, 1024), device=device)
-    y = torch.randint(0, 50257, (batch * 1024,), device=device)
+    ids = torch.randint(0, 50304, (batch, 1024), device=device)
+    y = torch.randint(0, 50304, (batch * 1024,), device=device)
     adamw = lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True)
-    return Gpt2(), ids, lambda out: nn.functional.cross_entropy(out.view(-1, 50257).float(), y), adamw
+    return Gpt2(), ids, lambda out: nn.functional.cross_entropy(out.view(-1, 50304).float(), y), adamw
 
 
 CASES = [

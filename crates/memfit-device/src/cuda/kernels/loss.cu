@@ -36,9 +36,11 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         double value;
 #if SAMPLE == 0 || SAMPLE == 1
         float most = -INFINITE;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) most = f_maximum(most, load(x, c));
         most = block_max(most);
         double powers = 0.0, total = 0.0, weighed = 0.0;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float a = load(x, c);
             powers += expf(a - most);
@@ -61,6 +63,7 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
 #endif
         value = total * log(powers) - weighed;
         float factor = (float)(share * total / powers), mine = (float)share;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float slope = factor * expf(load(x, c) - most);
 #if SAMPLE == 0
@@ -72,9 +75,11 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         }
 #elif SAMPLE == 2
         double sum = 0.0;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += load(x, c);
         float inverse = (float)(1.0 / block_sum(sum));
         double entropy = 0.0, middle = 0.0;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
             entropy += -t * logf(clipped(q));
@@ -82,6 +87,7 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         }
         value = block_sum(entropy);
         float mean = (float)block_sum(middle), scale = (float)share * inverse;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
             store(d, c, scale * (unless_clipped(q, -t / q) - mean));
@@ -90,11 +96,13 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         int wanted = target[sample];
         bool known = 0 <= wanted && wanted < classes;
         double sum = 0.0;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += clipped(load(x, c));
         sum = block_sum(sum);
         double likely = clipped(load(x, known ? wanted : 0));
         __syncthreads();
         float scale = (float)(share / sum), best = (float)(share / likely);
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float p = load(x, c);
             float slope = unless_clipped(p, c == wanted ? scale - best : scale);
@@ -103,6 +111,7 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         value = known ? log(sum) - log(likely) : (double)NOT_A_NUMBER;
 #elif SAMPLE == 4
         double squares = 0.0, of_targets = 0.0, along = 0.0;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             double p = load(x, c), t = load(target, sample * classes + c);
             squares += p * p;
@@ -114,12 +123,14 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         double cosine = block_sum(along) / (of_p * of_t);
         double bend = (double)EPSILON < of_p ? cosine / (of_p * of_p) : 0.0;
         float of_target = (float)(share / (of_p * of_t)), of_self = (float)(share * bend);
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x)
             store(d, c, of_self * load(x, c) - of_target * load(target, sample * classes + c));
         value = -cosine;
 #else
         double right = 0.0;
         float wrong = -INFINITE;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float p = load(x, c), t = load(target, sample * classes + c);
             right += (double)p * t;
@@ -129,11 +140,13 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         wrong = block_max(wrong);
         // The first place of the largest.
         float place = INFINITE;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x)
             if ((1.0f - load(target, sample * classes + c)) * load(x, c) == wrong) place = fminf(place, (float)c);
         place = -block_max(-place);
         value = (double)wrong - right + 1.0;
         float scale = value < 0.0 ? 0.0f : (float)share;
+#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float t = load(target, sample * classes + c);
             store(d, c, scale * (((float)c == place ? 1.0f - t : 0.0f) - t));

@@ -83,6 +83,7 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
         }
     }
     __shared__ double shared[256 * WIDTH];
+#pragma unroll
     for (int s = 0; s < SUMS; s++) {
         __syncthreads();
 #pragma unroll

@@ -2,7 +2,8 @@
 //!
 //! Filters are f32 and `[h, w, in, out]` in the graph; the library wants `[out, h, w, in]` in the type of the images, so they go
 //! through the workspace, once for every launch: a filter is small beside its images. A filter of one pixel is a matrix product,
-//! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image.
+//! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image, and images of halves with
+//! fewer than eight channels get zeros behind them.
 
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
@@ -18,7 +19,7 @@ const ELEMENTS_MOST: usize = (1 << 31) - 1;
 /// `y = x ∗ kernel + bias`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
-    let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows);
+    let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows).widened(x.dtype());
     let bias = (call.node.inputs.len() == 3).then(|| call.input(2));
     let mut lowered = Lowered::default();
     if geometry.is_product() {
@@ -92,7 +93,7 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
 /// The gradient of the kernel, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
-    let geometry = Geometry::new(conv, x.shape(), dy.shape(), call.rows);
+    let geometry = Geometry::new(conv, x.shape(), dy.shape(), call.rows).widened(x.dtype());
     let mut lowered = Lowered::default();
     if geometry.is_product() {
         let Sizes { m, n, k } = geometry.sizes();
@@ -104,7 +105,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     if let Some(few) = geometry.few(x.dtype()) {
         return few.grad_kernel(call);
     }
-    let dfilter = lowered.scratch(Bytes(x.dtype().size()) * dkernel.elements as u64);
+    let dfilter = lowered.scratch(Bytes(x.dtype().size()) * geometry.filter_elements() as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     lowered.work.extend(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
     let (from, to) = (Argument::At(dfilter), dkernel.pointer());
@@ -126,14 +127,26 @@ struct Geometry<'a> {
     rows: usize,
     input: [usize; 3],
     output: [usize; 3],
+    /// Channels of the image as the library gets it: of halves, its fast kernels take eight at once.
+    wide: usize,
 }
+
+/// Channels that the library's kernels for halves take at once.
+const EIGHT: usize = 8;
 
 impl<'a> Geometry<'a> {
     fn new(conv: &'a Conv2D, input: &Shape, output: &Shape, rows: usize) -> Geometry<'a> {
         let image = |shape: &Shape| -> [usize; 3] {
             shape.dims[..].try_into().expect("the shape rules ask for images of three dimensions")
         };
-        Geometry { conv, rows, input: image(input), output: image(output) }
+        let input = image(input);
+        Geometry { conv, rows, input, output: image(output), wide: input[2] }
+    }
+
+    /// The same for an image of this type that may be given zeros behind its channels.
+    fn widened(self, dtype: DType) -> Geometry<'a> {
+        let gains = dtype.size() == 2 && self.conv.groups == 1 && self.input[2] < EIGHT && !self.is_product();
+        Geometry { wide: if gains { EIGHT } else { self.wide }, ..self }
     }
 
     /// The convolution of few channels that it is, where it is one.
@@ -163,12 +176,19 @@ impl<'a> Geometry<'a> {
     fn filter_arguments(&self, from: Argument, to: Argument) -> Vec<Argument> {
         let mut arguments = vec![from, to];
         arguments.extend(self.filter().map(long));
+        arguments.push(long(self.wide / self.conv.groups));
         arguments
+    }
+
+    /// Elements of the filter as the library has it.
+    fn filter_elements(&self) -> usize {
+        let [taps, _, out] = self.filter();
+        taps * self.wide / self.conv.groups * out
     }
 
     /// The filter as the library wants it.
     fn filter_to_library(&self, lowered: &mut Lowered, kernel: Operand<'_>, dtype: DType) -> Address {
-        let count: usize = self.filter().iter().product();
+        let count = self.filter_elements();
         let to = lowered.scratch(Bytes(dtype.size()) * count as u64);
         lowered.kernel(Kernel {
             source: source(kernel.dtype(), dtype),
@@ -190,16 +210,34 @@ impl<'a> Geometry<'a> {
 
     fn padded_bytes(&self, dtype: DType) -> Option<Bytes> {
         let [height, width] = self.padded_size()?;
-        Some(Bytes(dtype.size()) * (self.rows * height * width * self.input[2]) as u64)
+        Some(Bytes(dtype.size()) * (self.rows * height * width * self.wide) as u64)
     }
 
     /// The image with even margins: as it stands, or a copy with its uneven ones around it.
     fn padded(&self, lowered: &mut Lowered, x: Address, dtype: DType) -> Address {
-        let Some(bytes) = self.padded_bytes(dtype) else { return x };
+        let Some(bytes) = self.padded_bytes(dtype) else { return self.with_channels(lowered, x, dtype) };
         let to = lowered.scratch(bytes);
         let count = bytes.0 / dtype.size();
         let count = usize::try_from(count).expect("a tensor's elements can be counted");
         lowered.kernel(self.margins("pad_image", dtype, [x, to], count));
+        to
+    }
+
+    /// The image with as many channels as the library gets.
+    fn with_channels(&self, lowered: &mut Lowered, x: Address, dtype: DType) -> Address {
+        let [height, width, channels] = self.input;
+        if self.wide == channels {
+            return x;
+        }
+        let pixels = self.rows * height * width;
+        let to = lowered.scratch(Bytes(dtype.size()) * (pixels * self.wide) as u64);
+        lowered.kernel(Kernel {
+            source: source(dtype, dtype),
+            entry: "eight_channels",
+            blocks: blocks_for(pixels),
+            threads: THREADS,
+            arguments: vec![Argument::At(x), Argument::At(to), long(pixels), int(channels)],
+        });
         to
     }
 
@@ -208,7 +246,8 @@ impl<'a> Geometry<'a> {
         let [height, width] = self.padded_size().unwrap_or([self.input[0], self.input[1]]);
         let mut arguments = vec![Argument::At(from), Argument::At(to), long(count)];
         let pads = self.conv.pads;
-        let sizes = [height, width, self.input[2], pads.top, pads.left, self.input[0], self.input[1]];
+        let [inner_height, inner_width, channels] = self.input;
+        let sizes = [height, width, self.wide, pads.top, pads.left, inner_height, inner_width, channels];
         arguments.extend(sizes.map(int));
         Kernel { source: source(dtype, dtype), entry, blocks: blocks_for(count), threads: THREADS, arguments }
     }
@@ -217,8 +256,8 @@ impl<'a> Geometry<'a> {
     fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Vec<Work> {
         let pads = self.conv.pads;
         let (input, pads) = match self.padded_size() {
-            Some([height, width]) => ([height, width, self.input[2]], [0, 0]),
-            None => (self.input, [pads.top, pads.left]),
+            Some([height, width]) => ([height, width, self.wide], [0, 0]),
+            None => ([self.input[0], self.input[1], self.wide], [pads.top, pads.left]),
         };
         let Conv2D { kernel, strides, dilation, groups, .. } = *self.conv;
         let output = self.output;

@@ -10,6 +10,9 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/loss.cu");
 
+/// Classes from which on a sample is long.
+const LONG: usize = 4096;
+
 /// Writes the gradient of the prediction and adds the loss of this piece.
 pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
     let (prediction, target, slopes, sum) = (call.input(0), call.input(1), call.output(0), call.update(0));
@@ -24,20 +27,22 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
     let mut arguments =
         vec![prediction.pointer(), target.pointer(), weights, slopes.pointer(), parts, Argument::Context];
     let weight = Argument::Float(loss.weight);
-    let (entry, blocks) = match way {
+    let (entry, blocks, threads) = match way {
         Way::Element(_) => {
             let count = prediction.elements;
             arguments.extend([long(count), long(row), long(in_row), long(classes), weight]);
-            ("elements", part_blocks(count))
+            ("elements", part_blocks(count), THREADS)
         }
         Way::Sample(_, smoothing) => {
             let count = prediction.elements / classes;
             arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(smoothing)]);
-            let blocks = u32::try_from(count.clamp(1, PARTS)).expect("there are few blocks");
-            ("samples", [blocks, 1, 1])
+            // Long samples are read several times: few at once, so that they stay in the cache.
+            let (most, threads) = if classes < LONG { (PARTS, THREADS) } else { (264, 1024) };
+            let blocks = u32::try_from(count.clamp(1, most)).expect("there are few blocks");
+            ("samples", [blocks, 1, 1], threads)
         }
     };
-    lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
+    lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads, arguments });
     let count = Argument::Int(blocks[0].cast_signed());
     let arguments = vec![parts, count, sum.pointer(), Argument::Context, call.fresh()];
     lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
