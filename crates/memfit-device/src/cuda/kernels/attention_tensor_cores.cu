@@ -1,28 +1,14 @@
 // Attention on tensor cores, for heads of D = 32, 64 or 128 halves of type X, the same for keys and values. CAUSAL stands
 // before this. A warp has 16 rows of scores, or 32; scores become the left operand of the next product without leaving it.
 
-#ifndef WARPS
 #define WARPS 4
-#endif
 #define THREADS (32 * WARPS)
 // Rows of D halves that are worked on at once, beside those that a warp keeps.
-#ifndef STRIPE
 #define STRIPE (D == 128 ? 32 : 64)
-#endif
 // Rows of 16 queries that a warp keeps in forward.
-#ifndef HEIGHT
 #define HEIGHT (D == 128 ? 1 : 2)
-#endif
 // Blocks of a multiprocessor in backward, at least.
-#ifndef BLOCKS
 #define BLOCKS (D == 128 ? 2 : 3)
-#endif
-#ifndef BLOCKS_FORWARD
-#define BLOCKS_FORWARD 1
-#endif
-#ifndef LAZY
-#define LAZY 1
-#endif
 #define LOG2_E 1.4426950408889634f
 
 // Where 8 halves of a row stand: turned about by the row, so that eight rows of a column lie in different banks.
@@ -100,7 +86,7 @@ __device__ __forceinline__ float sum_of_four(float x) {
 }
 
 // Blocks: heads of all rows, and tiles of WARPS * HEIGHT * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
     // Keys and values of two stripes; the queries stand where the second will.
     const int QUERIES = WARPS * HEIGHT * 16;
     alignas(128) __shared__ X memory[(2 * STRIPE + (2 * STRIPE > QUERIES ? 2 * STRIPE : QUERIES)) * D];
@@ -178,16 +164,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(
                 shrink[half] = power_of_2((most[h][half] - now) * factor);
                 most[h][half] = now;
             }
-            // Sums so far shrink where the largest score grew, which becomes rare.
-            if (!LAZY || __any_sync(0xffffffffu, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+            // What was summed up so far shrinks as the largest score grows.
 #pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    total[h][half] *= shrink[half];
+            for (int half = 0; half < 2; half++) {
+                total[h][half] *= shrink[half];
 #pragma unroll
-                    for (int n = 0; n < D / 8; n++) {
-                        values[h][n][2 * half] *= shrink[half];
-                        values[h][n][2 * half + 1] *= shrink[half];
-                    }
+                for (int n = 0; n < D / 8; n++) {
+                    values[h][n][2 * half] *= shrink[half];
+                    values[h][n][2 * half + 1] *= shrink[half];
                 }
             }
 #pragma unroll
@@ -227,9 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(
 }
 
 // Rows of scores that backward has in registers at a time, beside sums and left operands.
-#ifndef PART
 #define PART 32
-#endif
 
 // Both halves of words, multiplied and summed up.
 __device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
