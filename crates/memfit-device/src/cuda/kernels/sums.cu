@@ -23,9 +23,9 @@ extern "C" __global__ void settle(const double* parts, int count, float* to, int
 
 #ifdef COLUMNS
 // Terms of every element: SUMS of them, of COLUMNS (0 the sum of x, 1 the moments about the first row, 2 dy and dy (x - mean)).
-// Every thread has WIDTH columns; the threads of a block that are left over take other rows.
+// Every thread has WIDTH columns; a block has at most MOST_PACKS of them, and its other threads take other rows.
 extern "C" __global__ void column_parts(const X* x, const X* other, const float* mean, double* parts, i64 rows, int packs, i64 rows_each) {
-    int width = packs < (int)blockDim.x ? packs : (int)blockDim.x;
+    int width = packs < MOST_PACKS ? packs : MOST_PACKS;
     int lanes = blockDim.x / width;
     int lane = threadIdx.x / width;
     int pack = blockIdx.x * width + threadIdx.x % width;
@@ -83,6 +83,7 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
         }
     }
     __shared__ double shared[256 * WIDTH];
+#pragma unroll
     for (int s = 0; s < SUMS; s++) {
         __syncthreads();
 #pragma unroll
@@ -102,6 +103,7 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
 // The sum of a column's parts, by a warp.
 __device__ __forceinline__ double column_sum(const double* parts, int chunks, int columns, int column, int s) {
     double total = 0.0;
+#pragma unroll 4
     for (int chunk = threadIdx.x & 31; chunk < chunks; chunk += 32) total += parts[((i64)chunk * SUMS + s) * columns + column];
     return warp_sum(total);
 }
