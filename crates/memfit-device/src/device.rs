@@ -264,8 +264,12 @@ impl Asynchronous<'_> {
 
     /// Has host memory for rows on their way, and waits until those that were there have been copied.
     pub fn begin_staging(&mut self, bytes: usize) {
-        self.device.reserve_staging(bytes);
-        self.device.wait_for_staging();
+        self.device.begin_staging(bytes);
+    }
+
+    /// Which half of the staging memory is in use: what is recorded copies from there.
+    pub fn staging_half(&self) -> usize {
+        self.device.staging_half()
     }
 
     /// Host memory for rows on their way.

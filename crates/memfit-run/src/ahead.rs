@@ -37,9 +37,10 @@ impl Loop<'_> {
         if steps.is_empty() {
             return Ok(());
         }
-        let key = (section as u64) << 32 | context.rows as u64;
-        self.stage_all(steps, context)?;
+        let stages = self.stage_all(steps, context)?;
         let mut ahead = self.device.asynchronous();
+        let half = if stages { ahead.staging_half() as u64 } else { 0 };
+        let key = (section as u64) << 33 | half << 32 | context.rows as u64;
         ahead.set_context(context);
         if ahead.is_recorded(key) {
             ahead.play(key);
@@ -52,12 +53,15 @@ impl Loop<'_> {
             ahead.end_recording(key);
             ahead.play(key);
         }
-        self.device.asynchronous().end_staging();
+        if stages {
+            self.device.asynchronous().end_staging();
+        }
         Ok(())
     }
 
-    /// Feeds every row of a section into host memory, from where the device copies it when its time has come.
-    fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {
+    /// Feeds every row of a section into host memory, from where the device copies it when its time has come; says whether there
+    /// were any.
+    fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
         let graph = &self.plan.problem().graph;
         let all = steps.iter().filter_map(|step| match step {
             Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
@@ -71,7 +75,7 @@ impl Loop<'_> {
         let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
         let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
         if total == 0 {
-            return Ok(());
+            return Ok(false);
         }
         self.device.asynchronous().begin_staging(total);
         let mut offset = 0;
@@ -87,7 +91,7 @@ impl Loop<'_> {
             }
             offset += staged(bytes(tensor));
         }
-        Ok(())
+        Ok(true)
     }
 
     fn launch_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {

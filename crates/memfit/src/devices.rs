@@ -2,7 +2,7 @@
 //! missing.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use memfit_device::cuda::libraries::{self, Found};
 use memfit_device::cuda::usage::{self, Usage};
@@ -114,7 +114,7 @@ impl Devices {
             json!({
                 "name": found.library.name(),
                 "found": found.path.is_some(),
-                "path": found.path.as_ref().map(place),
+                "path": found.path.as_deref().map(place),
                 "version": found.version,
                 "remedy": found.path.is_none().then(|| found.library.remedy()),
             })
@@ -133,7 +133,7 @@ impl Devices {
     }
 }
 
-fn place(path: &PathBuf) -> String {
+fn place(path: &Path) -> String {
     if path.as_os_str().is_empty() { "by the system's loader".to_owned() } else { path.display().to_string() }
 }
 

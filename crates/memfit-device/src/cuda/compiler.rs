@@ -81,12 +81,17 @@ fn check(result: nvrtcResult) -> Result<(), String> {
 }
 
 fn cache(text: &str, architecture: &str) -> Option<PathBuf> {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("{:016x}-{}.cubin", random::purpose(text), text.len());
+    Some(cache_folder()?.join(format!("kernels-{version}-{architecture}")).join(name))
+}
+
+/// Where this user's programs keep what can be made again; none where there is no such folder.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    let version = env!("CARGO_PKG_VERSION");
-    let name = format!("{:016x}-{}.cubin", random::purpose(text), text.len());
-    Some(folder.join("memfit").join(format!("kernels-{version}-{architecture}")).join(name))
+    Some(folder.join("memfit"))
 }
 
 /// A file is the length of the text, the text, and its code: two texts never share a code by mistake.

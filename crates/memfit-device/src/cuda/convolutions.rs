@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN, NHWC: algorithms are chosen once for each shape and never take more workspace than they are given.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -9,6 +10,7 @@ use memfit_ir::{Bytes, DType};
 
 use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
+use super::times::Times;
 use super::work::{Convolution, Pass};
 
 /// What a pass over memory moves, roughly.
@@ -136,6 +138,7 @@ impl Convolutions {
         stream: &Stream,
         convolution: &Convolution,
         places: &Places,
+        times: &Times,
     ) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, key(convolution))?;
@@ -143,7 +146,8 @@ impl Convolutions {
             return Ok(());
         }
         let descriptors = known.descriptors;
-        known.candidates.time(stream, places.workspace_bytes, |way, workspace| {
+        let name = format!("{:?} tf32 {}", key(convolution), self.tf32);
+        known.candidates.time(stream, places.workspace_bytes, times, &name, |way, workspace| {
             self.convolve(descriptors, way, workspace, places)
         })?;
         // Whoever does not add the bias leaves it to another pass, which reads and writes the result.
@@ -257,12 +261,14 @@ impl Convolutions {
         prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
     ) -> Result<&'a mut Prepared, CudaError> {
-        if !prepared.contains_key(&key) {
-            let descriptors = self.describe(&key)?;
-            let candidates = Candidates::new(self.ways(&key, descriptors)?);
-            prepared.insert(key, Prepared { descriptors, candidates });
-        }
-        Ok(prepared.get_mut(&key).expect("it was just put there"))
+        Ok(match prepared.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let descriptors = self.describe(&key)?;
+                let candidates = Candidates::new(self.ways(&key, descriptors)?);
+                place.insert(Prepared { descriptors, candidates })
+            }
+        })
     }
 
     fn describe(&self, key: &Key) -> Result<Descriptors, CudaError> {

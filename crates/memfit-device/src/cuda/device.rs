@@ -20,8 +20,10 @@ pub(crate) struct CudaDevice {
     arena: DeviceArena,
     contexts: Pinned,
     contexts_used: usize,
-    staging: Pinned,
-    staged: Event,
+    /// Rows on their way, and when they have been copied: one half is filled while the device reads the other.
+    staging: [Pinned; 2],
+    staged: [Event; 2],
+    half: usize,
     store: Option<Pinned>,
     views: Mutex<Vec<View>>,
     last_context: Option<Context>,
@@ -46,8 +48,9 @@ impl CudaDevice {
     pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
         let arena = DeviceArena::map(&gpu.context, arena)?;
         let store = store.map(|bytes| Pinned::new(bytes.to_usize())).transpose()?;
-        let (contexts, staging) = (Pinned::new(CONTEXTS * CONTEXT_BYTES)?, Pinned::new(0)?);
-        let staged = Event::new()?;
+        let contexts = Pinned::new(CONTEXTS * CONTEXT_BYTES)?;
+        let staging = [Pinned::new(0)?, Pinned::new(0)?];
+        let staged = [Event::new()?, Event::new()?];
         let device = CudaDevice {
             recordings: Vec::new(),
             arena,
@@ -55,6 +58,7 @@ impl CudaDevice {
             contexts_used: 0,
             staging,
             staged,
+            half: 0,
             store,
             views: Mutex::default(),
             last_context: None,
@@ -183,37 +187,40 @@ impl CudaDevice {
         self.last_context = None;
     }
 
-    /// Has so much host memory for rows that are on their way.
-    pub(crate) fn reserve_staging(&mut self, bytes: usize) {
-        if self.staging.len() < bytes {
-            self.enter();
+    /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there has been copied.
+    pub(crate) fn begin_staging(&mut self, bytes: usize) {
+        self.enter();
+        self.half = 1 - self.half;
+        self.staged[self.half].wait().expect(FAILED);
+        if self.staging[self.half].len() < bytes {
+            // A recording holds the address of what was there before, and is made anew.
             self.gpu.stream.synchronise().expect(FAILED);
-            self.staging = Pinned::new(bytes).expect("the host has memory for the rows of a step");
+            self.recordings.clear();
+            self.staging[self.half] = Pinned::new(bytes).expect("the host has memory for the rows of a step");
         }
+    }
+
+    /// Which half is filled now: recordings are made for each.
+    pub(crate) fn staging_half(&self) -> usize {
+        self.half
     }
 
     /// Host memory for rows, which the device has read what was there before.
     pub(crate) fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
-        self.staging.part_mut(offset, bytes)
-    }
-
-    /// Waits until rows that were staged before have been copied.
-    pub(crate) fn wait_for_staging(&mut self) {
-        self.enter();
-        self.staged.wait().expect(FAILED);
+        self.staging[self.half].part_mut(offset, bytes)
     }
 
     /// Marks that everything staged so far has been asked for.
     pub(crate) fn mark_staging(&mut self) {
-        self.staged.record(&self.gpu.stream).expect(FAILED);
+        self.staged[self.half].record(&self.gpu.stream).expect(FAILED);
     }
 
     /// Copies staged rows into a slot.
     pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
-        // SAFETY: the staged part is not written again before `wait_for_staging` has returned.
+        // SAFETY: the staged part is not written again before its event has passed.
         unsafe {
-            let from = self.staging.at(offset);
+            let from = self.staging[self.half].at(offset);
             self.gpu.stream.upload(from, self.arena.address(to), bytes).expect(FAILED);
         }
     }

@@ -64,10 +64,11 @@ pub fn descriptions() -> Result<Vec<Description>, CudaError> {
     let mut count = 0;
     // SAFETY: the driver writes one number.
     unsafe {
-        match sys::cuInit(0) {
-            CUresult::CUDA_ERROR_NO_DEVICE => return Ok(Vec::new()),
-            other => check(other, "start the driver")?,
+        let started = sys::cuInit(0);
+        if started == CUresult::CUDA_ERROR_NO_DEVICE {
+            return Ok(Vec::new());
         }
+        check(started, "start the driver")?;
         check(sys::cuDeviceGetCount(&mut count), "count devices")?;
     }
     (0..count).map(describe).collect()

@@ -10,6 +10,7 @@ use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
+use super::times::Times;
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
 use super::{call_of, compiler, libraries, lower, usage};
 
@@ -34,6 +35,8 @@ pub struct Gpu {
     pub(crate) stream: Stream,
     pub(crate) context: Context,
     description: Description,
+    /// What the libraries' ways took on it.
+    times: Times,
     /// What others held of the device before it was opened.
     bytes_others: Bytes,
 }
@@ -86,6 +89,9 @@ impl Gpu {
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
         let modules = Mutex::default();
+        let versions = libraries::find().iter().filter_map(|found| found.version.as_deref());
+        let times =
+            Times::open(&versions.fold(description.name.clone(), |name, version| name + " " + version));
         // The two counts of the driver do not begin at the same place, but what opening added is the same in both.
         let (free, total) = context.bytes_free()?;
         let added = before.and_then(|before| {
@@ -93,7 +99,7 @@ impl Gpu {
             Some(after.bytes_used.saturating_sub(before.bytes_used))
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
-        Ok(Gpu { products, convolutions, modules, block, stream, context, description, bytes_others })
+        Ok(Gpu { products, convolutions, modules, block, stream, context, description, times, bytes_others })
     }
 
     /// What the driver says of it.
@@ -184,11 +190,12 @@ impl Gpu {
             for work in &lowered.work {
                 match work {
                     Work::Product(product) => {
-                        self.products.time(&self.stream, product, &slots.of_product(&lowered, product))?;
+                        let places = slots.of_product(&lowered, product);
+                        self.products.time(&self.stream, product, &places, &self.times)?;
                     }
                     Work::Convolution(convolution) => {
                         let places = slots.of_convolution(&lowered, convolution);
-                        self.convolutions.time(&self.stream, convolution, &places)?;
+                        self.convolutions.time(&self.stream, convolution, &places, &self.times)?;
                     }
                     Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => {}
                 }

@@ -15,6 +15,7 @@ pub mod libraries;
 mod lower;
 mod memory;
 mod products;
+mod times;
 pub mod usage;
 mod work;
 

@@ -2,6 +2,7 @@
 //! more workspace than they are given.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -10,6 +11,7 @@ use memfit_ir::{ALIGNMENT, Bytes, DType};
 
 use super::candidates::Candidates;
 use super::driver::{CudaError, Stream};
+use super::times::Times;
 use super::work::{Address, Product};
 
 /// Algorithms that are looked at.
@@ -89,14 +91,21 @@ impl Products {
     }
 
     /// Times the ways to compute a product, where that was not done yet.
-    pub(crate) fn time(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
+    pub(crate) fn time(
+        &self,
+        stream: &Stream,
+        product: &Product,
+        places: &Places,
+        times: &Times,
+    ) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, key(product))?;
         if known.candidates.is_timed() {
             return Ok(());
         }
         let (operation, layouts) = (known.operation, known.layouts);
-        known.candidates.time(stream, places.workspace_bytes, |algorithm, workspace| {
+        let name = format!("{:?} tf32 {}", key(product), self.tf32);
+        known.candidates.time(stream, places.workspace_bytes, times, &name, |algorithm, workspace| {
             self.multiply(stream, product, places, operation, layouts, &algorithm, workspace)
         })
     }
@@ -153,11 +162,10 @@ impl Products {
         prepared: &'a mut BTreeMap<Key, Prepared>,
         key: Key,
     ) -> Result<&'a mut Prepared, CudaError> {
-        if !prepared.contains_key(&key) {
-            let made = self.make(key)?;
-            prepared.insert(key, made);
-        }
-        Ok(prepared.get_mut(&key).expect("it was just put there"))
+        Ok(match prepared.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(self.make(key)?),
+        })
     }
 
     /// The library counts columns first: row by row, `d = a b` is `dᵀ = bᵀ aᵀ` there.

@@ -2,6 +2,7 @@
 
 mod affine;
 mod attention;
+mod augment;
 mod batch_norm;
 mod chain;
 mod convolution;
@@ -10,12 +11,15 @@ mod few_channels;
 mod layer_norm;
 mod loss;
 pub(crate) mod made_up;
+mod mean_pool;
 mod moves;
 mod noise;
 mod places;
 mod pool;
 mod product;
 mod rearrange;
+mod recurrent;
+mod resize;
 mod rows;
 mod sums;
 mod update;
@@ -88,16 +92,18 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::Update(update) => update::update(call, update),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
-        Op::AveragePool2D(_)
-        | Op::AveragePool2DGrad(..)
-        | Op::GlobalMaxPool2D
-        | Op::GlobalMaxPool2DGrad(_)
-        | Op::Augment(_)
-        | Op::Recurrent(_)
-        | Op::RecurrentGrad(_)
-        | Op::UpSample2D(..)
-        | Op::UpSample2DGrad(..)
-        | Op::Resize2D(..)
-        | Op::Resize2DGrad(..) => return Err(Missing),
+        Op::AveragePool2D(pool) => mean_pool::forward(call, pool),
+        Op::AveragePool2DGrad(pool, _) => mean_pool::grad(call, pool),
+        Op::GlobalMaxPool2D => mean_pool::global_max(call),
+        Op::GlobalMaxPool2DGrad(_) => mean_pool::global_max_grad(call),
+        Op::Augment(augment) => augment::augment(call, augment),
+        Op::UpSample2D(_, interpolation) | Op::Resize2D(_, interpolation) => {
+            resize::forward(call, *interpolation)
+        }
+        Op::UpSample2DGrad(_, interpolation) | Op::Resize2DGrad(_, interpolation) => {
+            resize::grad(call, *interpolation)
+        }
+        Op::Recurrent(kind) => recurrent::forward(call, kind),
+        Op::RecurrentGrad(kind) => recurrent::grad(call, kind),
     })
 }

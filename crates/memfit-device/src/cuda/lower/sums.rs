@@ -105,13 +105,14 @@ impl Columns {
 
 /// Sums of terms of one gradient: squares, or elements that are not finite.
 pub(super) fn of_gradient(call: &Call<'_>) -> Lowered {
-    let (term, settle, number) = match call.node.op {
-        Op::CheckFinite(number) => (
+    let (term, settle, number) = if let Op::CheckFinite(number) = call.node.op {
+        (
             "(isfinite((float)x) ? 0.0 : 1.0)",
             "float before = fresh ? 0.0f : *to; *to = total > 0.0 && (before == 0.0f || number < before) ? number : before;",
             number as f32,
-        ),
-        _ => ("x * x", "*to = (float)((fresh ? 0.0 : (double)*to) + total);", 0.0),
+        )
+    } else {
+        ("x * x", "*to = (float)((fresh ? 0.0 : (double)*to) + total);", 0.0)
     };
     let (gradient, to) = (call.input(0), call.update(0));
     let source = Source { text: TEXT, defines: format!("#define TERM {term}\n#define SETTLE {settle}\n") };
