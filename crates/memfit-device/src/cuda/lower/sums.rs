@@ -63,13 +63,7 @@ impl Columns {
         let most = (CHUNKS / self.groups).max(1);
         let parts = lowered.scratch(Bytes::of::<f64>(most * self.sums * self.columns));
         let mut arguments = operands.to_vec();
-        let rows_each = self.rows.div_ceil(self.chunks);
-        arguments.extend([
-            Argument::At(parts),
-            long(self.rows),
-            int(self.columns / self.width),
-            long(rows_each),
-        ]);
+        arguments.extend([Argument::At(parts), long(self.rows), int(self.columns / self.width)]);
         let count = |count: usize| u32::try_from(count).expect("there are few blocks");
         lowered.kernel(Kernel {
             source: self.source.clone(),
