@@ -8,6 +8,11 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
+#[path = "cuda/attention.rs"]
+mod attention;
+#[path = "cuda/bytes.rs"]
+mod bytes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,10 +22,8 @@ use memfit_device::{Choice, Context, Device};
 use memfit_grad::{Optimizer, Training, training_graph};
 use std::time::Instant;
 
-use memfit_ir::{
-    Attention, Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot, TensorId, random,
-};
-use memfit_testkit::device_cases::{device_cases, size_cases, speed_cases};
+use memfit_ir::{Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot, TensorId, random};
+use memfit_testkit::device_cases::{device_cases, size_cases};
 use memfit_testkit::halves::in_type;
 use memfit_testkit::op_cases::{OpCase, ROWS, draw_values, op_cases};
 
@@ -37,99 +40,12 @@ fn graphs() -> Vec<(String, Graph)> {
         for sizes in [[70, 70, 2, 2, 64], [150, 130, 2, 1, 64], [33, 200, 2, 2, 128], [130, 70, 2, 1, 32]] {
             for causal in [false, true] {
                 let name = format!("{dtype} attention of large heads {sizes:?}, causal {causal}");
-                graphs.push((name, attention_graph(dtype, sizes, causal)));
+                graphs.push((name, attention::graph(dtype, sizes, causal)));
             }
         }
     }
     graphs.extend(device_cases());
     graphs
-}
-
-/// Attention and its gradients, from queries, keys, values and slopes that are cast where they are not of this type.
-fn attention_graph(dtype: DType, sizes: [usize; 5], causal: bool) -> Graph {
-    let [queries, keys, heads, key_heads, width] = sizes;
-    let mut graph = Graph::default();
-    let layer = graph.layer("attention");
-    let mut input = |name: &str, dims: [usize; 3]| {
-        let x = graph.tensor(name, Shape::rows(dims), DType::F32, Kind::Input, layer);
-        if dtype == DType::F32 { x } else { graph.push(Op::Cast(dtype), &[x], layer).unwrap()[0] }
-    };
-    let q = input("q", [queries, heads, width]);
-    let [k, v] = ["k", "v"].map(|name| input(name, [keys, key_heads, width]));
-    let dy = input("dy", [queries, heads, width]);
-    let kind = Attention { scale: 1.0 / (width as f32).sqrt(), causal };
-    let [y, log_sums] = graph.push(Op::Attention(kind.clone()), &[q, k, v], layer).unwrap()[..] else {
-        panic!("attention writes values and sums")
-    };
-    graph.push(Op::AttentionGrad(kind), &[dy, q, k, v, y, log_sums], layer).unwrap();
-    graph
-}
-
-/// How long attention as in GPT-2 takes: to be read, not to fail.
-#[test]
-#[ignore = "a table to be read"]
-fn attention_takes_so_long() {
-    if !has_gpu() {
-        return;
-    }
-    const RUNS: usize = 20;
-    for (rows, tokens, heads, width, causal) in [
-        (16, 1024, 12, 64, true),
-        (16, 1024, 12, 64, false),
-        (4, 4096, 12, 64, true),
-        (8, 1024, 12, 128, true),
-        (16, 512, 12, 32, true),
-    ] {
-        let graph = attention_graph(DType::BF16, [tokens, tokens, heads, heads, width], causal);
-        let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, false).unwrap();
-        let costs = setup.costs(&graph);
-        let mut end = Bytes::ZERO;
-        let mut place = |bytes: Bytes| {
-            let slot = Slot { offset: end, bytes };
-            end = slot.end().align_up(256);
-            slot
-        };
-        let slots: Vec<Slot> = graph.tensors.iter().map(|tensor| place(tensor.bytes(rows))).collect();
-        let room = place(costs.iter().map(|cost| cost.workspace(rows)).max().unwrap());
-        let mut gpu = setup.seal(room.end().align_up(2 << 20)).unwrap();
-        for (tensor, slot) in
-            graph.tensors.iter().zip(&slots).filter(|(tensor, _)| tensor.kind == Kind::Input)
-        {
-            let seed = tensor.name.len() as u32 + u32::from(tensor.name.as_bytes()[0]);
-            let mut state = seed.wrapping_mul(0x9E37_79B9);
-            for four in gpu.bytes_mut(*slot).as_chunks_mut().0 {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *four = (state as f32 / u32::MAX as f32 * 2.0 - 1.0).to_ne_bytes();
-            }
-        }
-        let pairs = (rows * heads * tokens * tokens) as f64 * if causal { 0.5 } else { 1.0 };
-        let context = Context { rows, rows_total: rows, ..CONTEXT };
-        let mut text = format!("{rows} x {tokens} x {heads} heads of {width}, causal {causal:<5}");
-        for (index, node) in graph.nodes.iter().enumerate() {
-            let ids: Vec<TensorId> = [&node.inputs[..], &node.outputs, &node.updates].concat();
-            let args: Vec<Slot> = ids.iter().map(|id| slots[id.0]).collect();
-            let workspace = Slot { bytes: costs[index].workspace(rows), ..room };
-            let mut run = |runs: usize| {
-                let start = Instant::now();
-                for _ in 0..runs {
-                    gpu.launch(&graph, NodeId(index), &args, workspace, true, &context);
-                }
-                gpu.synchronise();
-                start.elapsed().as_secs_f64() / runs as f64
-            };
-            run(3);
-            let seconds = run(RUNS);
-            // Two products forward, five backward; what is computed twice does not count.
-            let products = match node.op.name() {
-                "attention" => 2.0,
-                "attention_grad" => 5.0,
-                _ => continue,
-            };
-            let rate = products * 2.0 * pairs * width as f64 / seconds / 1e12;
-            text += &format!("  {} {:.3} ms {rate:.0} TF", node.op.name(), seconds * 1e3);
-        }
-        println!("{text}");
-    }
 }
 
 fn trained(case: &OpCase, forward: &Graph) -> Graph {
@@ -504,80 +420,48 @@ fn time_convolution(dtype: DType, rows: usize, side: usize, from: usize, to: usi
     text
 }
 
-/// How long the nodes of well-known networks take, and how many bytes of their operands they move in a second: to be read, not to
-/// fail. `ONLY` picks cases by a part of their names.
+/// Where the time of a job's step goes, node by node: `JOB` names its file, `BATCH` and `POLICY` change it.
 #[test]
 #[ignore = "a table to be read"]
-fn nodes_move_so_many_bytes() {
+fn nodes_of_a_job_take_so_long() {
+    let Ok(path) = std::env::var("JOB") else { return };
     if !has_gpu() {
         return;
     }
-    let _open = memfit_device::open_on(Choice::Cuda(0), Some(1), 1, true).unwrap();
-    let only = std::env::var("ONLY").unwrap_or_default();
-    for (name, graph, rows) in speed_cases().iter().filter(|(name, _, _)| name.contains(&only)) {
-        println!("{name}");
-        let timed = catch_unwind(AssertUnwindSafe(|| time_nodes(graph, *rows)));
-        if let Err(panic) = timed {
-            println!("  {:?}", panic.downcast_ref::<String>());
-        }
+    let mut job = memfit::Job::read(std::path::Path::new(&path)).unwrap();
+    if let Ok(batch) = std::env::var("BATCH") {
+        job.train.batch = batch.parse().unwrap();
     }
-}
-
-fn time_nodes(graph: &Graph, rows: usize) {
-    const RUNS: u32 = 20;
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, true).unwrap();
-    let costs = setup.costs(graph);
-    let mut end = Bytes::ZERO;
-    let mut place = |bytes: Bytes| {
-        let slot = Slot { offset: end, bytes };
-        end = slot.end().align_up(256);
-        slot
-    };
-    let slots: Vec<Slot> = graph.tensors.iter().map(|tensor| place(tensor.bytes(rows))).collect();
-    let room = place(costs.iter().map(|cost| cost.workspace(rows)).max().unwrap());
-    let mut gpu = setup.seal(room.end().align_up(2 << 20)).unwrap();
-    for (tensor, slot) in graph.tensors.iter().zip(&slots) {
-        if slot.bytes <= Bytes(256 << 20) {
-            let entries = tensor.name.strip_prefix("ids below ").and_then(|text| text.parse().ok());
-            fill(tensor.dtype, entries.unwrap_or(1000), gpu.bytes_mut(*slot));
-        }
+    job.train.precision = std::env::var("POLICY").ok().map(|policy| policy.parse().unwrap());
+    job.train.device = Choice::Cuda(0);
+    job.memory.budget = Some(Bytes(100 << 30));
+    let prepared = memfit::prepare_without_hints(&job, None).unwrap();
+    let (graph, batch) = (&prepared.problem.graph, job.train.batch);
+    let allowance = memfit_device::Allowance { bytes: Bytes(60 << 30), seconds: 30.0 };
+    let measured = prepared.setup.measure(graph, batch, allowance, &mut memfit_device::Table::new());
+    let mut sums: BTreeMap<String, (f64, usize, f64)> = BTreeMap::new();
+    let (mut total, mut moved_total) = (0.0, 0.0);
+    for (node, cost) in graph.nodes.iter().zip(&measured.costs) {
+        let operands = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
+        let moved: u64 = operands.map(|id| graph.tensors[id.0].bytes(batch).0).sum();
+        let entry = sums.entry(graph.signature(node)).or_default();
+        let milliseconds = cost.nanos(batch) / 1e6;
+        *entry = (entry.0 + milliseconds, entry.1 + 1, entry.2 + moved as f64);
+        total += milliseconds;
+        moved_total += moved as f64;
     }
-    let context = Context { rows, rows_total: rows, ..CONTEXT };
-    for (index, node) in graph.nodes.iter().enumerate() {
-        let ids: Vec<TensorId> = [&node.inputs[..], &node.outputs, &node.updates, &node.updates].concat();
-        let moved: u64 = ids.iter().map(|id| slots[id.0].bytes.0).sum();
-        let ids = &ids[..ids.len() - node.updates.len()];
-        let args: Vec<Slot> = ids.iter().map(|id| slots[id.0]).collect();
-        let workspace = Slot { bytes: costs[index].workspace(rows), ..room };
-        let mut run = |runs: u32| {
-            let start = Instant::now();
-            for _ in 0..runs {
-                gpu.launch(graph, NodeId(index), &args, workspace, false, &context);
-            }
-            gpu.synchronise();
-            start.elapsed().as_secs_f64() / f64::from(runs)
-        };
-        run(3);
-        let seconds = run(RUNS);
-        if 5e-6 < seconds {
-            let (op, rate, workspace) = (node.op.name(), moved as f64 / seconds / 1e12, workspace.bytes);
-            println!("  {op:<28} {:8.3} ms {rate:6.2} TB/s {workspace:>12}", seconds * 1e3);
-        }
-    }
-}
-
-/// Values about one half, or numbers below a count.
-fn fill(dtype: DType, below: usize, bytes: &mut [u8]) {
-    let mut at = 0;
-    for (index, piece) in bytes.chunks_mut(dtype.size() as usize).enumerate() {
-        at = (at + 7919 * (index % 5 + 1)) % 65_521;
-        let value = at as f32 / 65_521.0 - 0.25;
-        match dtype {
-            DType::F32 => piece.copy_from_slice(&value.to_ne_bytes()),
-            DType::BF16 => piece.copy_from_slice(&value.to_ne_bytes()[2..]),
-            DType::F16 => piece.copy_from_slice(&(0x3400 + (at % 2048) as u16).to_ne_bytes()),
-            DType::I32 => piece.copy_from_slice(&((at % below) as i32).to_ne_bytes()),
-            DType::I64 | DType::U8 | DType::Bool => piece.fill(0),
-        }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    println!(
+        "{path} batch {batch}: {total:.2} ms in {} nodes, {:.1} GB",
+        graph.nodes.len(),
+        moved_total / 1e9
+    );
+    for (signature, (milliseconds, count, moved)) in sums.iter().take(40) {
+        let rate = moved / milliseconds / 1e9;
+        println!(
+            "{milliseconds:8.3} ms {count:>4}x {rate:6.2} TB/s  {}",
+            signature.chars().take(150).collect::<String>()
+        );
     }
 }

@@ -132,6 +132,13 @@ impl Convolutions {
         })
     }
 
+    /// Whether some way to compute a convolution takes no more workspace than this.
+    pub(crate) fn fits(&self, convolution: &Convolution, limit: usize) -> Result<bool, CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let known = self.prepare(&mut prepared, key(convolution))?;
+        Ok(known.candidates.best(limit).is_some_and(|one| one.workspace <= limit))
+    }
+
     /// Times the ways to compute a convolution, where that was not done yet.
     pub(crate) fn time(
         &self,

@@ -132,13 +132,19 @@ impl Gpu {
         nodes.map(|node| (node.op.name(), graph.layers[node.layer.0].clone())).collect()
     }
 
-    /// The workspace of a node at so many rows: that of its kernels, and behind it that of the libraries.
+    /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
+    /// which they can compute at least a row at a time.
     pub(crate) fn workspace(
         &self,
         graph: &Graph,
         node: &Node,
         rows: usize,
     ) -> Result<(Bytes, Bytes), CudaError> {
+        let (own, libraries) = self.workspace_at(graph, node, rows)?;
+        Ok((own, libraries.max(self.workspace_at(graph, node, 1)?.1)))
+    }
+
+    fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
         let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else {
             return Ok((Bytes::ZERO, Bytes::ZERO));
         };
@@ -274,8 +280,7 @@ impl Gpu {
                     self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    has_bias =
-                        self.convolutions.run(convolution, &slots.of_convolution(lowered, convolution))?;
+                    has_bias = self.convolve(convolution, lowered, slots)?;
                 }
             }
         }
@@ -309,6 +314,25 @@ impl Gpu {
             Argument::Int(value) => u64::from(value.cast_unsigned()),
             Argument::Float(value) => u64::from(value.to_bits()),
         }
+    }
+
+    /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
+    /// added its bias.
+    fn convolve(
+        &self,
+        convolution: &Convolution,
+        lowered: &Lowered,
+        slots: &Slots<'_>,
+    ) -> Result<bool, CudaError> {
+        let places = slots.of_convolution(lowered, convolution);
+        if convolution.rows < 2 || self.convolutions.fits(convolution, places.workspace_bytes)? {
+            return self.convolutions.run(convolution, &places);
+        }
+        // Of several, each might choose another way, so that none adds the bias.
+        for part in convolution.halves() {
+            self.convolve(&part, lowered, slots)?;
+        }
+        Ok(false)
     }
 
     fn launch(&self, kernel: &Kernel, slots: &Slots<'_>) -> Result<(), CudaError> {

@@ -141,6 +141,24 @@ pub(crate) enum Pass {
     Filter,
 }
 
+impl Convolution {
+    /// The same over the first half of the rows and over the rest; without a bias, which somebody else then adds.
+    pub(crate) fn halves(&self) -> [Convolution; 2] {
+        let first = self.rows / 2;
+        let bytes =
+            |image: [usize; 3]| Bytes(self.dtype.size()) * (image.iter().product::<usize>() * first) as u64;
+        let rest = Convolution {
+            rows: self.rows - first,
+            x: self.x.behind(bytes(self.input)),
+            y: self.y.behind(bytes(self.output)),
+            bias: None,
+            adds: self.adds || self.pass == Pass::Filter,
+            ..*self
+        };
+        [Convolution { rows: first, bias: None, ..*self }, rest]
+    }
+}
+
 impl Lowered {
     /// Takes a part of the workspace.
     pub(crate) fn scratch(&mut self, bytes: Bytes) -> Address {

@@ -61,6 +61,19 @@ __device__ __forceinline__ void store_rows(X* to, i64 step, int there, const flo
     }
 }
 
+// Hides scores right of the diagonal, or left of it where the direction is -1; the first row meets it in column `diagonal`.
+template <int COLUMNS> __device__ __forceinline__ void hide(float (&scores)[COLUMNS / 8][4], int diagonal, int direction) {
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            int behind = n * 8 + lane % 4 * 2 + i % 2 - (diagonal + lane / 4 + i / 2 * 8);
+            if (0 < behind * direction) scores[n][i] = -INFINITE;
+        }
+    }
+}
+
 __device__ __forceinline__ float most_of_four(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -215,7 +228,7 @@ extern "C" __global__ void attention_deltas(const X* __restrict__ dy, const X* _
 #define PART 32
 
 // Gradients of queries. Blocks: heads of all rows, and tiles of WARPS * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* __restrict__ dq, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* __restrict__ dq, int queries, int keys, int heads, int key_heads, float scale) {
     const int QUERIES = WARPS * 16;
     alignas(128) __shared__ X memory[(4 * STRIPE > 2 * QUERIES ? 4 * STRIPE : 2 * QUERIES) * D];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
@@ -275,15 +288,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_grad_queries(con
                 }
             }
             // Keys behind the last are zeros, and add nothing to a sum of keys.
-            bool hidden = CAUSAL && own < key + part + PART - 1;
+            if (CAUSAL && own < key + part + PART - 1) hide<PART>(scores, own - key - part, 1);
 #pragma unroll
             for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float weight = power_of_2(scores[n][i] * factor - log_sum[i / 2]);
-                    float slope = weight * (slopes[n][i] - delta[i / 2]);
-                    bool seen = !hidden || key + part + n * 8 + lane % 4 * 2 + i % 2 <= own + lane / 4 + i / 2 * 8;
-                    scores[n][i] = seen ? slope : 0.0f;
+                    scores[n][i] = weight * (slopes[n][i] - delta[i / 2]);
                 }
             }
 #pragma unroll
@@ -309,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_grad_queries(con
 #define QUERY_PART (D == 128 ? 16 : PART)
 #define KEEPS_VALUES (D != 128)
 
-extern "C" __global__ void __launch_bounds__(THREADS) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
     const int KEYS = WARPS * 16, STAGE = 2 * QUERY_STRIPE * D;
     // Two stripes of queries and slopes. Values that are not kept in registers stand behind them, and keys come by way of the
     // place of the stripes.
@@ -374,17 +385,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_grad_keys(const 
                 }
             }
             // Queries behind the last are zeros with slopes of zero: they add nothing.
-            bool hidden = CAUSAL && query + part < own + 15;
+            if (CAUSAL && query + part < own + 15) hide<QUERY_PART>(scores, own - query - part, -1);
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 8; n++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int column = part + n * 8 + lane % 4 * 2 + i % 2;
-                    float weight = power_of_2(scores[n][i] * factor - sums_of[stripe % 2][0][column] * LOG2_E);
-                    bool seen = !hidden || own + lane / 4 + i / 2 * 8 <= query + column;
-                    weight = seen ? weight : 0.0f;
-                    scores[n][i] = weight;
-                    slopes[n][i] = seen ? weight * (slopes[n][i] - sums_of[stripe % 2][1][column]) : 0.0f;
+                    scores[n][i] = power_of_2(scores[n][i] * factor - sums_of[stripe % 2][0][column] * LOG2_E);
+                    slopes[n][i] = scores[n][i] * (slopes[n][i] - sums_of[stripe % 2][1][column]);
                 }
             }
 #pragma unroll
