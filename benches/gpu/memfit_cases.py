@@ -1,4 +1,4 @@
-"""The seven cases of the GPU benchmark with memfit: time of a step and memory of the process. Prints one JSON object a line.
+"""The cases of the GPU benchmark with memfit: time of a step and memory of the process. Prints one JSON object a line.
 
 Rows are drawn on the device, so that no copy from the host is timed: the others keep their rows there too. The time is the median of
 the second half of the steps; the memory is the driver's count for the process, context and libraries included.
@@ -25,9 +25,13 @@ CASES = [
     ("ResNet-50 224, bf16, batch 256", "resnet50.toml",
      ["--batch", "256", "--budget", "8GiB", "--steps", "30", "--precision", "mixed_bfloat16"]),
     ("ResNet-50 224, TF32, batch 128", "resnet50.toml", ["--batch", "128", "--budget", "8GiB", "--steps", "30"]),
+    ("GPT-2 124M, 1,024 tokens, bf16, batch 16", "gpt2.toml",
+     ["--batch", "16", "--budget", "8GiB", "--steps", "20", "--precision", "mixed_bfloat16"]),
     ("large images, f32, batch 256, in 16 GiB", "large-images.toml", ["--batch", "256", "--budget", "16GiB", "--steps", "10"]),
     ("ResNet-50 224, bf16, batch 1024, in 16 GiB", "resnet50.toml",
      ["--batch", "1024", "--budget", "16GiB", "--steps", "10", "--precision", "mixed_bfloat16"]),
+    ("GPT-2 124M, 1,024 tokens, bf16, batch 64, in 16 GiB", "gpt2.toml",
+     ["--batch", "64", "--budget", "16GiB", "--steps", "8", "--precision", "mixed_bfloat16"]),
 ]
 
 

@@ -43,6 +43,40 @@ def resnet(batch, device):
     return model, x, lambda out: nn.functional.cross_entropy(out.float(), y), sgd
 
 
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.before, self.behind = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        rows, tokens, width = x.shape
+        parts = self.project(self.before(x)).view(rows, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).reshape(rows, tokens, width)
+        x = x + self.join(y)
+        return x + self.mlp(self.behind(x))
+
+
+class Gpt2(nn.Module):
+    def __init__(self, tokens=1024, width=768, heads=12, blocks=12, words=50257):
+        super().__init__()
+        self.token, self.place = nn.Embedding(words, width), nn.Embedding(tokens, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
+        self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, ids):
+        x = self.token(ids) + self.place.weight[None, :ids.shape[1]]
+        return self.logits(self.norm(self.blocks(x)))
+
+
+def gpt2(batch, device):
+    ids = torch.randint(0, 50257, (batch, 1024), device=device)
+    y = torch.randint(0, 50257, (batch * 1024,), device=device)
+    adamw = lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True)
+    return Gpt2(), ids, lambda out: nn.functional.cross_entropy(out.view(-1, 50257).float(), y), adamw
+
+
 CASES = [
     ("large images, f32, batch 64", large_images, 64, None, True),
     ("large images, f32, batch 256", large_images, 256, None, False),
@@ -50,6 +84,7 @@ CASES = [
     ("six convolutions, bf16, batch 128", six_convolutions, 128, torch.bfloat16, True),
     ("ResNet-50 224, bf16, batch 256", resnet, 256, torch.bfloat16, True),
     ("ResNet-50 224, TF32, batch 128", resnet, 128, None, True),
+    ("GPT-2 124M, 1,024 tokens, bf16, batch 16", gpt2, 16, torch.bfloat16, True),
 ]
 
 
@@ -62,7 +97,8 @@ def run(name, build, batch, dtype, compiled):
     torch.cuda.reset_peak_memory_stats()
     model, x, loss, optimizer = build(batch, device)
     model = model.to(device).to(memory_format=torch.channels_last)
-    x = x.contiguous(memory_format=torch.channels_last)
+    if x.dim() == 4:
+        x = x.contiguous(memory_format=torch.channels_last)
     optimizer = optimizer(model.parameters())
     runs = torch.compile(model) if compiled else model
 
