@@ -12,6 +12,9 @@ const CHUNK: u64 = 4096;
 /// What the kernel takes of a weight: gradient, norm, verdict, weight, three states, average and the count of elements.
 pub(crate) const WORDS: usize = 9;
 
+/// Which of these is the weight.
+const WEIGHT: usize = 3;
+
 /// Updates by the same text that wait for more of their kind.
 pub(crate) struct Updates {
     pub(crate) source: Source,
@@ -24,9 +27,10 @@ impl Updates {
         Updates { source, weights: vec![weight] }
     }
 
-    /// Takes one more weight where it can go along.
+    /// Takes one more weight where it can go along: not one that is among them, whose updates follow each other.
     pub(crate) fn take(&mut self, source: &Source, weight: [u64; WORDS]) -> bool {
-        let fits = self.weights.len() < MOST && self.source == *source;
+        let is_new = self.weights.iter().all(|known| known[WEIGHT] != weight[WEIGHT]);
+        let fits = is_new && self.weights.len() < MOST && self.source == *source;
         if fits {
             self.weights.push(weight);
         }
@@ -60,10 +64,11 @@ mod tests {
 
     #[test]
     fn weights_of_one_kind_share_a_launch_and_every_element_has_a_block() {
-        let weight = |count: u64| [1, 2, 3, 4, 5, 6, 7, 8, count];
-        let mut updates = Updates::new(source("a"), weight(1));
-        assert!(updates.take(&source("a"), weight(CHUNK + 1)));
-        assert!(!updates.take(&source("b"), weight(1)), "another rule is another launch");
+        let weight = |at: u64, count: u64| [1, 2, 3, at, 5, 6, 7, 8, count];
+        let mut updates = Updates::new(source("a"), weight(4, 1));
+        assert!(updates.take(&source("a"), weight(9, CHUNK + 1)));
+        assert!(!updates.take(&source("b"), weight(10, 1)), "another rule is another launch");
+        assert!(!updates.take(&source("a"), weight(9, 1)), "a weight's updates follow each other");
         let (words, blocks) = updates.packed();
         assert_eq!(blocks, 3);
         assert_eq!(words.len(), MOST * WORDS + MOST / 2 + 1);
@@ -71,9 +76,9 @@ mod tests {
         // First blocks: 0, 1, 3, and 3 for all that are not there.
         assert_eq!(words[MOST * WORDS], 1 << 32);
         assert_eq!(words[MOST * WORDS + 1], 3 | 3 << 32);
-        for _ in 2..MOST {
-            assert!(updates.take(&source("a"), weight(1)));
+        for at in 2..MOST as u64 {
+            assert!(updates.take(&source("a"), weight(100 + at, 1)));
         }
-        assert!(!updates.take(&source("a"), weight(1)), "parameters have no more room");
+        assert!(!updates.take(&source("a"), weight(1000, 1)), "parameters have no more room");
     }
 }
