@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Costs, DeviceChoice, Disk, Error, Job, Precision};
+use memfit::{Bytes, Costs, DeviceChoice, Disk, Error, Job, OneOrMany, Precision};
 
 use crate::devices::DevicesArguments;
 use crate::evaluate::EvaluateArguments;
@@ -51,7 +51,8 @@ pub enum Command {
     /// Train a job inside its budget.
     ///
     /// The bar shows epoch, step, loss, rows a second, and memory used / budget. With --json, one object a line: a
-    /// "step" event for every step and an "end" event with the peak that was predicted and the one that was measured.
+    /// "step" event for every step, an "epoch" event behind every validation, and an "end" event with the peak that was
+    /// predicted and the one that was measured.
     Train(TrainArguments),
     /// Say what a job would hold, before anything runs.
     ///
@@ -177,6 +178,12 @@ pub struct TrainArguments {
     pub epochs: Option<u64>,
     #[command(flatten)]
     pub model: ModelArguments,
+    /// Validate behind every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
+    #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with = "validation_split")]
+    pub validation_data: Vec<PathBuf>,
+    /// Validate behind every epoch on this share of the rows, the last ones, instead of training on them.
+    #[arg(long, value_name = "SHARE")]
+    pub validation_split: Option<f64>,
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -232,6 +239,16 @@ impl TrainArguments {
         if self.steps.is_some() || self.epochs.is_some() {
             job.train.steps = self.steps;
             job.train.epochs = self.epochs;
+        }
+        if !self.validation_data.is_empty() {
+            let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
+            job.data.validation_x = OneOrMany::Many(self.validation_data.iter().map(here).collect());
+            job.data.validation_y = OneOrMany::None;
+            job.data.validation_split = None;
+        }
+        if self.validation_split.is_some() {
+            job.data.validation_split = self.validation_split;
+            (job.data.validation_x, job.data.validation_y) = (OneOrMany::None, OneOrMany::None);
         }
         if let Some(output) = &self.output {
             job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));

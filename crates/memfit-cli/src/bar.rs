@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use memfit::{Bytes, Event, Observer, Summary, process};
+use memfit::{Bytes, Event, Means, Observer, Summary, process};
 
 use crate::out;
 
@@ -62,6 +62,21 @@ impl Observer for Bar {
                 if record.step + 1 == steps {
                     shown.bar.finish_and_clear();
                 }
+            }
+            Event::Epoch { epoch, means, validation, metrics } => {
+                let Some(shown) = &self.shown else { return };
+                if metrics.is_empty() && validation.is_none() {
+                    return;
+                }
+                let told = |prefix: &str, means: &Means| {
+                    let values = metrics.iter().zip(&means.values);
+                    let values: String =
+                        values.map(|(name, value)| format!("  {prefix}{name} {value:.4}")).collect();
+                    format!("  {prefix}loss {:.6}{values}", means.loss)
+                };
+                let validated = validation.map(|means| told("val_", means)).unwrap_or_default();
+                let line = format!("epoch {}{}{validated}", epoch + 1, told("", means));
+                shown.bar.suspend(|| out(&line));
             }
         }
     }

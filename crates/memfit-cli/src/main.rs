@@ -117,7 +117,7 @@ struct Lines;
 impl Observer for Lines {
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Planned(_) | Event::Piece { .. } => {}
+            Event::Planned(_) | Event::Piece { .. } | Event::Epoch { validation: None, .. } => {}
             Event::Lowered { asked, allowed } => {
                 let (available, by) = (allowed.available.0, allowed.by.to_string());
                 out(&json!({"event": "lowered", "asked": asked.0, "budget": available, "by": by}).to_string());
@@ -126,6 +126,16 @@ impl Observer for Lines {
                 out(&json!({"event": "resumed", "iteration": iteration}).to_string());
             }
             Event::Saved { path } => out(&json!({"event": "saved", "path": path}).to_string()),
+            Event::Epoch { epoch, means, validation: Some(validation), metrics } => {
+                let mut line = json!({"event": "epoch", "epoch": epoch + 1});
+                for (prefix, means) in [("", means), ("val_", validation)] {
+                    line[format!("{prefix}loss")] = json!(means.loss);
+                    for (name, value) in metrics.iter().zip(&means.values) {
+                        line[format!("{prefix}{name}")] = json!(value);
+                    }
+                }
+                out(&line.to_string());
+            }
             Event::Step { record, metrics, .. } => {
                 let mut line = json!({
                     "event": "step",

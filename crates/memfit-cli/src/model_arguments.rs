@@ -46,7 +46,7 @@ impl ModelArguments {
             job.train.optimizer = Value::from(optimizer.as_str());
         }
         if !self.metrics.is_empty() {
-            job.train.metrics = self.metrics.clone();
+            job.train.metrics = self.metrics.iter().map(|name| Value::from(name.as_str())).collect();
         }
         job
     }

@@ -18,6 +18,11 @@ pub fn report(report: &Report) -> String {
         ),
         format!("process  {} at its peak (VmHWM), budget {}", report.vm_hwm, report.summary.budget),
     ];
+    if let Some(validated) = &report.validated {
+        let values: Vec<String> =
+            validated.iter().map(|(name, value)| format!("{name} {value:.6}")).collect();
+        lines.insert(1, format!("valid    {}", values.join("  ")));
+    }
     if let Some(scale) = trace.loss_scale {
         let by =
             trace.skipped_by.as_ref().map(|layer| format!(", at the last by {layer}")).unwrap_or_default();

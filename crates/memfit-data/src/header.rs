@@ -25,7 +25,7 @@ const LONGEST: u64 = 4096;
 /// Reads the header of an open file.
 pub(crate) fn read(file: &mut File, path: &Path) -> Result<Header, DataError> {
     let not_npy = |reason: String| DataError::NotNpy { path: path.to_owned(), reason };
-    require_short(file, path)?;
+    require_modest(file, path)?;
     let header = NpyHeader::from_reader(file.by_ref()).map_err(|error| not_npy(error.to_string()))?;
     let failed = |source| DataError::Read { path: path.to_owned(), source };
     let data = file.stream_position().map_err(failed)?;
@@ -39,25 +39,38 @@ pub(crate) fn read(file: &mut File, path: &Path) -> Result<Header, DataError> {
     Ok(Header { description, shape: header.shape().to_vec(), data })
 }
 
-/// Refuses a header that claims to be long, before the parser allocates or recurses over it.
-fn require_short(file: &mut File, path: &Path) -> Result<(), DataError> {
+/// Refuses a header that claims to be long, or elements that nobody can count, before the parser allocates, recurses or
+/// multiplies over it.
+fn require_modest(file: &mut File, path: &Path) -> Result<(), DataError> {
     let failed = |source| DataError::Read { path: path.to_owned(), source };
-    let mut start = [0u8; 12];
-    let mut filled = 0;
-    while filled < start.len() {
-        match file.read(&mut start[filled..]).map_err(failed)? {
-            0 => break,
-            count => filled += count,
-        }
-    }
+    let refuse = |reason: String| Err(DataError::NotNpy { path: path.to_owned(), reason });
+    let mut start = Vec::new();
+    file.by_ref().take(LONGEST + 12).read_to_end(&mut start).map_err(failed)?;
     file.seek(SeekFrom::Start(0)).map_err(failed)?;
-    let length = match start[6] {
-        1 => u64::from(u16::from_le_bytes([start[8], start[9]])),
-        _ => u64::from(u32::from_le_bytes([start[8], start[9], start[10], start[11]])),
-    };
-    if start.starts_with(b"\x93NUMPY") && LONGEST < length {
-        let reason = format!("its header claims {length} bytes, over {LONGEST}");
-        return Err(DataError::NotNpy { path: path.to_owned(), reason });
+    let Some((b"\x93NUMPY", [version, _, rest @ ..])) = start.split_at_checked(6) else { return Ok(()) };
+    let width = if *version == 1 { 2 } else { 4 };
+    let Some((length, text)) = rest.split_at_checked(width) else { return Ok(()) };
+    let length = length.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    if LONGEST < length {
+        return refuse(format!("its header claims {length} bytes, over {LONGEST}"));
+    }
+    let text = &text[..text.len().min(usize::try_from(length).unwrap_or(0))];
+    if !is_countable(&String::from_utf8_lossy(text)) {
+        return refuse("its header claims more elements than can be counted".to_owned());
     }
     Ok(())
+}
+
+/// Whether the numbers of the shape have a product.
+fn is_countable(header: &str) -> bool {
+    let product = |text: &str| {
+        let shape = text.split(['(', ')']).nth(1).unwrap_or_default();
+        let sizes =
+            shape.split(|character: char| !character.is_ascii_digit()).filter(|digits| !digits.is_empty());
+        sizes
+            .map(|digits| digits.parse::<u64>().ok())
+            .try_fold(1u64, |product, size| product.checked_mul(size?))
+    };
+    // The word may stand in a name too: whatever follows it is looked at.
+    header.split("shape").skip(1).all(|text| product(text).is_some())
 }

@@ -19,6 +19,7 @@ mod header;
 mod lent;
 mod npy;
 mod npy_header;
+mod part;
 mod source;
 mod synthetic;
 
@@ -27,5 +28,6 @@ pub use lent::{Lent, LentArray};
 pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;
+pub use part::Part;
 pub use source::{Field, Source};
 pub use synthetic::Synthetic;

@@ -8,7 +8,8 @@ use memfit_ir::{ALIGNMENT, Bytes, Slot};
 use crate::DeviceError;
 
 /// Size and alignment of a huge page.
-const HUGE: usize = 2 << 20;
+pub const HUGE_PAGE: u64 = 2 << 20;
+const HUGE: usize = HUGE_PAGE as usize;
 
 /// One stretch of anonymous memory. It never grows, and is given back when dropped.
 pub(crate) struct Arena {
@@ -106,6 +107,21 @@ impl Arena {
             unsafe { self.start.add(offset).write_volatile(0) };
         }
         Ok(())
+    }
+
+    /// Gives the pages from an offset on back to the system, in whole huge ones; what they held is lost.
+    pub(crate) fn give_back(&mut self, from: Bytes) {
+        let from = self.bytes.min(from.align_up(HUGE_PAGE).to_usize());
+        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they come back.
+        unsafe {
+            libc::madvise(self.start.add(from).as_ptr().cast(), self.bytes - from, libc::MADV_DONTNEED)
+        };
+    }
+
+    /// Makes every page resident again.
+    pub(crate) fn take_again(&mut self) -> Result<(), DeviceError> {
+        let arena = self.bytes();
+        self.populate(page()).map_err(|reason| DeviceError::Refused { arena, reason })
     }
 
     /// How many bytes can be used.

@@ -12,6 +12,7 @@ use crate::cpu::widen;
 use crate::cuda::device::CudaDevice;
 use crate::process;
 use crate::store::Store;
+use crate::{DeviceError, Setup};
 
 /// What a kernel must know of the step it runs in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,6 +203,30 @@ impl Device {
         match &self.memory {
             Memory::Cuda(device) => device.gpu().bytes_used().unwrap_or(Bytes::ZERO),
             Memory::Cpu(_) => process::resident(),
+        }
+    }
+
+    /// Gives the arena's pages from an offset on back to the system; what they held is lost.
+    pub fn give_back(&mut self, from: Bytes) {
+        match &mut self.memory {
+            Memory::Cuda(device) => device.give_back(from),
+            Memory::Cpu(arena) => arena.give_back(from),
+        }
+    }
+
+    /// Makes the whole arena resident again.
+    pub fn take_again(&mut self) -> Result<(), DeviceError> {
+        match &mut self.memory {
+            Memory::Cuda(device) => Ok(device.take_again()?),
+            Memory::Cpu(arena) => arena.take_again(),
+        }
+    }
+
+    /// A device on the same threads, for an arena beside this one.
+    pub fn setup_beside(&self) -> Setup {
+        match &self.memory {
+            Memory::Cuda(device) => Setup::on_gpu(Arc::clone(&self.threads), device.shared_gpu()),
+            Memory::Cpu(_) => Setup::on(Arc::clone(&self.threads)),
         }
     }
 

@@ -39,6 +39,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+pub use arena::HUGE_PAGE;
 pub use device::{Asynchronous, Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Line, Measured, Table};

@@ -112,6 +112,16 @@ pub fn open_on(
 }
 
 impl Setup {
+    /// A device on threads that run already.
+    pub(crate) fn on(threads: Arc<Threads>) -> Setup {
+        Setup { threads, store: None, gpu: None }
+    }
+
+    /// A GPU that is open already, for a plan that was made for it.
+    pub(crate) fn on_gpu(threads: Arc<Threads>, gpu: Arc<Gpu>) -> Setup {
+        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None }) }
+    }
+
     /// How many threads run kernels.
     pub fn threads(&self) -> usize {
         self.threads.count()

@@ -37,6 +37,14 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) start: u64,
     pub(crate) length: u64,
+    /// CRC-32 of its bytes.
+    pub(crate) checksum: u32,
+}
+
+impl Entry {
+    pub(crate) fn section<'a>(&self, file: &'a File) -> Section<'a> {
+        Section::new(file, self.start, self.length)
+    }
 }
 
 /// Whether a file begins as an archive does.
@@ -72,6 +80,8 @@ fn find_directory(whole: &Section<'_>) -> Result<Directory, Problem> {
     let mut cursor = Cursor::new(&tail[end..]);
     cursor.skip(10)?;
     let (count, length, start) = (cursor.number(2)?, cursor.number(4)?, cursor.number(4)?);
+    let comment = cursor.small(2)?;
+    cursor.skip(comment)?;
     let end = tail_start + end as u64;
     if count < SATURATED_16 && length < SATURATED_32 && start < SATURATED_32 {
         return Ok(Directory { start, length, count });
@@ -99,7 +109,8 @@ fn read_entry(whole: &Section<'_>, cursor: &mut Cursor<'_>) -> Result<Entry, Pro
     }
     cursor.skip(6)?;
     let method = cursor.number(2)?;
-    cursor.skip(8)?;
+    cursor.skip(4)?;
+    let checksum = u32::try_from(cursor.number(4)?).expect("4 bytes were read");
     let (mut stored, mut length) = (cursor.number(4)?, cursor.number(4)?);
     let (name, extra, comment) = (cursor.small(2)?, cursor.small(2)?, cursor.small(2)?);
     cursor.skip(8)?;
@@ -135,7 +146,7 @@ fn read_entry(whole: &Section<'_>, cursor: &mut Cursor<'_>) -> Result<Entry, Pro
     if !whole.holds(start, length) {
         return Err(format!("ends within its entry `{name}`"));
     }
-    Ok(Entry { name, start, length })
+    Ok(Entry { name, start, length, checksum })
 }
 
 /// Bytes of an archive with such entries: name and length of each.
@@ -151,7 +162,7 @@ pub(crate) fn archive_bytes<'a>(entries: impl Iterator<Item = (&'a str, u64)>) -
 pub(crate) struct ArchiveWriter<'a> {
     file: &'a File,
     position: u64,
-    done: Vec<(Entry, u32)>,
+    done: Vec<Entry>,
 }
 
 impl<'a> ArchiveWriter<'a> {
@@ -177,16 +188,16 @@ impl<'a> ArchiveWriter<'a> {
         let checksum = sum.sum.finalize();
         self.position = before + length;
         self.file.write_all_at(&local_header(name, length, checksum), start)?;
-        self.done.push((Entry { name: name.to_owned(), start, length }, checksum));
+        self.done.push(Entry { name: name.to_owned(), start, length, checksum });
         Ok(())
     }
 
     /// Writes the directory and returns the archive's length.
     pub(crate) fn finish(mut self) -> io::Result<u64> {
         let start = self.position;
-        for (entry, checksum) in std::mem::take(&mut self.done) {
-            self.put(&central_header(&entry, checksum))?;
-            self.done.push((entry, checksum));
+        for entry in std::mem::take(&mut self.done) {
+            self.put(&central_header(&entry))?;
+            self.done.push(entry);
         }
         let (length, count) = (self.position - start, self.done.len() as u64);
         let mut end = Vec::new();
@@ -254,11 +265,11 @@ fn local_header(name: &str, length: u64, checksum: u32) -> Vec<u8> {
     header
 }
 
-fn central_header(entry: &Entry, checksum: u32) -> Vec<u8> {
+fn central_header(entry: &Entry) -> Vec<u8> {
     let mut header = Vec::new();
     put(&mut header, CENTRAL, 4);
     put(&mut header, VERSION, 2);
-    common(&mut header, checksum, &entry.name);
+    common(&mut header, entry.checksum, &entry.name);
     put(&mut header, CENTRAL_EXTRA, 2);
     // Comment, disk, two kinds of attributes.
     put(&mut header, 0u32, 10);

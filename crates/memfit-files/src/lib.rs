@@ -25,6 +25,7 @@
 mod archive;
 mod error;
 mod hdf5;
+mod json;
 mod layout;
 mod new_file;
 mod safetensors;
@@ -32,6 +33,7 @@ mod section;
 mod weights;
 
 pub use error::FileError;
+pub use json::{json_text, text_of};
 pub use layout::{Bytes, FileKind, Layout};
 pub use new_file::NewFile;
 pub use weights::WeightsFile;

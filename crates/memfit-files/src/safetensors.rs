@@ -10,8 +10,18 @@ use crate::{Array, Element};
 
 /// Whether a file begins as one of these does: a length that it has, and an object.
 pub(crate) fn is_safetensors(whole: &Section<'_>) -> bool {
-    let begins = whole.bytes(8, 1).is_ok_and(|byte| byte == *b"{");
-    begins && header_length(whole).is_ok_and(|length| whole.holds(8, length))
+    begins(whole) && header_length(whole).is_ok_and(|length| whole.holds(8, length))
+}
+
+/// What to say of a file that begins as one of these and does not have the header that it claims.
+pub(crate) fn claim(whole: &Section<'_>) -> Option<String> {
+    let length = header_length(whole).ok().filter(|_| begins(whole))?;
+    let has = whole.length();
+    Some(format!("claims a .safetensors header of {length} bytes and has {has} in all; copy the file again"))
+}
+
+fn begins(whole: &Section<'_>) -> bool {
+    whole.bytes(8, 1).is_ok_and(|byte| byte == *b"{")
 }
 
 fn header_length(whole: &Section<'_>) -> Result<u64, Problem> {
@@ -23,8 +33,8 @@ fn header_length(whole: &Section<'_>) -> Result<u64, Problem> {
 pub(crate) fn arrays(whole: Section<'_>) -> Result<BTreeMap<String, Stored>, Problem> {
     let length = header_length(&whole)?;
     let text = whole.bytes(8, length)?;
-    let header: Map<String, Value> =
-        serde_json::from_slice(&text).map_err(|error| format!("has a damaged header: {error}"))?;
+    let header = crate::json::parse(&text).map_err(|problem| format!("has a header that {problem}"))?;
+    let header = header.as_object().ok_or("has a header that is no object".to_owned())?;
     let start = 8 + length;
     let tensors = header.iter().filter(|(name, _)| *name != "__metadata__");
     tensors

@@ -7,13 +7,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::archive::Entry;
 use crate::error::FileError;
 use crate::layout::FileKind;
-use crate::section::Section;
-use crate::{Element, archive, hdf5, safetensors};
+use crate::section::{Problem, Section};
+use crate::{Element, archive, hdf5, json, safetensors};
 
-/// Configurations beyond this are no model's.
-const LONGEST_CONFIG: u64 = 64 << 20;
+const CONFIG: &str = "config.json";
+const WEIGHTS: &str = "model.weights.h5";
+const DAMAGED: &str = "was damaged: its checksum does not match; copy the file again or save the model anew";
+
+/// Bytes that are summed at a time while an entry is checked; on the stack, since the budget is spent by then.
+const AT_ONCE: usize = 16 << 10;
 
 /// An array of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub struct WeightsFile {
     /// The model's configuration, where the file has one.
     config: Option<Value>,
     arrays: BTreeMap<String, Stored>,
+    /// The archive's entry with the weights, which has a checksum.
+    entry: Option<Entry>,
 }
 
 impl WeightsFile {
@@ -70,43 +77,61 @@ impl WeightsFile {
             return Err(wrong("is a folder; give a .keras, .weights.h5 or .safetensors file".to_owned()));
         }
         let whole = Section::new(&file, 0, metadata.len());
+        let mut entry_of_weights = None;
         let (kind, config, arrays) = if archive::is_archive(&whole) {
             let entries = archive::entries(&file, metadata.len()).map_err(wrong)?;
             let entry = |name: &str| {
                 let found = entries.iter().find(|entry| entry.name == name);
-                found.map(|entry| Section::new(&file, entry.start, entry.length)).ok_or_else(|| {
+                found.ok_or_else(|| {
                     wrong(format!(
                         "has no entry `{name}`; save the model anew with `model.save(\"….keras\")`"
                     ))
                 })
             };
-            let config = entry("config.json")?;
-            if LONGEST_CONFIG < config.length() {
-                return Err(wrong(format!("has a config.json of {} bytes", config.length())));
-            }
-            let text = config.bytes(0, config.length()).map_err(wrong)?;
-            let config = serde_json::from_slice(&text)
-                .map_err(|error| wrong(format!("has a config.json that is no JSON: {error}")))?;
-            let weights = entry("model.weights.h5")?;
-            let arrays = hdf5::arrays(weights)
-                .map_err(|problem| wrong(format!("has a model.weights.h5 that {problem}")))?;
+            let config = read_config(entry(CONFIG)?, &file)
+                .map_err(|problem| wrong(format!("has a {CONFIG} that {problem}")))?;
+            let weights = entry(WEIGHTS)?;
+            let arrays = hdf5::arrays(weights.section(&file))
+                .map_err(|problem| wrong(format!("has a {WEIGHTS} that {problem}")))?;
+            entry_of_weights = Some(weights.clone());
             (FileKind::Keras, Some(config), arrays)
         } else if whole.bytes(0, 8).is_ok_and(|head| head == *b"\x89HDF\r\n\x1a\n") {
             (FileKind::WeightsH5, None, hdf5::arrays(whole).map_err(wrong)?)
         } else if safetensors::is_safetensors(&whole) {
             (FileKind::Safetensors, None, safetensors::arrays(whole).map_err(wrong)?)
         } else {
-            return Err(wrong(
+            return Err(wrong(safetensors::claim(&whole).unwrap_or_else(|| {
                 "is neither a .keras archive nor a .weights.h5 nor a .safetensors file; give one of these"
-                    .to_owned(),
-            ));
+                    .to_owned()
+            })));
         };
         if arrays.keys().any(|name| name.starts_with("model_weights/")) {
             return Err(wrong(
                 "is a model in the older HDF5 form; load it in Keras 3 and save it as .keras".to_owned(),
             ));
         }
-        Ok(WeightsFile { path: path.to_owned(), file, kind, config, arrays })
+        Ok(WeightsFile { path: path.to_owned(), file, kind, config, arrays, entry: entry_of_weights })
+    }
+
+    /// Compares the checksum of the weights with their bytes, where the file has one. It reads all of them: ask before
+    /// they are used, and not where only their shapes are.
+    pub fn verify(&self) -> Result<(), FileError> {
+        let Some(entry) = &self.entry else { return Ok(()) };
+        let mut sum = crc32fast::Hasher::new();
+        let mut buffer = [0; AT_ONCE];
+        let (mut place, mut left) = (entry.start, entry.length);
+        while 0 < left {
+            let now = usize::try_from(left).map_or(AT_ONCE, |left| left.min(AT_ONCE));
+            let read = self.file.read_exact_at(&mut buffer[..now], place);
+            read.map_err(|source| FileError::system("read", &self.path, source))?;
+            sum.update(&buffer[..now]);
+            place += now as u64;
+            left -= now as u64;
+        }
+        if sum.finalize() != entry.checksum {
+            return Err(FileError::file(&self.path, format!("has a {WEIGHTS} that {DAMAGED}")));
+        }
+        Ok(())
     }
 
     /// Where it stands.
@@ -200,4 +225,13 @@ impl WeightsFile {
             problem,
         }
     }
+}
+
+fn read_config(entry: &Entry, file: &File) -> Result<Value, Problem> {
+    json::require_short(entry.length)?;
+    let text = entry.section(file).bytes(0, entry.length)?;
+    if crc32fast::hash(&text) != entry.checksum {
+        return Err(DAMAGED.to_owned());
+    }
+    json::parse(&text)
 }

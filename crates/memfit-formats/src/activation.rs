@@ -142,7 +142,8 @@ impl Activation {
             | Class::RandomZoom
             | Class::RandomContrast
             | Class::RandomBrightness
-            | Class::Spatial(_) => None,
+            | Class::Spatial(_)
+            | Class::Further(_) => None,
         }
     }
 }

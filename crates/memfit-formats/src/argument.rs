@@ -22,6 +22,10 @@ pub enum Expects {
     Size,
     /// One whole number from 1 for both axes, or two.
     Pair,
+    /// One whole number from 1 for all three axes, or three.
+    Triple,
+    /// Margins of three axes: one for all sides, three for the axes, or three pairs for the sides.
+    Sides,
     /// A whole number from 1 for the one axis there is, or a list of one.
     Single,
     /// Margins of the one axis there is: one for both ends, or two.
@@ -163,6 +167,8 @@ impl Expects {
         match self {
             Expects::Size => format!("a whole number from 1 to {}", SIZE_LIMIT - 1),
             Expects::Pair => format!("one or two whole numbers from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Triple => format!("one or three whole numbers from 1 to {}", SIDE_LIMIT - 1),
+            Expects::Sides => "a margin, three margins [depth, height, width], or a pair for each".to_owned(),
             Expects::Single => format!("a whole number from 1 to {}", SIDE_LIMIT - 1),
             Expects::Ends => "a margin, or two margins [before, behind]".to_owned(),
             Expects::Numbers => "a number or a list of numbers".to_owned(),
@@ -192,7 +198,7 @@ impl Expects {
             Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
-            Expects::Regularizer => "L1, L2 or L1L2, or null".to_owned(),
+            Expects::Regularizer => "L1, L2, L1L2 or OrthogonalRegularizer, or null".to_owned(),
             Expects::Constraint => "MaxNorm, NonNeg, UnitNorm or MinMaxNorm, or null".to_owned(),
             Expects::Maybe(inner) => format!("{}, or null", inner.describe()),
             Expects::Nothing => "null".to_owned(),

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use memfit_ir::{DType, Graph, LayerId, Op, TensorId};
+use memfit_ir::{DType, Graph, LayerId, Op, Regularizer, TensorId};
 
 use crate::commute::relu_behind_pool;
 use crate::error::FormatError;
+use crate::further_table::Further;
 use crate::keras::ANEW;
 use crate::layers;
 use crate::model::{Body, Built, Endpoint, Layer, Model};
@@ -14,6 +15,9 @@ use crate::site::Site;
 use crate::stored::{self, LayerRow};
 use crate::table::{Class, LayerClass};
 use crate::{Mode, Options};
+
+/// The most calls of layers, so that a model of models, each of which calls the next twice, is an answer and not a hang.
+pub(crate) const MOST_CALLS: usize = 200_000;
 
 /// What each call of each layer gives.
 pub(crate) type Values = Vec<Vec<Vec<TensorId>>>;
@@ -25,13 +29,21 @@ pub(crate) fn build(
     options: &Options,
     common: Option<Precision>,
 ) -> Result<(Graph, Vec<LayerRow>), FormatError> {
-    let mut builder = Builder { graph: Graph::default(), options: *options, common, casts: HashMap::new() };
+    let mut builder = Builder {
+        graph: Graph::default(),
+        options: *options,
+        common,
+        casts: HashMap::new(),
+        masks: HashMap::new(),
+        calls: 0,
+    };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
         inputs.push(builder.feed(&model.layers[*index])?);
     }
     let (outputs, values) = builder.run(model, "", &inputs, options.mode == Mode::Training)?;
     let mut graph = builder.graph;
+    graph.masks = outputs.iter().filter_map(|id| builder.masks.get(id).map(|mask| (*id, *mask))).collect();
     graph.inputs = inputs;
     graph.outputs = outputs;
     let rows = stored::rows(model, &values, &graph);
@@ -45,6 +57,10 @@ struct Builder {
     common: Option<Precision>,
     /// Tensors that were cast already.
     casts: HashMap<(TensorId, DType), TensorId>,
+    /// Calls of layers so far.
+    calls: usize,
+    /// Which places of what a layer gave count, where it said so.
+    masks: HashMap<TensorId, TensorId>,
 }
 
 impl Builder {
@@ -64,6 +80,7 @@ impl Builder {
             seed: self.options.seed,
             within: String::new(),
             weights: &mut Vec::new(),
+            masks: Vec::new(),
         })
     }
 
@@ -113,6 +130,10 @@ impl Builder {
         operands: &[TensorId],
         training: bool,
     ) -> Result<Vec<TensorId>, FormatError> {
+        self.calls += 1;
+        if MOST_CALLS < self.calls {
+            return Err(FormatError::TooManyCalls { layer: layer.path.clone(), limit: MOST_CALLS });
+        }
         let (row, settings) = match &mut layer.body {
             Body::Nested(model) => return self.run(model, &layer.path, operands, training).map(|ran| ran.0),
             Body::Single { row, settings } => (*row, &*settings),
@@ -125,11 +146,13 @@ impl Builder {
             None => Built { layer: self.declare(&layer.path), weights: Vec::new(), calls: 0 },
         };
         let compute = self.precision(settings.precision()).compute();
+        let masks = operands.iter().map(|operand| self.masks.get(operand).copied()).collect();
         // What is fed keeps its type until a layer computes with it, and numbers of rows of a table stay whole.
         let keeps = matches!(row.class, Class::InputLayer | Class::Embedding);
         let cast =
             |operand: &TensorId| if keeps { *operand } else { self.cast(*operand, compute, built.layer) };
         let operands: Vec<TensorId> = operands.iter().map(cast).collect();
+        let given_mask = layer.given_mask;
         let mut site = Site {
             graph: &mut self.graph,
             settings,
@@ -142,14 +165,32 @@ impl Builder {
             seed: self.options.seed,
             within: String::new(),
             weights: &mut built.weights,
+            masks,
         };
+        if given_mask && site.masks.iter().all(Option::is_none) {
+            let supported = "the mask that an Embedding or Masking layer makes";
+            return Err(site.unsupported("mask", "another tensor", supported));
+        }
         let output = layers::call(&mut site, row.class, &operands)?;
+        let mask = layers::mask(&mut site, row.class, &operands)?;
         let names: Vec<&str> = site.weights.iter().map(|weight| weight.name.as_str()).collect();
         if let Some(lost) = settings.rules_without_weight(&names) {
             return Err(site.unsupported(lost, "what is given", "null, since the layer has no such weight"));
         }
+        let activity = if row.class == Class::Further(Further::ActivityRegularization) {
+            let factor = |name: &str| settings.number(name) as f32;
+            Some(Regularizer { l1: factor("l1"), l2: factor("l2"), ..Regularizer::default() })
+        } else {
+            settings.activity()
+        };
+        if activity.is_some_and(|regularizer| regularizer.orthogonal.is_some()) {
+            let supported = "L1, L2 or L1L2: rows of a batch have no angles";
+            return Err(site.unsupported("activity_regularizer", "orthogonal", supported));
+        }
         let output =
             if row.class == Class::Embedding { self.cast(output, compute, built.layer) } else { output };
+        self.masks.extend(mask.map(|mask| (output, mask)));
+        self.graph.activities.extend(activity.map(|regularizer| (output, regularizer)));
         built.calls += 1;
         layer.built = Some(built);
         Ok(vec![output])
@@ -189,6 +230,7 @@ impl Builder {
                 seed: self.options.seed,
                 within: String::new(),
                 weights: &mut built.weights,
+                masks: Vec::new(),
             },
             &operands,
         )?;

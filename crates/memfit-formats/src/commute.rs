@@ -44,6 +44,7 @@ fn pool_behind_relu(graph: &Graph, readers: &[Vec<usize>], index: usize) -> Opti
     let elements = |tensor: TensorId| graph.tensors[tensor.0].shape.elements_per_row();
     let suits = matches!(pool.op, Op::MaxPool2D(_))
         && !graph.outputs.contains(&rectified)
+        && graph.activities.iter().all(|(tensor, _)| *tensor != rectified)
         && elements(pool.outputs[0]) < elements(rectified);
     suits.then_some(reader)
 }

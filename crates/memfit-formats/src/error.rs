@@ -93,6 +93,22 @@ pub enum FormatError {
         /// The most elements a row may have.
         limit: usize,
     },
+    /// More calls of layers than any model has: models within models that are called often multiply.
+    #[error("the model calls layers more than {limit} times, at `{layer}`; make it smaller")]
+    TooManyCalls {
+        /// The layer whose call was one too many.
+        layer: String,
+        /// The most calls.
+        limit: usize,
+    },
+    /// A name that nobody can read.
+    #[error("the name of layer `{layer}…` has more than {limit} bytes; give it a shorter one")]
+    LongName {
+        /// Its beginning.
+        layer: String,
+        /// The most bytes.
+        limit: usize,
+    },
     /// Two layers of one name.
     #[error("two layers are named `{layer}`; give each its own name")]
     DuplicateLayer {

@@ -8,6 +8,7 @@ use crate::argument::{ArgumentError, brief};
 use crate::error::FormatError;
 use crate::hint::hint;
 use crate::keras::{ANEW, Entry, not_keras};
+use crate::mask_operations::MASKS;
 use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
 
 /// Connects the layers of a functional model, which were read from `entries`, one each.
@@ -36,6 +37,7 @@ pub(crate) fn connect(
     }
     for (layer, entry) in layers.iter_mut().zip(entries) {
         let nodes = entry.object.get("inbound_nodes").and_then(Value::as_array);
+        layer.given_mask = nodes.into_iter().flatten().any(is_given_mask);
         if let (Body::Operation(operation), Some(nodes)) = (&mut layer.body, nodes) {
             operation.keep_given(nodes);
         }
@@ -100,6 +102,8 @@ impl Reader<'_> {
                 // Keras writes down what `training` was by default and, when the model runs, overrides it by the
                 // model's own. Only `trainable` freezes a layer.
                 ("training", _) => {}
+                // Masks are made anew; that there is one is checked where the layer is called.
+                (name, value) if MASKS.contains(&name) && is_tensor(value) => {}
                 ("inputs", value) => leaves_of(value, &is_tensor, &mut leaves),
                 (_, value) if is_nothing(value) => {}
                 (name, value) => return refuse(name, value, "a call on tensors alone"),
@@ -219,6 +223,12 @@ fn leaves_of<'a>(value: &'a Value, is_leaf: &dyn Fn(&Value) -> bool, leaves: &mu
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => leaves.push(value),
     }
+}
+
+/// Whether a call is given a mask.
+fn is_given_mask(node: &Value) -> bool {
+    let kwargs = node.get("kwargs").and_then(Value::as_object);
+    kwargs.into_iter().flatten().any(|(name, value)| MASKS.contains(&name.as_str()) && is_tensor(value))
 }
 
 /// Whether a value stands for a tensor of the model.

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::error::FormatError;
 use crate::functional;
+use crate::mask_operations;
 use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
 use crate::operations::Operation;
 
@@ -52,7 +53,7 @@ impl<'a> Entry<'a> {
             .is_some_and(|module| module.starts_with("keras.src.ops") || module.starts_with("keras.ops"))
     }
 
-    fn name(&self) -> Result<&'a str, FormatError> {
+    pub fn name(&self) -> Result<&'a str, FormatError> {
         let name = self.config.get("name").or_else(|| self.object.get("name")).and_then(Value::as_str);
         name.ok_or_else(|| not_keras(format!("a {} has no name", self.class)))
     }
@@ -62,8 +63,10 @@ fn read_model(entry: &Entry<'_>, prefix: &str, trainable: bool) -> Result<Model,
     let trainable = trainable && entry.config.get("trainable") != Some(&Value::Bool(false));
     let listed = entry.config.get("layers").and_then(Value::as_array);
     let listed = listed.ok_or_else(|| not_keras(format!("a {} has no list of `layers`", entry.class)))?;
-    let entries =
+    let mut entries =
         listed.iter().map(|layer| Entry::new(layer, "an item of `layers`")).collect::<Result<Vec<_>, _>>()?;
+    let only_masks = mask_operations::of_masks(entry, &entries);
+    entries.retain(|layer| layer.name().map_or(true, |name| !only_masks.contains(name)));
     let layers =
         entries.iter().map(|layer| read_layer(layer, prefix, trainable)).collect::<Result<Vec<_>, _>>()?;
     if entry.class == "Sequential" {

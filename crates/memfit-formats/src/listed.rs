@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::argument::ArgumentError;
+use crate::build::MOST_CALLS;
 use crate::error::{Fault, FormatError};
 use crate::hint::hint;
 use crate::model::{Endpoint, Layer, Model, ModelKind, index};
@@ -27,6 +28,11 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Liste
         .enumerate()
         .map(|(position, value)| Item::read(value, position))
         .collect::<Result<Vec<_>, _>>()?;
+    let copies: u64 = items.iter().map(|item| item.copies).sum();
+    if MOST_CALLS as u64 + 1 < copies {
+        let layer = items.last().map_or("", |item| item.class).to_owned();
+        return Err(FormatError::TooManyCalls { layer, limit: MOST_CALLS });
+    }
     let mut names = Names::new(&items);
     let mut layers: Vec<Layer> = Vec::new();
     let mut arguments = Vec::new();

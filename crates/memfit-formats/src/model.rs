@@ -43,6 +43,8 @@ pub(crate) struct Layer {
     pub trainable: bool,
     /// What each use of it reads; shared layers have several uses.
     pub calls: Vec<Vec<Endpoint>>,
+    /// Whether a call was given a mask.
+    pub given_mask: bool,
     /// What the graph has of it already.
     pub built: Option<Built>,
 }
@@ -122,7 +124,7 @@ impl Layer {
 
     /// A layer that is not called yet.
     pub fn new(path: String, body: Body, trainable: bool) -> Layer {
-        Layer { path, body, trainable, calls: Vec::new(), built: None }
+        Layer { path, body, trainable, calls: Vec::new(), given_mask: false, built: None }
     }
 
     /// Its own dtype policy, where it has one.
@@ -183,10 +185,17 @@ impl Layer {
     }
 }
 
+/// A layer's name with those of the models around it is no longer, so that tables and messages stay readable.
+const LONGEST_PATH: usize = 4096;
+
 /// The layers by path; two of one path are refused.
 pub(crate) fn index(layers: &[Layer]) -> Result<HashMap<&str, usize>, FormatError> {
     let mut indices = HashMap::with_capacity(layers.len());
     for (index, layer) in layers.iter().enumerate() {
+        if LONGEST_PATH < layer.path.len() {
+            let layer = layer.path.chars().take(80).collect();
+            return Err(FormatError::LongName { layer, limit: LONGEST_PATH });
+        }
         if indices.insert(layer.path.as_str(), index).is_some() {
             return Err(FormatError::DuplicateLayer { layer: layer.path.clone() });
         }

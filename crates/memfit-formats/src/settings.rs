@@ -13,12 +13,15 @@ use crate::precision::Precision;
 use crate::table::{self, LayerClass};
 use crate::weight_rules::{self, Stay};
 
+/// The argument that speaks of what a layer gives, and of no weight.
+const ACTIVITY: &str = "activity_regularizer";
+
 /// Arguments that every layer has.
 const COMMON: &[Argument] = &[
     Argument::optional("name", Expects::Maybe(&Expects::Text), "null"),
     Argument::optional("trainable", Expects::Flag, "true"),
     Argument::optional("dtype", Expects::Policy, "null"),
-    Argument::refused("activity_regularizer"),
+    Argument::of_weight_or_refused(ACTIVITY),
 ];
 
 /// A value that was read as its row of the table says.
@@ -27,6 +30,8 @@ enum Setting {
     Nothing,
     Size(usize),
     Pair([usize; 2]),
+    Triple([usize; 3]),
+    Sides([[usize; 2]; 3]),
     Margins(Pads),
     Number(f64),
     Range([f32; 2]),
@@ -138,6 +143,21 @@ impl Settings {
         if let Setting::Pair(value) = self.get(name) { Some(*value) } else { None }
     }
 
+    pub fn triple(&self, name: &str) -> [usize; 3] {
+        let Setting::Triple(value) = self.get(name) else { panic!("`{name}` is no triple in the table") };
+        *value
+    }
+
+    /// A triple, or nothing where it is null.
+    pub fn maybe_triple(&self, name: &str) -> Option<[usize; 3]> {
+        if let Setting::Triple(value) = self.get(name) { Some(*value) } else { None }
+    }
+
+    pub fn sides(&self, name: &str) -> [[usize; 2]; 3] {
+        let Setting::Sides(value) = self.get(name) else { panic!("`{name}` has no sides in the table") };
+        *value
+    }
+
     pub fn margins(&self, name: &str) -> Pads {
         let Setting::Margins(value) = self.get(name) else { panic!("`{name}` is no margin in the table") };
         *value
@@ -233,6 +253,11 @@ impl Settings {
         })
     }
 
+    /// What the layer's output adds to the loss.
+    pub fn activity(&self) -> Option<Regularizer> {
+        if let Setting::Regularizer(found) = self.get(ACTIVITY) { Some(*found) } else { None }
+    }
+
     /// Where a weight of this name must stay, with the argument that says so.
     pub fn constraint_of(&self, weight: &str) -> Option<(&'static str, &Stay)> {
         let names = weight_rules::arguments_of(weight, "constraint");
@@ -250,7 +275,8 @@ impl Settings {
                 .iter()
                 .any(|weight| weight_rules::arguments_of(weight, what).iter().any(|own| own == name))
         };
-        self.0.iter().find_map(|(name, setting)| {
+        let of_weights = self.0.iter().filter(|(name, _)| *name != ACTIVITY);
+        of_weights.into_iter().find_map(|(name, setting)| {
             let is_lost = matches!(setting, Setting::Regularizer(_)) && !speaks_of(name, "regularizer")
                 || matches!(setting, Setting::Constraint(_)) && !speaks_of(name, "constraint");
             is_lost.then_some(*name)
@@ -268,6 +294,10 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
     Ok(match expects {
         Expects::Size => Setting::Size(whole(value, 1, SIZE_LIMIT).ok_or_else(wrong)?),
         Expects::Pair => Setting::Pair(pair(value, 1).ok_or_else(wrong)?),
+        Expects::Triple => {
+            Setting::Triple(triple(value, |size| whole(size, 1, SIDE_LIMIT)).ok_or_else(wrong)?)
+        }
+        Expects::Sides => Setting::Sides(triple(value, |side| pair(side, 0)).ok_or_else(wrong)?),
         Expects::Single => match value.as_array().map(Vec::as_slice) {
             Some([size]) => Setting::Size(whole(size, 1, SIDE_LIMIT).ok_or_else(wrong)?),
             Some(_) => return Err(wrong()),
@@ -337,6 +367,15 @@ fn pair(value: &Value, least: u64) -> Option<[usize; 2]> {
         Some([height, width]) => Some([whole(height, least, SIDE_LIMIT)?, whole(width, least, SIDE_LIMIT)?]),
         Some(_) => None,
         None => whole(value, least, SIDE_LIMIT).map(|size| [size, size]),
+    }
+}
+
+/// One of something for each of three axes, or one for all.
+fn triple<T: Copy>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<[T; 3]> {
+    match value.as_array().map(Vec::as_slice) {
+        Some([depth, height, width]) => Some([read(depth)?, read(height)?, read(width)?]),
+        Some(_) => None,
+        None => read(value).map(|one| [one; 3]),
     }
 }
 

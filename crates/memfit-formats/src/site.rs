@@ -1,6 +1,6 @@
 //! One call of one layer, as the code that builds a layer sees it.
 
-use memfit_ir::{DType, Graph, Kind, LayerId, Op, Shape, ShapeError, TensorId, random};
+use memfit_ir::{Binary, Chain, DType, Graph, Kind, LayerId, Op, Shape, ShapeError, TensorId, random};
 
 use crate::argument::ArgumentError;
 use crate::error::FormatError;
@@ -29,12 +29,35 @@ pub(crate) struct Site<'a> {
     /// What stands before the names of weights: the layers within this layer that are being called.
     pub within: String,
     pub weights: &'a mut Vec<BuiltWeight>,
+    /// The mask of each operand, where it has one.
+    pub masks: Vec<Option<TensorId>>,
 }
 
 impl Site<'_> {
     /// The dimensions of a tensor behind its batch.
     pub fn dims(&self, tensor: TensorId) -> &[usize] {
         &self.graph.tensors[tensor.0].shape.dims
+    }
+
+    /// The mask of an operand.
+    pub fn mask(&self, operand: usize) -> Option<TensorId> {
+        self.masks.get(operand).copied().flatten()
+    }
+
+    /// A mask of steps in the type and the dimensions of a tensor, so that the two can be multiplied.
+    pub fn spread_mask(&mut self, mask: TensorId, over: TensorId) -> Result<TensorId, FormatError> {
+        let (dims, dtype) = (self.dims(over).to_vec(), self.graph.tensors[over.0].dtype);
+        let mut column = self.dims(mask).to_vec();
+        column.resize(dims.len(), 1);
+        let column = self.push(Op::Reshape(column), &[mask])?;
+        let column = if dtype == DType::F32 { column } else { self.push(Op::Cast(dtype), &[column])? };
+        self.push(Op::Broadcast(dims), &[column])
+    }
+
+    /// A tensor with 0 where a mask of its steps says so.
+    pub fn masked(&mut self, x: TensorId, mask: TensorId) -> Result<TensorId, FormatError> {
+        let mask = self.spread_mask(mask, x)?;
+        self.push(Op::Elementwise(Chain::binary(Binary::Multiply)), &[x, mask])
     }
 
     /// Height, width and channels of an image.
@@ -98,6 +121,10 @@ impl Site<'_> {
         let weight = self.graph.tensor(path, shape, DType::F32, Kind::Weight { trainable }, self.layer);
         self.graph.initial.push((weight, start.initializer(keras_dims, seed)));
         if let Some(regularizer) = self.settings.regularizer_of(&name) {
+            if regularizer.orthogonal.is_some() && (keras_dims.len() != 2 || dims != keras_dims) {
+                let expected = "L1, L2 or L1L2: the weight is no matrix";
+                return Err(self.unsupported(&format!("{name}_regularizer"), "orthogonal", expected));
+            }
             self.graph.penalties.push((weight, regularizer));
         }
         if let Some((argument, stay)) = self.settings.constraint_of(&name) {

@@ -75,7 +75,10 @@ fn own(layer: &Layer, place: &str, graph: &Graph, found: &mut Vec<StoredWeight>)
         let inner: String = match weight.name.rsplit_once('/') {
             None => String::new(),
             // Whatever their names, Keras holds layers within these as that.
-            Some(_) if layer.class() == "TimeDistributed" => "/layer".to_owned(),
+            Some((inner, _)) if layer.class() == "TimeDistributed" => {
+                let deeper = inner.split('/').skip(1).map(|part| format!("/{}", attribute(part)));
+                std::iter::once("/layer".to_owned()).chain(deeper).collect()
+            }
             Some((inner, _)) if layer.class() == "Bidirectional" => {
                 let way = if inner.starts_with("forward_") { "forward" } else { "backward" };
                 format!("/{way}_layer/cell")

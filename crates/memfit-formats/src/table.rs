@@ -1,6 +1,7 @@
 //! The table of layers: Keras's classes, their arguments and their defaults. What is not here is refused.
 
 use crate::argument::{Argument, Expects};
+use crate::further_table::{self, Further};
 use crate::spatial_table::{self, Spatial};
 
 /// A supported layer class.
@@ -80,6 +81,7 @@ pub(crate) enum Class {
     RandomContrast,
     RandomBrightness,
     Spatial(Spatial),
+    Further(Further),
 }
 
 /// The row of a class, by Keras's name; `Input` is the function that makes an `InputLayer`.
@@ -95,7 +97,7 @@ pub(crate) const SHARE: Expects = Expects::Number { least: 0.0, below: 1.0 };
 pub(crate) const DATA_FORMAT: Argument =
     optional("data_format", Expects::Maybe(&Expects::OneOf(&["channels_last"])), "null");
 pub(crate) const PADDING: Argument = optional("padding", Expects::OneOf(&["valid", "same"]), r#""valid""#);
-const KEEPDIMS: Argument = optional("keepdims", Expects::Flag, "false");
+pub(crate) const KEEPDIMS: Argument = optional("keepdims", Expects::Flag, "false");
 pub(crate) const ACTIVATION: Argument = optional("activation", Expects::Activation, "null");
 pub(crate) const USE_BIAS: Argument = optional("use_bias", Expects::Flag, "true");
 pub(crate) const STRIDES: Argument = optional("strides", Expects::Pair, "1");
@@ -154,8 +156,9 @@ const POOL: &[Argument] = &[
 ];
 
 /// Every supported layer.
-pub(crate) const LAYERS: &[LayerClass] =
-    &joined::<{ CORE.len() + spatial_table::LAYERS.len() }>(&[CORE, spatial_table::LAYERS]);
+pub(crate) const LAYERS: &[LayerClass] = &joined::<
+    { CORE.len() + spatial_table::LAYERS.len() + further_table::LAYERS.len() },
+>(&[CORE, spatial_table::LAYERS, further_table::LAYERS]);
 
 /// Tables in a row.
 const fn joined<const ROWS: usize>(tables: &[&[LayerClass]]) -> [LayerClass; ROWS] {
@@ -348,7 +351,7 @@ const CORE: &[LayerClass] = &[
             optional("embeddings_initializer", Expects::Initializer, r#""uniform""#),
             refused("embeddings_regularizer"),
             refused("embeddings_constraint"),
-            refused("mask_zero"),
+            optional("mask_zero", Expects::Flag, "false"),
             refused("weights"),
             refused("lora_rank"),
             refused("quantization_config"),
@@ -467,7 +470,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),
@@ -499,7 +501,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),
@@ -529,7 +530,6 @@ const CORE: &[LayerClass] = &[
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
             optional("unroll", Expects::Flag, "false"),
-            // Only of use with a mask, and nothing here makes one.
             optional("zero_output_for_mask", Expects::Flag, "false"),
         ],
     ),

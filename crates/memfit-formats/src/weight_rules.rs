@@ -1,6 +1,6 @@
 //! Regularizers and constraints of weights, as Keras writes them.
 
-use memfit_ir::{Constraint, Regularizer};
+use memfit_ir::{Constraint, Orthogonal, Regularizer};
 use serde_json::{Map, Value};
 
 use crate::argument::{ArgumentError, brief};
@@ -16,11 +16,20 @@ pub(crate) struct Stay {
 pub(crate) fn regularizer(value: &Value) -> Result<Option<Regularizer>, ArgumentError> {
     let Some((class, config)) = parts(value)? else { return Ok(None) };
     let mut given = Given { config };
+    let none = Regularizer::default();
     let found = match class.as_str() {
-        "l1" => Regularizer { l1: given.number("l1", 0.01)?, l2: 0.0 },
-        "l2" => Regularizer { l1: 0.0, l2: given.number("l2", 0.01)? },
-        "l1l2" => Regularizer { l1: given.number("l1", 0.0)?, l2: given.number("l2", 0.0)? },
-        _ => return Err(ArgumentError::unsupported(brief(value), "L1, L2 or L1L2")),
+        "l1" => Regularizer { l1: given.number("l1", 0.01)?, ..none },
+        "l2" => Regularizer { l2: given.number("l2", 0.01)?, ..none },
+        "l1l2" => Regularizer { l1: given.number("l1", 0.0)?, l2: given.number("l2", 0.0)?, ..none },
+        "orthogonalregularizer" => {
+            let factor = given.number("factor", 0.01)?;
+            let mode = given.config.remove("mode").unwrap_or_else(|| Value::from("rows"));
+            if mode != "rows" && mode != "columns" {
+                return Err(ArgumentError::wrong("rows or columns", &mode).within("mode"));
+            }
+            Regularizer { orthogonal: Some(Orthogonal { factor, by_rows: mode == "rows" }), ..none }
+        }
+        _ => return Err(ArgumentError::unsupported(brief(value), "L1, L2, L1L2 or OrthogonalRegularizer")),
     };
     given.finish()?;
     Ok(Some(found))

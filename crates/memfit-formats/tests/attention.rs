@@ -116,7 +116,6 @@ fn what_would_need_all_scores_or_a_mask_is_refused_by_name() {
     let by_place = tensor.clone();
     check(
         [
-            multi_head("dropout", json!(0.1)),
             multi_head("attention_axes", json!([2])),
             multi_head("use_gate", json!(true)),
             multi_head("sliding_window", json!(4)),
@@ -141,7 +140,6 @@ fn what_would_need_all_scores_or_a_mask_is_refused_by_name() {
             }),
         ],
         expect![[r#"
-            layer `a` (MultiHeadAttention), argument `dropout` is 0.1, which is not supported; use 0: put a Dropout layer behind the attention
             layer `a` (MultiHeadAttention), argument `attention_axes` is [2], which is not supported; use 1, the axis of steps
             layer `a` (MultiHeadAttention), argument `use_gate` is true, which is not supported; use null
             layer `a` (MultiHeadAttention), argument `sliding_window` is 4, which is not supported; use null
@@ -153,7 +151,7 @@ fn what_would_need_all_scores_or_a_mask_is_refused_by_name() {
             layer `a` (GroupQueryAttention), argument `num_key_value_heads` is 3, which is not supported; use a divisor of 4, the number of query heads
             layer `attention` (MultiHeadAttention), argument `return_attention_scores` is true, which is not supported; use a call on tensors alone
             layer `attention` (MultiHeadAttention), argument `attention_mask` is {"class_name":"__keras_tensor__","config":{"shape":[null,5,5],"dtype":"bool","ke…, which is not supported; use a call on tensors alone
-            layer `attention` (MultiHeadAttention), argument `query_mask` is {"class_name":"__keras_tensor__","config":{"shape":[null,5,5],"dtype":"bool","ke…, which is not supported; use a call on tensors alone
+            layer `attention` (MultiHeadAttention), argument `mask` is another tensor, which is not supported; use the mask that an Embedding or Masking layer makes
             layer `attention` (MultiHeadAttention), argument `call` is {"class_name":"__keras_tensor__","config":{"shape":[null,5,5],"dtype":"bool","ke…, which is not supported; use a query, a value and a key alone
             layer `attention` (MultiHeadAttention), argument `use_causal_mask` is true and false, which is not supported; use the same for all calls
         "#]],

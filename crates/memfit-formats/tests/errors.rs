@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `hashing`: the class `Hashing` is not supported; `memfit layers` lists those that are
+            layer `hashing`: the class `Hashing` is not supported; did you mean `Masking`?
         "#]],
     );
 }
@@ -79,7 +79,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
         (image.clone(), layer)
     };
     let policy = json!({"class_name": "DTypePolicy", "config": {"name": "float64"}});
-    let masked = json!({"class": "Embedding", "input_dim": 2, "output_dim": 2, "mask_zero": true});
+    let adapted = json!({"class": "Embedding", "input_dim": 2, "output_dim": 2, "lora_rank": 4});
     check(
         &[
             conv("data_format", json!("channels_first")),
@@ -92,12 +92,12 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             (image.clone(), json!({"class": "BatchNormalization", "axis": 1})),
             (image.clone(), json!({"class": "LayerNormalization", "axis": [1]})),
             (json!([null, 5]), json!({"class": "Flatten"})),
-            (json!([5]), masked),
+            (json!([5]), adapted),
         ],
         expect![[r#"
             layer `conv2d` (Conv2D), argument `data_format` is channels_first, which is not supported; use channels_last
             layer `conv2d` (Conv2D), argument `padding` is causal, which is not supported; use valid or same
-            layer `conv2d` (Conv2D), argument `kernel_regularizer` is "orthogonal_regularizer", which is not supported; use L1, L2 or L1L2
+            layer `conv2d` (Conv2D), argument `kernel_regularizer` is orthogonal, which is not supported; use L1, L2 or L1L2: the weight is no matrix
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
             layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, hard_sigmoid, hard_silu, hard_swish, selu, mish, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
@@ -105,7 +105,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis
             layer `layer_normalization` (LayerNormalization), argument `axis` is [1], which is not supported; use -1 or all axes from one to the last
             layer `x` (InputLayer), argument `shape` is [-1, 5], which is not supported; use a number for every dimension but the batch
-            layer `embedding` (Embedding), argument `mask_zero` is true, which is not supported; use null
+            layer `embedding` (Embedding), argument `lora_rank` is 4, which is not supported; use null
         "#]],
     );
 }

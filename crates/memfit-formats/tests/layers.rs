@@ -264,8 +264,17 @@ const PROJECTED: &[&str] =
 /// Shapes of the operands, the layer, the shape it makes and the nodes it adds.
 type MergeCase<'a> = (&'a [Value], Value, &'a [usize], &'a [&'a str]);
 
-const MERGING: [&str; 7] =
-    ["Add", "Subtract", "Multiply", "Average", "Maximum", "Concatenate", "CustomScaleLayer"];
+const MERGING: [&str; 9] = [
+    "Add",
+    "Subtract",
+    "Multiply",
+    "Average",
+    "Maximum",
+    "Concatenate",
+    "CustomScaleLayer",
+    "Minimum",
+    "Dot",
+];
 
 #[test]
 fn merging_layers_stretch_their_operands() {

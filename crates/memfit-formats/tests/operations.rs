@@ -84,7 +84,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
     check(
         &[
             answer(json!({"class": "LSTM", "units": 3}), json!([5, 2])),
-            answer(json!({"class": "LSTM", "units": 3, "dropout": 0.2}), json!([5, 2])),
+            answer(json!({"class": "LSTM", "units": 3, "recurrent_dropout": 0.2}), json!([5, 2])),
             answer(json!({"class": "LSTM", "units": 3, "return_state": true}), json!([5, 2])),
             answer(json!({"class": "GRU", "units": 3, "stateful": true}), json!([5, 2])),
             answer(json!({"class": "SimpleRNN", "units": 3, "activation": "gelu"}), json!([5, 2])),
@@ -92,7 +92,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             answer(json!({"class": "Bidirectional", "layer": {"class": "Dense", "units": 3}}), json!([5, 2])),
             answer(json!({"class": "Bidirectional", "layer": {"class": "GRU", "units": 3}}), json!([5, 2])),
             answer(
-                json!({"class": "TimeDistributed", "layer": {"class": "Conv2D", "filters": 3, "kernel_size": 3}}),
+                json!({"class": "TimeDistributed", "layer": {"class": "Embedding", "input_dim": 3, "output_dim": 3}}),
                 json!([5, 8, 8, 2]),
             ),
             answer(json!({"class": "RandomCrop", "height": 9, "width": 4}), json!([8, 8, 2])),
@@ -100,21 +100,21 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
                 json!({"class": "RandomZoom", "height_factor": 0.2, "fill_mode": "mirror"}),
                 json!([8, 8, 2]),
             ),
-            answer(json!({"class": "Masking"}), json!([8, 2])),
+            answer(json!({"class": "ConvLSTM2D"}), json!([8, 2])),
         ],
         expect![[r#"
             accepted: [3]
-            layer `lstm` (LSTM), argument `dropout` is 0.2, which is not supported; use 0: put a Dropout layer before or behind
+            layer `lstm` (LSTM), argument `recurrent_dropout` is 0.2, which is not supported; use 0: `dropout` is for the layer's input
             layer `lstm` (LSTM), argument `return_state` is true, which is not supported; use null
             layer `gru` (GRU), argument `stateful` is true, which is not supported; use null
             layer `simple_rnn` (SimpleRNN), argument `activation` is gelu(a), which is not supported; use tanh, sigmoid, relu or linear
             layer `gru` (GRU), input: expected a sequence [batch,steps,features], got f32[batch,5]; change the layer or what feeds it
             layer `bidirectional` (Bidirectional), argument `layer` is Dense, which is not supported; use LSTM, GRU or SimpleRNN
             accepted: [6]
-            layer `time_distributed` (TimeDistributed), argument `layer` is Conv2D, which is not supported; use Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation
+            layer `time_distributed` (TimeDistributed), argument `layer` is Embedding, which is not supported; use a layer of one input, without layers within
             layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
             layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap
-            layer `masking`: the class `Masking` is not supported; `memfit layers` lists those that are
+            layer `conv_lstm2d`: the class `ConvLSTM2D` is not supported; did you mean `Conv2D`?
         "#]],
     );
 }

@@ -73,7 +73,8 @@ fn layer_cases_load() {
 
 #[test]
 fn cases_of_functions_and_recurrent_layers_load() {
-    for case in cases("operations.json").into_iter().chain(cases("recurrent.json")) {
+    let files = ["operations.json", "recurrent.json", "further.json"];
+    for case in files.into_iter().flat_map(cases) {
         check(&case, Mode::Training);
         check(&case, Mode::Inference);
     }

@@ -27,6 +27,7 @@ mod optimizer;
 mod penalties;
 mod rules;
 mod training;
+mod weights;
 
 pub use optimizer::{ClipBy, Optimizer, Schedule};
-pub use training::{GradError, Training, evaluation_graph, training_graph};
+pub use training::{GradError, OutputMetric, Training, evaluation_graph, training_graph};

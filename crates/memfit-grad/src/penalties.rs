@@ -1,6 +1,6 @@
 //! Regularizers and constraints as nodes: what weights cost, and where they must stay.
 
-use memfit_ir::{Graph, Kind, Op, TensorId};
+use memfit_ir::{DType, Graph, Kind, Op, Shape, TensorId};
 
 use crate::training::{opened, push_end};
 
@@ -21,6 +21,24 @@ pub(crate) fn add(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) {
         let layer = graph.tensors[weight.0].layer;
         push_end(graph, Op::Penalty(regularizer), vec![weight], vec![], updates, layer);
     }
+}
+
+/// Adds what values cost to the loss; returns each with its gradient.
+pub(crate) fn of_values(graph: &mut Graph) -> Vec<(TensorId, TensorId)> {
+    let activities = graph.activities.clone();
+    if activities.is_empty() {
+        return Vec::new();
+    }
+    let layer = graph.layer("loss");
+    let sum = graph.tensor("activities", Shape::fixed([1]), DType::F32, Kind::Statistic, layer);
+    let mut seeds = Vec::with_capacity(activities.len());
+    for (tensor, regularizer) in activities {
+        let layer = graph.tensors[tensor.0].layer;
+        let op = Op::ActivityPenalty(regularizer);
+        let made = graph.push_updating(op, &[tensor], &[sum], Kind::Flow, layer);
+        seeds.push((tensor, made.expect("any floats can be penalised")[0]));
+    }
+    seeds
 }
 
 /// Puts a weight back behind its update, where it has a constraint.

@@ -84,6 +84,14 @@ impl Backward {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
                 Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
             }
+            Op::Conv3D(conv) => {
+                self.kernel_and_bias(Op::Conv3DGradKernel(conv.clone()), node, dy);
+                Some((Op::Conv3DGradInput(conv.clone(), self.volume_size(x)), vec![dy, inputs[1]]))
+            }
+            Op::Conv3DGradInput(conv, _) => {
+                self.weight(Op::Conv3DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
+                Some((Op::Conv3D(conv.clone()), vec![dy, inputs[1]]))
+            }
             Op::MaxPool2D(pool) => Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, outputs[1]])),
             Op::AveragePool2D(pool) => Some((Op::AveragePool2DGrad(pool.clone(), image), vec![dy])),
             Op::GlobalAveragePool2D => Some((Op::GlobalAveragePool2DGrad(image), vec![dy])),
@@ -92,6 +100,8 @@ impl Backward {
                 self.elementwise(node, chain, dy);
                 None
             }
+            // A mask has no slope anywhere.
+            Op::Mask(_) | Op::BalanceWeights => None,
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
             Op::Noise(noise) => self.noise(noise, x, dy),
@@ -158,7 +168,8 @@ impl Backward {
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
-                let reads = [dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
+                let mut reads = vec![dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
+                reads.extend(&inputs[3..]);
                 let written = self.flows(Op::AttentionGrad(kind.clone()), &reads, layer);
                 for (input, gradient) in inputs.iter().zip(written) {
                     self.add(*input, gradient);
@@ -169,8 +180,10 @@ impl Backward {
                 let mut reads = vec![dy];
                 reads.extend(outputs);
                 reads.push(inputs[1]);
+                let weights = inputs.len() - usize::from(kind.masked);
+                reads.extend(&inputs[weights..]);
                 let updates: Vec<TensorId> =
-                    inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                    inputs[1..weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
                 let op = Op::RecurrentGrad(kind.clone());
                 self.updating(op, &reads, &updates, node);
                 None
@@ -187,6 +200,8 @@ impl Backward {
             | Op::DenseGradKernel
             | Op::BiasGrad
             | Op::Conv2DGradKernel(_)
+            | Op::Conv3DGradKernel(_)
+            | Op::ActivityPenalty(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2DGrad(..)
             | Op::GlobalAveragePool2DGrad(_)
@@ -390,6 +405,14 @@ impl Backward {
         match dims[..] {
             [height, width, _] => [height, width],
             _ => [0, 0],
+        }
+    }
+
+    fn volume_size(&self, tensor: TensorId) -> [usize; 3] {
+        let Shape { dims, .. } = &self.graph.tensors[tensor.0].shape;
+        match dims[..] {
+            [depth, height, width, _] => [depth, height, width],
+            _ => [0, 0, 0],
         }
     }
 }

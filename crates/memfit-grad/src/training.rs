@@ -4,31 +4,42 @@ use std::fmt;
 
 use memfit_ir::{
     Accumulate, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind, Metric, Node,
-    NodeId, Op, Phase, Shape, ShapeError, TensorId, Unary, Update,
+    NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, penalties};
+use crate::{ClipBy, Optimizer, compact, fuse, penalties, weights};
 
 /// What to train for.
 #[derive(Clone, Debug)]
 pub struct Training {
     /// One loss for each output of the graph.
     pub losses: Vec<Loss>,
-    /// Metrics of each output; may be shorter than the outputs.
-    pub metrics: Vec<Vec<Metric>>,
-    /// Whether rows carry weights, fed as the last input.
-    pub sample_weights: bool,
+    /// Metrics, in the order in which they are told.
+    pub metrics: Vec<OutputMetric>,
+    /// Inputs behind the targets that bring rows' weights: none, one for all outputs, or one for each.
+    pub sample_weights: usize,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// Tensors whose gradients are kept for reading when the step ends.
     pub gradients_of: Vec<TensorId>,
 }
 
+/// A metric of one output.
+#[derive(Clone, Debug)]
+pub struct OutputMetric {
+    /// Which output.
+    pub output: usize,
+    /// Which metric.
+    pub metric: Metric,
+    /// Whether rows count by their weights, where they have any.
+    pub weighted: bool,
+}
+
 impl Training {
     /// Training with this optimizer; losses are still to be given.
     pub fn new(optimizer: Optimizer) -> Training {
-        Training { losses: vec![], metrics: vec![], sample_weights: false, optimizer, gradients_of: vec![] }
+        Training { losses: vec![], metrics: vec![], sample_weights: 0, optimizer, gradients_of: vec![] }
     }
 }
 
@@ -48,6 +59,11 @@ pub enum GradError {
         layer: String,
         /// What does not suit.
         error: ShapeError,
+    },
+    /// An output with a mask has a metric, which would count places that do not.
+    MaskedMetric {
+        /// The output's layer.
+        layer: String,
     },
     /// Nothing to train: no weight leads to a loss.
     NothingToTrain,
@@ -70,6 +86,10 @@ impl fmt::Display for GradError {
                 )
             }
             GradError::Shape { layer, error } => write!(f, "layer `{layer}`: {error}"),
+            GradError::MaskedMetric { layer } => write!(
+                f,
+                "layer `{layer}`: metrics of an output with a mask are not supported; leave its metrics out"
+            ),
             GradError::NothingToTrain => {
                 write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
             }
@@ -145,32 +165,71 @@ fn add_losses(
         targets.push(graph.tensor(target, Shape::rows(dims), dtype, Kind::Input, loss_layer));
         graph.inputs.push(targets[index]);
     }
-    let weights = training.sample_weights.then(|| {
-        let weights = graph.tensor("sample_weight", Shape::rows([]), DType::F32, Kind::Input, loss_layer);
-        graph.inputs.push(weights);
-        weights
-    });
+    let weights: Vec<TensorId> = (0..training.sample_weights)
+        .map(|index| {
+            let name = match training.sample_weights {
+                1 => "sample_weight".to_owned(),
+                _ => format!(
+                    "sample_weight/{}",
+                    forward.layers[forward.tensors[forward.outputs[index].0].layer.0]
+                ),
+            };
+            let weights = graph.tensor(name, Shape::rows([]), DType::F32, Kind::Input, loss_layer);
+            graph.inputs.push(weights);
+            weights
+        })
+        .collect();
+    let weights_of = |output: usize| weights.get(output).or(weights.first()).copied();
+    let layer_of = |output: usize| forward.tensors[forward.outputs[output].0].layer;
+    let at_output = |output: usize, error| {
+        let layer = forward.layers[layer_of(output).0].clone();
+        GradError::Shape { layer, error }
+    };
+    for OutputMetric { output, metric, weighted } in &training.metrics {
+        let prediction = forward.outputs[*output];
+        let (prediction, metric) = match metric {
+            Metric::Mean(RowValue::Loss(kind)) => {
+                let (prediction, kind) = before_softmax(forward, prediction, kind);
+                (prediction, Metric::Mean(RowValue::Loss(kind)))
+            }
+            Metric::Mean(_)
+            | Metric::RootMeanSquaredError
+            | Metric::Counts(_)
+            | Metric::Iou(_)
+            | Metric::FBeta(_) => (prediction, metric.clone()),
+        };
+        let count = metric.sums(&forward.tensors[prediction.0].shape);
+        let sums = statistic(graph, "metric", count, loss_layer);
+        let weights = weights_of(*output).filter(|_| *weighted);
+        let inputs: Vec<TensorId> = [prediction, targets[*output]].into_iter().chain(weights).collect();
+        graph
+            .push_updating(Op::Metric(metric), &inputs, &[sums], Kind::Flow, layer_of(*output))
+            .map_err(|error| at_output(*output, error))?;
+    }
     for (index, (output, loss)) in forward.outputs.iter().zip(&training.losses).enumerate() {
-        let layer = forward.tensors[output.0].layer;
-        let at_layer = |error| GradError::Shape { layer: forward.layers[layer.0].clone(), error };
-        for metric in training.metrics.get(index).into_iter().flatten() {
-            let sum = statistic(graph, &format!("{metric:?}"), loss_layer);
-            graph
-                .push_updating(Op::Metric(*metric), &[*output, targets[index]], &[sum], Kind::Flow, layer)
-                .map_err(at_layer)?;
-        }
         let (prediction, kind) = before_softmax(forward, *output, &loss.kind);
-        let sum = statistic(graph, "loss", loss_layer);
+        let mask = forward.masks.iter().find(|(known, _)| known == output).map(|(_, mask)| *mask);
+        if mask.is_some() && training.metrics.iter().any(|metric| metric.output == index) {
+            let layer = forward.layers[layer_of(index).0].clone();
+            return Err(GradError::MaskedMetric { layer });
+        }
+        let (kind, weights) =
+            weights::of_samples(graph, kind, targets[index], weights_of(index), mask, layer_of(index))
+                .map_err(|error| at_output(index, error))?;
+        let sum = statistic(graph, "loss", 1, loss_layer);
         let op = Op::Loss(Loss { kind, weight: loss.weight });
         let inputs: Vec<TensorId> = [prediction, targets[index]].into_iter().chain(weights).collect();
-        let gradient = graph.push_updating(op, &inputs, &[sum], Kind::Flow, layer).map_err(at_layer)?;
+        let gradient = graph
+            .push_updating(op, &inputs, &[sum], Kind::Flow, layer_of(index))
+            .map_err(|error| at_output(index, error))?;
         seeds.push((prediction, gradient[0]));
     }
+    seeds.extend(penalties::of_values(graph));
     Ok(seeds)
 }
 
-fn statistic(graph: &mut Graph, name: &str, layer: LayerId) -> TensorId {
-    graph.tensor(name, Shape::fixed([1]), DType::F32, Kind::Statistic, layer)
+fn statistic(graph: &mut Graph, name: &str, count: usize, layer: LayerId) -> TensorId {
+    graph.tensor(name, Shape::fixed([count]), DType::F32, Kind::Statistic, layer)
 }
 
 /// A softmax and its cross-entropy are one op, and so are a sigmoid and its: exact where probabilities saturate, and the
@@ -184,6 +243,10 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
     let Some(logits) = logits else { return (output, kind.clone()) };
     let from_logits = true;
     match *kind {
+        LossKind::Reduced { ref kind, reduction, ignore_class } => {
+            let (prediction, kind) = before_softmax(forward, output, kind);
+            (prediction, LossKind::Reduced { kind: Box::new(kind), reduction, ignore_class })
+        }
         LossKind::CategoricalCrossentropy { label_smoothing, .. } => {
             (logits, LossKind::CategoricalCrossentropy { from_logits, label_smoothing })
         }

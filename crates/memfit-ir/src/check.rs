@@ -91,8 +91,11 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
     if let Some(region) = problem.graph.region.filter(|_| split) {
         return Err(CheckError::Region(region));
     }
-    if split && !problem.allow_batchnorm_split {
-        let mixing = problem.graph.nodes.iter().position(|node| node.op.mixes_rows());
+    if split {
+        // Statistics of pieces are an answer that may be allowed; a loss of pieces is none.
+        let is_statistics = |op: &Op| matches!(op, Op::BatchNormStatistics | Op::BatchNormGrad(_));
+        let allowed = |op: &Op| problem.allow_batchnorm_split && is_statistics(op);
+        let mixing = problem.graph.nodes.iter().position(|node| node.op.mixes_rows() && !allowed(&node.op));
         if let Some(index) = mixing {
             return Err(CheckError::MixesRows(NodeId(index)));
         }

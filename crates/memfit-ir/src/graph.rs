@@ -38,6 +38,10 @@ pub struct Graph {
     pub region: Option<Region>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,
+    /// What values add to the loss.
+    pub activities: Vec<(TensorId, Regularizer)>,
+    /// Predictions, each with the mask that says which of its places count.
+    pub masks: Vec<(TensorId, TensorId)>,
     /// Where weights must stay.
     pub constraints: Vec<(TensorId, Constraint)>,
 }
@@ -270,6 +274,12 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2D(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
+        | Op::Conv3D(_)
+        | Op::Conv3DGradInput(..)
+        | Op::Conv3DGradKernel(_)
+        | Op::ActivityPenalty(_)
+        | Op::Mask(_)
+        | Op::BalanceWeights
         | Op::MaxPool2DGrad(..)
         | Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)

@@ -4,8 +4,8 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, DType, Distance, MatMul, Noise, Recurrent,
-    Regularizer, Update,
+    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Mask,
+    MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -25,6 +25,12 @@ pub enum Op {
     Conv2DGradInput(Conv2D, [usize; 2]),
     /// `x, dy ⇒ dkernel` (adds).
     Conv2DGradKernel(Conv2D),
+    /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
+    Conv3D(Conv3D),
+    /// `dy, kernel → dx`, with the depth, height and width of `x`.
+    Conv3DGradInput(Conv3D, [usize; 3]),
+    /// `x, dy ⇒ dkernel` (adds).
+    Conv3DGradKernel(Conv3D),
     /// `x → y, winners`: the winner's place in its window is one byte.
     MaxPool2D(Pool2D),
     /// `dy, winners → dx`, with the height and width of `x`.
@@ -54,9 +60,15 @@ pub enum Op {
     Softmax,
     /// `dy, y → dx`.
     SoftmaxGrad,
+    /// `weights → y`: weights of the batch's samples, times what makes their mean 1.
+    BalanceWeights,
     /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
     Loss(Loss),
-    /// `prediction, target ⇒ sum` (adds).
+    /// `x → dx ⇒ loss` (adds): what a regularizer says of values, for each row the same share.
+    ActivityPenalty(Regularizer),
+    /// `x → mask`: 1 at places that count, else 0.
+    Mask(Mask),
+    /// `prediction, target, [weights] ⇒ sums` (adds): what a metric is made of.
     Metric(Metric),
     /// `x → y`; applied to `dy` with the same seed it is its own gradient.
     Dropout {
@@ -108,14 +120,14 @@ pub enum Op {
     LayerNormGrad(Norm, usize),
     /// `q[queries,heads,width], k[keys,key_heads,width], v[keys,key_heads,value_width] → y[queries,heads,value_width],
     /// log_sums[heads,queries]`: queries look at keys, and no matrix of both is stored. Where there are fewer key
-    /// heads than heads, neighbouring heads share one.
+    /// heads than heads, neighbouring heads share one. Masks of queries and keys follow where there are some.
     Attention(Attention),
-    /// `dy, q, k, v, y, log_sums → dq, dk, dv`.
+    /// `dy, q, k, v, y, log_sums, [masks] → dq, dk, dv`.
     AttentionGrad(Attention),
-    /// `x[steps,gates·units], kernel[units,gates·units], [bias] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias], [mask[steps]] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
     /// what a dense op made of its input.
     Recurrent(Recurrent),
-    /// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]` (adds).
+    /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]` (adds).
     RecurrentGrad(Recurrent),
     /// `x → y`: zeros around height and width.
     Pad2D(Pads),
@@ -186,45 +198,6 @@ pub enum Op {
     Constrain(Constraint),
 }
 
-/// A convolution's geometry.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Conv2D {
-    /// Height and width of the filter.
-    pub kernel: [usize; 2],
-    /// Step between outputs.
-    pub strides: [usize; 2],
-    /// Step between taps.
-    pub dilation: [usize; 2],
-    /// Independent groups of channels; as many as input channels for a depthwise convolution.
-    pub groups: usize,
-    /// Zeros around the image.
-    pub pads: Pads,
-}
-
-/// A pool's geometry.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pool2D {
-    /// Height and width of the window.
-    pub window: [usize; 2],
-    /// Step between windows.
-    pub strides: [usize; 2],
-    /// Margins around the image.
-    pub pads: Pads,
-}
-
-/// Margins of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Pads {
-    /// Rows above.
-    pub top: usize,
-    /// Rows below.
-    pub bottom: usize,
-    /// Columns before.
-    pub left: usize,
-    /// Columns behind.
-    pub right: usize,
-}
-
 /// What the normalisations share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
@@ -234,15 +207,6 @@ pub struct Norm {
     pub scale: bool,
     /// Whether there is a beta.
     pub center: bool,
-}
-
-/// How new pixels are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interpolation {
-    /// Repeat the nearest pixel.
-    Nearest,
-    /// Weigh the four nearest, with half-pixel centres.
-    Bilinear,
 }
 
 /// A loss over one output.
@@ -287,6 +251,15 @@ pub enum LossKind {
     },
     /// One of many others.
     Distance(Distance),
+    /// Another loss, whose samples are added up in another way than by their mean.
+    Reduced {
+        /// The loss.
+        kind: Box<LossKind>,
+        /// How samples are added up.
+        reduction: Reduction,
+        /// The class whose samples do not count, where targets are class numbers.
+        ignore_class: Option<i32>,
+    },
 }
 
 impl LossKind {
@@ -294,6 +267,7 @@ impl LossKind {
     pub fn is_sparse(&self) -> bool {
         match self {
             LossKind::SparseCategoricalCrossentropy { .. } => true,
+            LossKind::Reduced { kind, .. } => kind.is_sparse(),
             LossKind::MeanSquaredError
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
@@ -302,27 +276,32 @@ impl LossKind {
             | LossKind::Distance(_) => false,
         }
     }
-}
 
-/// Metrics, by Keras's names, averaged over rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Metric {
-    /// Predictions above one half equal the targets.
-    BinaryAccuracy,
-    /// The largest prediction stands where the largest target does.
-    CategoricalAccuracy,
-    /// The largest prediction stands at the target's number.
-    SparseCategoricalAccuracy,
-    /// Mean of absolute differences.
-    MeanAbsoluteError,
-    /// Mean of squared differences.
-    MeanSquaredError,
+    /// The loss of a sample, however samples are added up.
+    pub fn of_samples(&self) -> &LossKind {
+        match self {
+            LossKind::Reduced { kind, .. } => kind.of_samples(),
+            LossKind::MeanSquaredError
+            | LossKind::MeanAbsoluteError
+            | LossKind::Huber { .. }
+            | LossKind::BinaryCrossentropy { .. }
+            | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::SparseCategoricalCrossentropy { .. }
+            | LossKind::Distance(_) => self,
+        }
+    }
+
+    /// Whether rows of the batch meet in one number.
+    pub fn mixes_rows(&self) -> bool {
+        matches!(self.of_samples(), LossKind::Distance(distance) if distance.mixes_rows())
+    }
 }
 
 impl Op {
     /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
     pub fn mixes_rows(&self) -> bool {
-        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_))
+        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_) | Op::BalanceWeights)
+            || matches!(self, Op::Loss(loss) if loss.kind.mixes_rows())
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -359,6 +338,12 @@ impl Op {
             | Op::Conv2D(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
+            | Op::Conv3D(_)
+            | Op::Conv3DGradInput(..)
+            | Op::Conv3DGradKernel(_)
+            | Op::ActivityPenalty(_)
+            | Op::Mask(_)
+            | Op::BalanceWeights
             | Op::MaxPool2D(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
@@ -414,6 +399,12 @@ impl Op {
             Op::Conv2D(_) => "conv2d",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
+            Op::Conv3D(_) => "conv3d",
+            Op::Conv3DGradInput(..) => "conv3d_grad_input",
+            Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",
+            Op::ActivityPenalty(_) => "activity_penalty",
+            Op::Mask(_) => "mask",
+            Op::BalanceWeights => "balance_weights",
             Op::MaxPool2D(_) => "max_pool2d",
             Op::MaxPool2DGrad(..) => "max_pool2d_grad",
             Op::AveragePool2D(_) => "average_pool2d",

@@ -9,6 +9,8 @@ pub struct Recurrent {
     pub reads_backwards: bool,
     /// Whether the state behind the step read first is written last.
     pub writes_backwards: bool,
+    /// Whether there is a mask, which is the last operand: steps that do not count leave the state as it is.
+    pub masked: bool,
 }
 
 /// What one step makes of its input `x`, which has a part for each gate, and of the state `h` before it.

@@ -181,7 +181,7 @@ fn ancestors(graph: &Graph, boundary: TensorId) -> Option<Vec<NodeId>> {
 /// Whether a node gives the same for each row, whatever other rows are there.
 fn may_slice(graph: &Graph, node: &Node) -> bool {
     let batched = |id: &TensorId| graph.tensors[id.0].shape.batched;
-    let is_sum_of_step = matches!(node.op, Op::Loss(_) | Op::Metric(_));
+    let is_sum_of_step = matches!(node.op, Op::Loss(_) | Op::Metric(_) | Op::ActivityPenalty(_));
     node.phase == Phase::Piece
         && !node.op.mixes_rows()
         && !is_sum_of_step

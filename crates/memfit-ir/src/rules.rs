@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::{Change, Conv2D, DType, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape, Tensor};
+use crate::{
+    Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Mask, Metric, Norm, Op, Pool2D, RowValue,
+    Shape, Tensor, Thresholds,
+};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,32 @@ impl Rule<'_> {
                 self.image(1)?;
                 vec![]
             }
+            Op::Conv3D(conv) => vec![self.conv3d(conv)?],
+            Op::Conv3DGradInput(conv, size) => {
+                self.count(2..=2)?;
+                let ([_, _, _, filters], kernel) = (self.volume(0)?, self.singles(1)?);
+                self.require(
+                    kernel.dims.len() == 5 && kernel.last() == filters,
+                    "kernel[d,h,w,in,out] and dy[…,out]",
+                )?;
+                let channels = kernel.dims[3] * conv.groups;
+                vec![self.typed(self.like(0, [size[0], size[1], size[2], channels]))]
+            }
+            Op::Conv3DGradKernel(_) => {
+                self.count(2..=2)?;
+                self.volume(0)?;
+                self.volume(1)?;
+                vec![]
+            }
+            Op::ActivityPenalty(_) => {
+                self.count(1..=1)?;
+                vec![self.typed(self.floats(0)?.clone())]
+            }
+            Op::Mask(mask) => vec![self.mask(*mask)?],
+            Op::BalanceWeights => {
+                self.count(1..=1)?;
+                vec![f32(self.singles(0)?.clone())]
+            }
             Op::MaxPool2D(pool) => {
                 let area = pool.window[0] * pool.window[1];
                 self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
@@ -157,8 +186,9 @@ impl Rule<'_> {
                 vec![self.typed(self.inputs[0].shape.clone())]
             }
             Op::Metric(metric) => {
-                self.count(2..=2)?;
-                self.targets(*metric == Metric::SparseCategoricalAccuracy)?;
+                self.count(2..=3)?;
+                self.targets(metric.is_sparse())?;
+                self.metric_axes(metric)?;
                 vec![]
             }
             Op::BatchNormStatistics => {
@@ -184,14 +214,14 @@ impl Rule<'_> {
                 let statistic = Shape { batched: shape.batched, dims: kept };
                 vec![self.typed(shape), f32(statistic.clone()), f32(statistic)]
             }
-            Op::Attention(_) => {
-                self.count(3..=3)?;
+            Op::Attention(kind) => {
                 let [queries, heads, width] = self.attention(0)?;
+                self.attention_masks(kind, 3, [queries, self.inputs[1].shape.dims[0]])?;
                 vec![self.typed(self.like(0, [queries, heads, width])), f32(self.like(0, [heads, queries]))]
             }
-            Op::AttentionGrad(_) => {
-                self.count(6..=6)?;
+            Op::AttentionGrad(kind) => {
                 let [queries, heads, width] = self.attention(1)?;
+                self.attention_masks(kind, 6, [queries, self.inputs[2].shape.dims[0]])?;
                 let alike = [0, 4].map(|index| self.inputs[index].shape.dims == [queries, heads, width]);
                 self.require(alike == [true; 2], "dy and y of what the attention writes")?;
                 self.require(self.floats(5)?.dims == [heads, queries], "a log sum for each head and query")?;
@@ -216,13 +246,17 @@ impl Rule<'_> {
                 vec![self.typed(self.like(0, dims))]
             }
             Op::Recurrent(kind) => {
-                self.count(2..=3)?;
+                let others = usize::from(kind.masked);
+                self.count(2 + others..=3 + others)?;
                 let (x, kernel) = (self.floats(0)?, self.singles(1)?);
                 let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
                 let [steps, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
                 let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
                 self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
-                if let Some(bias) = self.inputs.get(2) {
+                if kind.masked {
+                    self.mask_of(self.inputs.len() - 1, steps)?;
+                }
+                if let Some(bias) = self.inputs.get(2).filter(|_| self.inputs.len() == 3 + others) {
                     let wanted = kind.cell.biases() * wide;
                     self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
                 }
@@ -231,7 +265,7 @@ impl Rule<'_> {
                 outputs.map(|wide| self.typed(self.like(0, [steps, wide]))).collect()
             }
             Op::RecurrentGrad(kind) => {
-                let count = 3 + usize::from(kind.cell.kept() > 0);
+                let count = 3 + usize::from(kind.cell.kept() > 0) + usize::from(kind.masked);
                 self.count(count..=count)?;
                 let (dy, y) = (self.floats(0)?, self.alike(1)?);
                 let [steps, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
@@ -411,6 +445,47 @@ impl Rule<'_> {
         Ok(self.typed(self.like(0, [rows, columns, filters])))
     }
 
+    fn conv3d(&self, conv: &Conv3D) -> Result<Type, ShapeError> {
+        self.count(2..=3)?;
+        let ([depth, height, width, channels], kernel) = (self.volume(0)?, self.singles(1)?);
+        let filters = kernel.last();
+        let fits = kernel.dims.len() == 5
+            && kernel.dims[..3] == conv.kernel
+            && kernel.dims[3] * conv.groups == channels
+            && filters.is_multiple_of(conv.groups);
+        self.require(fits, &format!("a kernel over {channels} channels in {} groups", conv.groups))?;
+        self.bias(filters)?;
+        let (size, span) = ([depth, height, width], conv.span());
+        let mut dims = Vec::with_capacity(4);
+        for axis in 0..3 {
+            let padded = size[axis] + conv.pads[axis][0] + conv.pads[axis][1];
+            let Some(outputs) = windows(padded, span[axis], conv.strides[axis]) else {
+                let [depth, height, width] = span;
+                return Err(self.error(&format!("a volume of at least {depth}×{height}×{width}")));
+            };
+            dims.push(outputs);
+        }
+        dims.push(filters);
+        Ok(self.typed(self.like(0, dims)))
+    }
+
+    /// A mask: of numbers of entries, or of the places before the last axis.
+    fn mask(&self, mask: Mask) -> Result<Type, ShapeError> {
+        self.count(1..=1)?;
+        let mut shape = self.inputs[0].shape.clone();
+        match mask {
+            Mask::NotZero => self.ids()?,
+            Mask::OtherClass(_) => {
+                self.require(self.inputs[0].dtype == DType::I32, "class numbers (i32)")?;
+            }
+            Mask::AnyOther(_) => {
+                self.singles(0)?;
+                self.require(shape.dims.pop().is_some(), "values with an axis of features")?;
+            }
+        }
+        Ok(f32(shape))
+    }
+
     fn pool(&self, pool: &Pool2D) -> Result<Shape, ShapeError> {
         self.count(1..=1)?;
         let [height, width, channels] = self.image(0)?;
@@ -462,6 +537,22 @@ impl Rule<'_> {
         Ok([q[0], q[1], v[2]])
     }
 
+    /// As many masks behind the other operands as an attention has: of queries, then of keys.
+    fn attention_masks(&self, kind: &Attention, first: usize, sizes: [usize; 2]) -> Result<(), ShapeError> {
+        self.count(first + kind.masks()..=first + kind.masks())?;
+        let wanted = [kind.query_mask, kind.key_mask].into_iter().zip(sizes).filter(|(given, _)| *given);
+        for (index, (_, places)) in wanted.enumerate() {
+            self.mask_of(first + index, places)?;
+        }
+        Ok(())
+    }
+
+    /// A mask of so many places.
+    fn mask_of(&self, index: usize, places: usize) -> Result<(), ShapeError> {
+        let shape = self.singles(index)?;
+        self.require(shape.batched && shape.dims == [places], &format!("a mask of {places} places"))
+    }
+
     fn concat(&self, axis: usize) -> Result<Shape, ShapeError> {
         let first = self.floats(0)?;
         self.require(axis < first.dims.len(), &format!("an axis {axis} behind the batch"))?;
@@ -496,7 +587,7 @@ impl Rule<'_> {
 
     fn loss_axes(&self, kind: &LossKind) -> Result<(), ShapeError> {
         let prediction = self.floats(0)?;
-        match kind {
+        match kind.of_samples() {
             LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
                 self.require(prediction.last() >= 2, "at least two classes in the last axis")?;
             }
@@ -504,15 +595,63 @@ impl Rule<'_> {
             | LossKind::MeanAbsoluteError
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
+            | LossKind::Reduced { .. }
             | LossKind::Distance(_) => {}
         }
+        if let LossKind::Distance(distance) = kind.of_samples()
+            && let Some(axes) = distance.axes_overlapped().filter(|axes| 0 < *axes)
+        {
+            self.require(axes == prediction.dims.len(), &format!("{axes} axes behind the batch"))?;
+        }
         if let Some(weights) = self.inputs.get(2) {
+            let of_rows = weights.shape == Shape::rows([]);
+            let samples = prediction.dims.len().saturating_sub(1);
+            let by_row = matches!(kind.of_samples(), LossKind::Distance(distance) if distance.is_overlap());
+            let of_samples = !by_row && weights.shape == self.like(0, &prediction.dims[..samples]);
             self.require(
-                weights.dtype == DType::F32 && weights.shape == Shape::rows([]),
-                "one f32 weight a row",
+                weights.dtype == DType::F32 && (of_rows || of_samples) && !kind.mixes_rows(),
+                "one f32 weight a row, or one a sample, and none where the batch has one loss",
             )?;
         }
         Ok(())
+    }
+
+    fn metric_axes(&self, metric: &Metric) -> Result<(), ShapeError> {
+        let classes = self.floats(0)?.last();
+        match metric {
+            Metric::Mean(RowValue::Loss(kind)) => {
+                self.require(!kind.mixes_rows(), "a loss of rows: one of the whole batch is no metric here")?;
+                self.loss_axes(kind)?;
+            }
+            Metric::Counts(Counts { class: Some(class), .. }) => {
+                self.require(*class < classes, &format!("a class {class} in the last axis"))?;
+            }
+            Metric::Counts(Counts { labels: Some(labels), .. }) => {
+                let fits = labels.len() == classes && self.floats(0)?.dims.len() == 1;
+                self.require(fits, &format!("predictions with one axis, of {} labels", labels.len()))?;
+            }
+            Metric::Counts(Counts { thresholds: Thresholds::At(thresholds), .. }) => {
+                self.require(!thresholds.is_empty(), "at least one threshold")?;
+            }
+            Metric::Counts(Counts { thresholds: Thresholds::Even { count, .. }, .. }) => {
+                self.require(2 <= *count, "at least two thresholds")?;
+            }
+            Metric::Iou(iou) => {
+                let known = iou.wanted.iter().all(|class| *class < iou.classes);
+                self.require(known, &format!("classes below {}", iou.classes))?;
+            }
+            Metric::FBeta(_) => {
+                self.require(self.floats(0)?.dims.len() == 1, "predictions with one axis, of classes")?;
+            }
+            Metric::Mean(_) | Metric::RootMeanSquaredError => {}
+        }
+        match self.inputs.get(2) {
+            Some(weights) => {
+                let fits = weights.dtype == DType::F32 && weights.shape == Shape::rows([]);
+                self.require(fits, "one f32 weight a row")
+            }
+            None => Ok(()),
+        }
     }
 
     fn ids(&self) -> Result<(), ShapeError> {
@@ -537,6 +676,14 @@ impl Rule<'_> {
         match shape.dims[..] {
             [height, width, channels] if shape.batched => Ok([height, width, channels]),
             _ => Err(self.error("an image [batch,height,width,channels]")),
+        }
+    }
+
+    fn volume(&self, index: usize) -> Result<[usize; 4], ShapeError> {
+        let shape = self.floats(index)?;
+        match shape.dims[..] {
+            [depth, height, width, channels] if shape.batched => Ok([depth, height, width, channels]),
+            _ => Err(self.error("a volume [batch,depth,height,width,channels]")),
         }
     }
 
@@ -583,18 +730,6 @@ impl Rule<'_> {
         let got: Vec<String> =
             self.inputs.iter().map(|tensor| format!("{}{}", tensor.dtype, tensor.shape)).collect();
         ShapeError { op: self.op.name(), expected: expected.to_owned(), got: got.join(", ") }
-    }
-}
-
-impl Pads {
-    /// Rows added in all.
-    pub fn height(&self) -> usize {
-        self.top + self.bottom
-    }
-
-    /// Columns added in all.
-    pub fn width(&self) -> usize {
-        self.left + self.right
     }
 }
 

@@ -128,6 +128,9 @@ fn allow_batchnorm_split(problem: &Problem) -> Option<Hint> {
         return None;
     }
     let allowed = Problem { allow_batchnorm_split: true, ..problem.clone() };
+    if !split::may_split(&allowed) {
+        return None;
+    }
     let smallest = problem.budget.smallest(choose::fastest(&allowed)?.bytes_peak);
     Some(Hint::AllowBatchnormSplit { smallest })
 }

@@ -18,7 +18,7 @@ pub struct Request {
     #[serde(default)]
     allow_batchnorm_split: bool,
     #[serde(default)]
-    sample_weights: bool,
+    sample_weights: usize,
     #[serde(default)]
     seed: u64,
     pub threads: Option<usize>,
@@ -47,7 +47,7 @@ impl Request {
         job.train.seed = self.seed;
         job.train.precision = parse("precision", self.precision.as_deref())?;
         job.train.device = parse("device", self.device.as_deref())?.unwrap_or_default();
-        job.data.lends_sample_weights = self.sample_weights;
+        job.data.lent_sample_weights = self.sample_weights;
         job.memory.budget = match &self.budget {
             None => None,
             Some(Size::Number(bytes)) => Some(Bytes(*bytes)),

@@ -13,7 +13,8 @@ use crate::without_python;
 /// An array lent for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
 type Lending<'py> = (PyReadonlyArray1<'py, u8>, String, Vec<u64>);
 
-/// Loss, metrics, seconds, bytes that the process held at the end, and the layer for which the step was skipped.
+/// Loss and metrics since the epoch began, seconds, bytes that the process held at the end, and the layer for which the step was
+/// skipped.
 type StepAnswer = (f64, Vec<f64>, f64, u64, Option<String>);
 
 /// A planned model whose arena comes with `open` and goes with `close`.
@@ -72,7 +73,7 @@ impl Session {
         fields.map(|field| (field.name.clone(), field.dims.clone(), field.dtype.to_string())).collect()
     }
 
-    /// Names of the metrics.
+    /// Names of what is told beside the loss.
     fn metrics(&self) -> Vec<String> {
         self.lock().metrics().to_vec()
     }
@@ -104,6 +105,7 @@ impl Session {
             VariableKind::State => "state",
             VariableKind::Iteration => "iteration",
             VariableKind::LearningRate => "learning_rate",
+            VariableKind::Derived => "derived",
             VariableKind::Nothing => "nothing",
         };
         let session = self.lock();
@@ -127,14 +129,15 @@ impl Session {
         Ok(())
     }
 
-    /// Reads a variable's bytes from its slot.
+    /// Reads a variable's bytes as Keras would hold them.
     fn read(&self, variable: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
         let session = self.open_one()?;
         let to = to.as_slice_mut()?;
         match session.bytes(variable) {
-            Some(from) if from.len() == to.len() => to.copy_from_slice(from),
-            Some(from) => return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len()))),
-            None => to.fill(0),
+            Some(from) if from.len() != to.len() => {
+                return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len())));
+            }
+            Some(_) | None => session.read(variable, to),
         }
         Ok(())
     }
@@ -153,6 +156,12 @@ impl Session {
             return Err(misuse("the count of updates is set before the session is opened"));
         }
         session.set_iteration(iteration);
+        Ok(())
+    }
+
+    /// Begins to add up loss and metrics anew.
+    fn begin_epoch(&self) -> PyResult<()> {
+        self.open_one()?.begin_epoch();
         Ok(())
     }
 
@@ -176,11 +185,13 @@ impl Session {
             lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
         }
         let order = order.as_ref().map(PyReadonlyArray1::as_slice).transpose()?;
-        let record = without_python(py, || {
+        let (record, means) = without_python(py, || {
             let mut source = Lent::new(&fields, &lent, order)?;
-            self.lock().step(&mut source, StepOf { start, rows, learning_rate })
+            let mut session = self.lock();
+            let record = session.step(&mut source, StepOf { start, rows, learning_rate })?;
+            Ok((record, session.epoch()))
         })?;
-        Ok((record.loss, record.metrics, record.seconds, record.bytes_used.0, record.skipped_by))
+        Ok((means.loss, means.values, record.seconds, record.bytes_used.0, record.skipped_by))
     }
 
     /// Copies what the last step of so many rows predicted into `to`.

@@ -25,7 +25,7 @@ def convolution():
         layers.Flatten(),
         layers.Dense(4, activation="softmax"),
     ])
-    model.compile(keras.optimizers.SGD(0.05, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(0.01, momentum=0.9), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model, random(24, 12, 12, 3), labels(24, 4)
 
 

@@ -6,8 +6,11 @@ mod ahead;
 mod finite;
 mod loss_scale;
 mod runner;
+mod totals;
 mod trace;
 
 pub use finite::{Culprit, NotFinite};
+pub use loss_scale::LossScale;
 pub use runner::{Feed, FeedError, RunError, Runner, StepInput};
+pub use totals::Means;
 pub use trace::{StepRecord, Trace};

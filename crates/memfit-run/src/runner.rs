@@ -10,6 +10,7 @@ use memfit_ir::{Bytes, CheckedPlan, Kind, MadeUp, Op, Place, Plan, Slot, Step, T
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::loss_scale::LossScale;
+use crate::totals::{Means, Totals};
 use crate::{StepRecord, Trace};
 
 /// Heap that may come and go between steps without anything growing: queues of the thread pool, lines being printed.
@@ -90,6 +91,8 @@ pub struct Runner {
     plan: CheckedPlan,
     device: Device,
     trace: Trace,
+    /// What the steps of this epoch told.
+    totals: Totals,
     heap: HeapMark,
     /// Where gradients are scaled.
     loss_scale: Option<LossScale>,
@@ -115,8 +118,9 @@ impl Runner {
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
+        let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
-        Ok(Runner { plan, device, trace, heap, loss_scale, launched })
+        Ok(Runner { plan, device, trace, totals, heap, loss_scale, launched })
     }
 
     /// The plan that runs.
@@ -127,6 +131,37 @@ impl Runner {
     /// What was measured so far.
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// The scale of gradients as the last step left it, where they are scaled.
+    pub fn loss_scale(&self) -> Option<&LossScale> {
+        self.loss_scale.as_ref()
+    }
+
+    /// Goes on with the scale of an earlier runner of this plan.
+    pub fn resume_loss_scale(&mut self, scale: LossScale) {
+        self.loss_scale = Some(scale);
+    }
+
+    /// Gives the arena's pages behind those that hold something between steps back to the system.
+    ///
+    /// # Panics
+    /// Where something stands there that stays from step to step.
+    pub fn give_back(&mut self, from: Bytes) {
+        let plan = self.plan.plan();
+        let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
+        assert!(!stays, "only what holds nothing between steps is given back");
+        self.device.give_back(from);
+    }
+
+    /// Takes them again for the next step.
+    pub fn take_again(&mut self) -> Result<(), DeviceError> {
+        self.device.take_again()
+    }
+
+    /// The same threads for another runner, whose arena stands beside this one.
+    pub fn setup_beside(&self) -> Setup {
+        self.device.setup_beside()
     }
 
     /// Gives the arena back; what was planned and what was measured remain.
@@ -187,7 +222,7 @@ impl Runner {
             "the peak that was measured is the one that was planned"
         );
         self.check_flat(input.step)?;
-        let (loss, metrics) = self.statistics(input.rows);
+        let Means { loss, values: metrics, .. } = self.statistics(input.rows);
         let skipped_by = self.settle_scale(input.step)?;
         let record = StepRecord {
             step: input.step,
@@ -220,20 +255,30 @@ impl Runner {
         Ok(Some(layer))
     }
 
-    fn statistics(&self, rows: usize) -> (f64, Vec<f64>) {
-        let graph = &self.plan.problem().graph;
-        let (mut loss, mut metrics) = (0.0, Vec::new());
-        // All penalties add to one sum.
-        let penalties = graph.nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
-        loss += penalties.map_or(0.0, |node| f64::from(self.floats(node.updates[0])[0]));
-        for node in &graph.nodes {
-            if let Op::Loss(_) = node.op {
-                loss += f64::from(self.floats(node.updates[0])[0]);
-            } else if let Op::Metric(_) = node.op {
-                metrics.push(f64::from(self.floats(node.updates[0])[0]) / rows as f64);
-            }
-        }
-        (loss, metrics)
+    fn statistics(&mut self, rows: usize) -> Means {
+        let plan = self.plan.plan();
+        let slots = || plan.persistent.iter().chain(&plan.kept);
+        let sums = |tensor: TensorId| {
+            let (_, slot) = slots().find(|(id, _)| *id == tensor).expect("sums of a step are kept");
+            self.device.floats(*slot)
+        };
+        // All penalties on weights add to one sum, and all on values to another.
+        let nodes = &self.plan.problem().graph.nodes;
+        let weights = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
+        let values = nodes.iter().find(|node| matches!(node.op, Op::ActivityPenalty(_)));
+        let penalties =
+            weights.into_iter().chain(values).map(|node| f64::from(sums(node.updates[0])[0])).sum();
+        self.totals.add(rows, penalties, sums)
+    }
+
+    /// Begins to add up loss and metrics anew.
+    pub fn begin_epoch(&mut self) {
+        self.totals.clear();
+    }
+
+    /// Loss and metrics over all steps since the epoch began.
+    pub fn epoch(&self) -> Means {
+        self.totals.means()
     }
 
     /// Step N+1 holds what step N held. Only a program that counts its heap can tell; in others all counts are 0.

@@ -11,7 +11,7 @@ pub struct StepRecord {
     pub rows: usize,
     /// The mean loss over the rows, all outputs together.
     pub loss: f64,
-    /// Means of the metrics, in the graph's order.
+    /// The losses of the outputs where there are several, then the metrics, over the rows of this step alone.
     pub metrics: Vec<f64>,
     /// What gradients were multiplied by, where they were.
     pub loss_scale: Option<f32>,

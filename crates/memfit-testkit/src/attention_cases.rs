@@ -1,6 +1,6 @@
 //! The rows of the op table that are about attention, and its slow reference.
 
-use memfit_ir::{Attention, Op, TensorId};
+use memfit_ir::{Attention, AttentionDropout, Mask, Op, TensorId, random};
 
 use crate::op_cases::{Add, Builder};
 
@@ -18,13 +18,26 @@ pub(crate) fn add(add: Add<'_>) {
         ("of more queries than a tile has", [27, 3, 1, 1, 2, 1]),
     ] {
         for causal in [false, true] {
-            let kind = Attention { scale: 0.7, causal };
+            let kind = Attention { scale: 0.7, causal, ..Attention::default() };
             add(&format!("attention {name}, causal {causal}"), &move |b| attention(b, &kind, sizes));
+        }
+    }
+    for (name, query_mask, key_mask, rate, causal) in [
+        ("with a mask of keys", false, true, 0.0, false),
+        ("with a mask of queries", true, false, 0.0, false),
+        ("with both masks", true, true, 0.0, true),
+        ("with dropout", false, false, 0.4, false),
+        ("with dropout and a mask", false, true, 0.4, true),
+    ] {
+        for sizes in [[4, 4, 4, 2, 3, 2], [27, 3, 1, 1, 2, 1]] {
+            let dropout = (0.0 < rate).then_some(AttentionDropout { rate, seed: 9 });
+            let kind = Attention { scale: 0.7, causal, query_mask, key_mask, dropout };
+            add(&format!("attention {name} of {} queries", sizes[0]), &move |b| attention(b, &kind, sizes));
         }
     }
     add("attention of a tensor on itself", &|b| {
         let x = b.input([4, 2, 3]);
-        b.op(Op::Attention(Attention { scale: 0.7, causal: true }), &[x, x, x])
+        b.op(Op::Attention(Attention { scale: 0.7, causal: true, ..Attention::default() }), &[x, x, x])
     });
     add("dense with a kernel of several axes", &|b| {
         let x = b.input([3, 5]);
@@ -40,7 +53,14 @@ fn attention(b: &mut Builder, kind: &Attention, sizes: Sizes) -> TensorId {
     let q = b.input([queries, heads, width]);
     let k = b.input([keys, key_heads, width]);
     let v = b.input([keys, key_heads, value_width]);
-    b.op(Op::Attention(kind.clone()), &[q, k, v])
+    let mut operands = vec![q, k, v];
+    for (given, places) in [(kind.query_mask, queries), (kind.key_mask, keys)] {
+        if given {
+            let ids = b.ids([places], 2);
+            operands.push(b.op(Op::Mask(Mask::NotZero), &[ids]));
+        }
+    }
+    b.op(Op::Attention(kind.clone()), &operands)
 }
 
 /// A tensor of rows, positions, heads and floats.
@@ -57,23 +77,50 @@ impl Heads<'_> {
 }
 
 /// What attention writes: weighted values, and the logarithm of each softmax's sum.
-pub(crate) fn evaluate(kind: &Attention, rows: usize, [q, k, v]: [Heads<'_>; 3]) -> Vec<Vec<f64>> {
+pub(crate) fn evaluate(
+    kind: &Attention,
+    rows: usize,
+    [q, k, v]: [Heads<'_>; 3],
+    [query_mask, key_mask]: [Option<&[f64]>; 2],
+) -> Vec<Vec<f64>> {
+    // The harness trains step 0 with seed 5.
+    let draws = random::derive(random::derive(5, kind.dropout.map_or(0, |dropout| dropout.seed)), 0);
     let ([queries, heads, _], [keys, key_heads, _]) = (q.dims, k.dims);
     let (mut y, mut log_sums) = (Vec::new(), vec![0.0; rows * heads * queries]);
     for row in 0..rows {
         for query in 0..queries {
             for head in 0..heads {
                 let key_head = head / (heads / key_heads);
-                let seen = if kind.causal { keys.min(query + 1) } else { keys };
+                let sees = |key: usize| {
+                    (!kind.causal || key <= query)
+                        && query_mask.is_none_or(|mask| mask[row * queries + query] == 1.0)
+                        && key_mask.is_none_or(|mask| mask[row * keys + key] == 1.0)
+                };
+                // Who sees nothing takes the mean of everything.
+                let is_blind = !(0..keys).any(sees);
+                let kept = |key: usize| match kind.dropout {
+                    None => 1.0,
+                    Some(AttentionDropout { rate, .. }) => {
+                        let place = ((row * heads + head) * queries + query) * keys + key;
+                        let unit = random::unit(draws, place as u64);
+                        if rate <= unit { 1.0 / (1.0 - f64::from(rate)) } else { 0.0 }
+                    }
+                };
                 let score = |key: usize| {
                     let products = q.of(row, query, head).iter().zip(k.of(row, key, key_head));
                     f64::from(kind.scale) * products.map(|(q, k)| q * k).sum::<f64>()
                 };
-                let powers: Vec<f64> = (0..seen).map(|key| score(key).exp()).collect();
+                let power = |key: usize| match (is_blind, sees(key)) {
+                    (true, _) => 1.0,
+                    (false, true) => score(key).exp(),
+                    (false, false) => 0.0,
+                };
+                let powers: Vec<f64> = (0..keys).map(power).collect();
                 let total: f64 = powers.iter().sum();
                 log_sums[(row * heads + head) * queries + query] = total.ln();
                 y.extend((0..v.dims[2]).map(|at| {
-                    let weighted = (0..seen).map(|key| powers[key] * v.of(row, key, key_head)[at]);
+                    let weighted =
+                        (0..keys).map(|key| powers[key] * kept(key) * v.of(row, key, key_head)[at]);
                     weighted.sum::<f64>() / total
                 }));
             }

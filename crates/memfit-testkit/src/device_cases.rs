@@ -1,10 +1,10 @@
 //! Training graphs for one device beside another that the op table does not have: every optimizer with all that goes with it, and
 //! sizes at which a device with many threads cuts its work in another way.
 
-use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
+use memfit_grad::{ClipBy, Optimizer, OutputMetric, Training, training_graph};
 use memfit_ir::{
-    Average, Constraint, DType, Graph, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Regularizer, TensorId,
-    UpdateRule,
+    Average, Constraint, DType, Graph, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Regularizer, RowValue,
+    TensorId, UpdateRule,
 };
 
 use crate::halves::in_type;
@@ -195,7 +195,7 @@ fn weight_rule_cases() -> Vec<(String, Graph)> {
     let with = |constraint: Constraint| {
         let change = |graph: &mut Graph| {
             let kernel = graph.nodes[0].inputs[1];
-            graph.penalties.push((kernel, Regularizer { l1: 0.01, l2: 0.02 }));
+            graph.penalties.push((kernel, Regularizer { l1: 0.01, l2: 0.02, orthogonal: None }));
             graph.constraints.push((kernel, constraint));
         };
         (format!("weight kept by {constraint:?}"), trained(Training::new(Optimizer::sgd(0.1)), change))
@@ -207,16 +207,21 @@ fn metric_cases() -> Vec<(String, Graph)> {
     let sparse = LossKind::SparseCategoricalCrossentropy { from_logits: true };
     let squares = LossKind::MeanSquaredError;
     let metrics = [
-        (sparse, Metric::SparseCategoricalAccuracy),
-        (squares.clone(), Metric::BinaryAccuracy),
-        (squares.clone(), Metric::CategoricalAccuracy),
-        (squares.clone(), Metric::MeanAbsoluteError),
-        (squares, Metric::MeanSquaredError),
+        (sparse.clone(), Metric::Mean(RowValue::SparseCategoricalAccuracy)),
+        (sparse, Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k: 5 })),
+        (squares.clone(), Metric::Mean(RowValue::BinaryAccuracy { threshold: 0.25 })),
+        (squares.clone(), Metric::Mean(RowValue::CategoricalAccuracy)),
+        (squares.clone(), Metric::Mean(RowValue::TopKCategoricalAccuracy { k: 3 })),
+        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanAbsoluteError))),
+        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError))),
+        (squares, Metric::RootMeanSquaredError),
     ];
     let with = |(kind, metric): (LossKind, Metric)| {
         let losses = vec![Loss { kind, weight: 1.0 }];
-        let training = Training { losses, metrics: vec![vec![metric]], ..Training::new(Optimizer::sgd(0.1)) };
-        (format!("metric {metric:?}"), trained(training, |_| {}))
+        let name = format!("metric {metric:?}");
+        let metrics = vec![OutputMetric { output: 0, metric, weighted: false }];
+        let training = Training { losses, metrics, ..Training::new(Optimizer::sgd(0.1)) };
+        (name, trained(training, |_| {}))
     };
     metrics.into_iter().map(with).collect()
 }

@@ -40,6 +40,24 @@ pub(crate) fn sample_distance(distance: Distance, p: &[f64], t: &[f64]) -> f64 {
             let wrong = pairs().map(|(p, t)| (1.0 - t) * p).fold(f64::NEG_INFINITY, f64::max);
             (wrong - dot() + 1.0).max(0.0)
         }
+        Distance::CategoricalFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let raw: Vec<f64> = p.iter().map(|x| if from_logits { x.exp() } else { *x }).collect();
+            let (total, smooth) = (raw.iter().sum::<f64>(), f64::from(label_smoothing));
+            let terms = raw.iter().zip(t).map(|(raw, t)| {
+                let (q, t) = (raw / total, t * (1.0 - smooth) + smooth / p.len() as f64);
+                -t * f64::from(alpha) * (1.0 - q).powf(f64::from(gamma)) * q.ln()
+            });
+            terms.sum()
+        }
+        Distance::Dice { .. } => {
+            1.0 - 2.0 * dot() / (p.iter().sum::<f64>() + t.iter().sum::<f64>() + EPSILON)
+        }
+        Distance::Tversky { alpha, beta, .. } => {
+            let missed: f64 = pairs().map(|(p, t)| t * (1.0 - p)).sum();
+            let invented: f64 = pairs().map(|(p, t)| p * (1.0 - t)).sum();
+            let below = dot() + f64::from(alpha) * missed + f64::from(beta) * invented + EPSILON;
+            1.0 - dot() / below
+        }
         Distance::CosineSimilarity => -dot() / (length(p) * length(t)),
     }
 }

@@ -14,3 +14,4 @@ mod recurrent_cases;
 pub mod reference;
 mod spatial_cases;
 pub mod specs;
+mod volume_cases;

@@ -3,7 +3,7 @@
 
 use memfit_ir::{
     Binary, Chain, Conv2D, DType, Distance, Graph, Initializer, Interpolation, Kind, LayerId, Link, Loss,
-    LossKind, Norm, Op, Pads, Pool2D, Shape, TensorId, Unary, random,
+    LossKind, Norm, Op, Pads, Pool2D, Reduction, Shape, TensorId, Unary, random,
 };
 
 use crate::harness::Values;
@@ -114,6 +114,7 @@ pub fn op_cases() -> Vec<OpCase> {
     crate::operation_cases::add(&mut add);
     crate::recurrent_cases::add(&mut add);
     crate::spatial_cases::add(&mut add);
+    crate::volume_cases::add(&mut add);
     cases.extend(losses());
     cases
 }
@@ -305,10 +306,21 @@ fn losses() -> Vec<OpCase> {
             alpha: Some(0.3),
             gamma: 2.5,
         }),
+        LossKind::Distance(focal(true)),
+        LossKind::Distance(focal(false)),
+        LossKind::Distance(Distance::Dice { axes: 2 }),
+        LossKind::Distance(Distance::Dice { axes: 0 }),
+        LossKind::Distance(Distance::Tversky { alpha: 0.3, beta: 0.6, axes: 2 }),
+        LossKind::Distance(Distance::Tversky { alpha: 0.3, beta: 0.6, axes: 0 }),
+        LossKind::Reduced {
+            kind: Box::new(LossKind::MeanSquaredError),
+            reduction: Reduction::Sum,
+            ignore_class: None,
+        },
     ];
     let mut cases = Vec::new();
     for kind in kinds {
-        for sample_weights in [false, true] {
+        for sample_weights in [false, true].into_iter().filter(|weights| !weights || !kind.mixes_rows()) {
             let name = format!("loss {kind:?} weights {sample_weights}");
             // A reshape behind the sigmoid keeps its probabilities from being taken back to logits.
             let mut case = case(&name, kind.clone(), &|b| {
@@ -322,6 +334,10 @@ fn losses() -> Vec<OpCase> {
         }
     }
     cases
+}
+
+fn focal(from_logits: bool) -> Distance {
+    Distance::CategoricalFocalCrossentropy { from_logits, label_smoothing: 0.1, alpha: 0.4, gamma: 2.5 }
 }
 
 pub(crate) fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> TensorId) -> OpCase {

@@ -120,7 +120,7 @@ fn random_layer(
             let q = builder.dense(from, width, true);
             let k = if draws.below(3) == 0 { q } else { builder.dense(from, width, true) };
             let v = if draws.below(3) == 0 { k } else { builder.dense(from, width, false) };
-            let kind = Attention { scale: 0.5, causal: draws.below(2) == 0 };
+            let kind = Attention { scale: 0.5, causal: draws.below(2) == 0, ..Attention::default() };
             builder.op(Op::Attention(kind), &[q, k, v])
         }
         _ => builder.op(Op::Dropout { rate: 0.2, seed: draws.next }, &[from]),

@@ -1,6 +1,6 @@
 //! The rows of the op table that are about recurrent layers, and their slow reference.
 
-use memfit_ir::{Cell, Gate, Op, Recurrent};
+use memfit_ir::{Cell, Gate, Mask, Op, Recurrent};
 
 use crate::op_cases::Add;
 
@@ -18,18 +18,28 @@ pub(crate) fn add(add: Add<'_>) {
         ),
         ("gru that resets before", Cell::Gru { activation, recurrent, reset_after: false }),
     ] {
-        for [reads_backwards, writes_backwards, bias] in
-            [[false, false, true], [true, false, false], [true, true, true]]
-        {
-            let kind = Recurrent { cell: cell.clone(), reads_backwards, writes_backwards };
-            let name =
-                format!("recurrent {name}, backwards {reads_backwards} {writes_backwards}, bias {bias}");
+        for [reads_backwards, writes_backwards, bias, masked] in [
+            [false, false, true, false],
+            [true, false, false, false],
+            [true, true, true, false],
+            [false, false, true, true],
+            [true, false, false, true],
+            [true, true, true, true],
+        ] {
+            let kind = Recurrent { cell: cell.clone(), reads_backwards, writes_backwards, masked };
+            let name = format!(
+                "recurrent {name}, backwards {reads_backwards} {writes_backwards}, bias {bias}, masked {masked}"
+            );
             add(&name, &move |b| {
                 let (units, wide) = (3, 3 * kind.cell.gates());
                 let x = b.input([4, wide]);
                 let mut operands = vec![x, b.weight("kernel", &[units, wide])];
                 if bias {
                     operands.push(b.weight("bias", &[kind.cell.biases(), wide]));
+                }
+                if masked {
+                    let ids = b.ids([4], 2);
+                    operands.push(b.op(Op::Mask(Mask::NotZero), &[ids]));
                 }
                 b.op(Op::Recurrent(kind.clone()), &operands)
             });
@@ -44,6 +54,7 @@ pub(crate) fn evaluate(
     x: &[f64],
     kernel: &[f64],
     bias: Option<&[f64]>,
+    mask: Option<&[f64]>,
 ) -> Vec<Vec<f64>> {
     let gates = kind.cell.gates();
     let units = (kernel.len() / gates).isqrt();
@@ -54,7 +65,9 @@ pub(crate) fn evaluate(
         for step in 0..steps {
             let turned = |backwards: bool| row * steps + if backwards { steps - 1 - step } else { step };
             let read = &x[turned(kind.reads_backwards) * wide..][..wide];
-            step_of(kind, read, kernel, bias, &mut states, &mut cells);
+            if mask.is_none_or(|mask| mask[turned(kind.reads_backwards)] == 1.0) {
+                step_of(kind, read, kernel, bias, &mut states, &mut cells);
+            }
             y[turned(kind.writes_backwards) * units..][..units].copy_from_slice(&states);
         }
     }

@@ -1,16 +1,18 @@
 //! A slow f64 interpreter of forward graphs: loops a reader can check by eye, sharing no code with the kernels.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, TensorId, Unary,
-    random,
+    Binary, Chain, Conv2D, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, Reduction, TensorId,
+    Unary, random,
 };
 
 use crate::attention_cases::{self, Heads};
 use crate::distances::sample_distance;
 use crate::harness::Values;
+use crate::op_cases::ROWS;
 use crate::operation_cases;
 use crate::recurrent_cases;
 use crate::spatial_cases;
+use crate::volume_cases;
 
 /// Computes every tensor of a forward graph (losses give their value as a single number) from inputs and weights.
 pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
@@ -40,6 +42,19 @@ impl Evaluation<'_> {
         match &self.node.op {
             Op::Dense => vec![self.dense()],
             Op::Conv2D(conv) => vec![self.conv(conv)],
+            Op::Conv3D(conv) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
+                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                vec![volume_cases::conv(conv, self.input(0), self.input(1), bias, from, to)]
+            }
+            Op::Conv3DGradInput(conv, _) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
+                vec![volume_cases::conv_backwards(conv, self.input(0), self.input(1), from, to)]
+            }
+            Op::Mask(mask) => {
+                let features = self.dims(self.node.inputs[0]).last().copied().unwrap_or(1);
+                vec![volume_cases::mask(*mask, self.input(0), features)]
+            }
             Op::MaxPool2D(pool) => {
                 let y = self.pool(pool, |window| window.iter().copied().fold(f64::NEG_INFINITY, f64::max));
                 let count = y.len();
@@ -61,7 +76,10 @@ impl Evaluation<'_> {
             Op::BatchNorm(norm) | Op::BatchNormInference(norm) => vec![self.batch_norm(norm)],
             Op::LayerNorm(norm, axes) => self.layer_norm(norm, *axes),
             Op::Attention(kind) => {
-                attention_cases::evaluate(kind, self.rows, [0, 1, 2].map(|i| self.heads(i)))
+                let query_mask = kind.query_mask.then(|| self.input(3));
+                let key_mask = kind.key_mask.then(|| self.input(self.node.inputs.len() - 1));
+                let heads = [0, 1, 2].map(|i| self.heads(i));
+                attention_cases::evaluate(kind, self.rows, heads, [query_mask, key_mask])
             }
             Op::Pad2D(pads) => {
                 vec![self.remap(|[y, x, c]| Some([y.checked_sub(pads.top)?, x.checked_sub(pads.left)?, c]))]
@@ -94,9 +112,11 @@ impl Evaluation<'_> {
             Op::Broadcast(_) => vec![self.broadcast()],
             Op::Concat(axis) => vec![self.concat(*axis)],
             Op::Recurrent(kind) => {
-                let bias = self.node.inputs.get(2).map(|_| self.input(2));
+                let others = self.node.inputs.len() - usize::from(kind.masked);
+                let bias = (others == 3).then(|| self.input(2));
+                let mask = kind.masked.then(|| self.input(others));
                 let steps = self.dims(self.node.inputs[0])[0];
-                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias)
+                recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias, mask)
             }
             Op::MatMul(product) => {
                 let shape = |index: usize| &self.graph.tensors[self.node.inputs[index].0].shape;
@@ -132,6 +152,10 @@ impl Evaluation<'_> {
 
     fn dims(&self, id: TensorId) -> &[usize] {
         &self.graph.tensors[id.0].shape.dims
+    }
+
+    fn volume(&self, id: TensorId) -> [usize; 4] {
+        self.dims(id).try_into().expect("a volume has four axes")
     }
 
     fn image(&self, id: TensorId) -> [usize; 3] {
@@ -473,6 +497,17 @@ pub fn loss(
     target: &[f64],
     weights: Option<&[f64]>,
 ) -> f64 {
+    if let LossKind::Reduced { kind, reduction: Reduction::Sum, .. } = kind {
+        let samples = (prediction.len() / classes) as f64;
+        return samples * loss(kind, classes, prediction, target, weights);
+    }
+    // Of the whole batch, or of whole rows.
+    let overlapped = if let LossKind::Distance(distance) = kind { distance.axes_overlapped() } else { None };
+    let classes = match overlapped {
+        None => classes,
+        Some(0) => prediction.len(),
+        Some(_) => prediction.len() / ROWS,
+    };
     let samples = prediction.len() / classes;
     let per_sample = |index: usize| {
         let p = &prediction[index * classes..(index + 1) * classes];
@@ -521,6 +556,7 @@ fn sample_loss(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
             -t.iter().zip(&q).map(|(t, q)| (t * (1.0 - smooth) + smooth / count) * q.ln()).sum::<f64>()
         }
         LossKind::Distance(distance) => sample_distance(distance, p, t),
+        LossKind::Reduced { ref kind, .. } => sample_loss(kind, p, t),
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let q: Vec<f64> = if from_logits {
                 softmax(p)

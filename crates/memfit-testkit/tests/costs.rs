@@ -27,7 +27,7 @@ fn every_op_can_be_timed_forward_and_backward() {
         });
         let training = Training {
             losses: vec![case.loss.clone()],
-            sample_weights: case.sample_weights,
+            sample_weights: usize::from(case.sample_weights),
             gradients_of: differentiable.collect(),
             ..Training::new(Optimizer::sgd(0.1))
         };

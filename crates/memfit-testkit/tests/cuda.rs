@@ -56,7 +56,7 @@ fn trained(case: &OpCase, forward: &Graph) -> Graph {
     };
     let training = Training {
         losses: vec![case.loss.clone()],
-        sample_weights: case.sample_weights,
+        sample_weights: usize::from(case.sample_weights),
         gradients_of: (0..forward.tensors.len()).map(TensorId).filter(is_leaf).collect(),
         ..Training::new(Optimizer::sgd(0.0))
     };

@@ -69,7 +69,7 @@ fn check(case: &OpCase, limits: &Limits) -> Result<(), String> {
         .collect();
     let training = Training {
         losses: vec![case.loss.clone()],
-        sample_weights: case.sample_weights,
+        sample_weights: usize::from(case.sample_weights),
         gradients_of: differentiable.clone(),
         ..Training::new(Optimizer::sgd(0.0))
     };

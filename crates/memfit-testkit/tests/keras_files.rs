@@ -57,7 +57,11 @@ impl Observer for Losses {
         match event {
             Event::Step { record, .. } => self.losses.push(record.loss),
             Event::Resumed { iteration } => self.iteration = iteration,
-            Event::Lowered { .. } | Event::Planned(_) | Event::Piece { .. } | Event::Saved { .. } => {}
+            Event::Lowered { .. }
+            | Event::Planned(_)
+            | Event::Piece { .. }
+            | Event::Epoch { .. }
+            | Event::Saved { .. } => {}
         }
     }
 }

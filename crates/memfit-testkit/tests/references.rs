@@ -7,8 +7,8 @@
 
 use memfit::{parse_loss, parse_metric, parse_optimizer};
 use memfit_formats::{Mode, Options, graph_from_keras};
-use memfit_grad::{Optimizer, Training};
-use memfit_ir::{DType, Graph, Kind, Loss, LossKind, Tensor, TensorId};
+use memfit_grad::{Optimizer, OutputMetric, Training};
+use memfit_ir::{DType, Graph, Kind, Loss, LossKind, Op, Tensor, TensorId};
 use memfit_run::Runner;
 use memfit_testkit::harness::{Values, difference, problem, runner, runner_of, step, write_weights};
 use memfit_testkit::specs::{draw, numbers, references};
@@ -32,6 +32,16 @@ fn every_recurrent_layer_gives_its_values_and_gradients() {
 #[test]
 fn sequences_images_and_noise_give_the_values_and_gradients_of_keras() {
     check_all(references("spatial.json"), 60, check_layer);
+}
+
+#[test]
+fn volumes_masks_and_further_layers_give_the_values_and_gradients_of_keras() {
+    check_all(references("further.json"), 30, check_layer);
+}
+
+#[test]
+fn ten_steps_with_penalties_on_values_masked_losses_and_other_sums_agree_with_keras() {
+    check_all(references("further_training.json"), 20, check_training);
 }
 
 #[test]
@@ -92,6 +102,50 @@ fn ten_steps_under_mixed_policies_follow_keras_and_skip_the_same_steps() {
 }
 
 #[test]
+fn a_loss_of_the_whole_batch_is_never_split_and_one_of_rows_may_be() {
+    let cases = references("further_training.json");
+    for (name, may) in [
+        ("loss_dice", false),
+        ("loss_tversky", false),
+        ("loss_dice_rows", true),
+        ("loss_sum", true),
+        ("loss_ignore_class", false),
+        ("loss_ignore_class_beyond", true),
+        ("loss_mean_with_sample_weight", true),
+        ("loss_mean_with_sample_weight_weights", false),
+        ("masked_loss", false),
+        ("activity", true),
+    ] {
+        let case = cases.iter().find(|case| case["name"] == name).unwrap();
+        let batch = case["batch"].as_u64().unwrap() as usize;
+        let (mut problem, _) = training_problem(case, batch);
+        // Only statistics of a BatchNormalization may be those of a piece.
+        problem.allow_batchnorm_split = true;
+        assert_eq!(memfit_plan::moves::split::may_split(&problem), may, "{name}");
+        let pieces = memfit_plan::moves::split::pieces_of(&problem, batch / 2);
+        assert_eq!(memfit_ir::check(&problem, pieces).is_ok(), may, "{name}");
+        if may {
+            check_training_in_pieces(case, batch / 2).unwrap();
+        }
+    }
+}
+
+/// The losses of the first steps, with the batch in pieces.
+fn check_training_in_pieces(case: &Value, piece: usize) -> Result<(), String> {
+    let batch = case["batch"].as_u64().unwrap() as usize;
+    let (problem, optimizer) = training_problem(case, batch);
+    let mut runner = runner_of(&problem, memfit_plan::moves::split::pieces_of(&problem, piece));
+    memfit::initialize_state(&mut runner);
+    write_weights(&mut runner, &weight_values(case, &problem.graph, |_| true));
+    for (number, wanted) in (0..).zip(&numbers(&case["losses"])[..3]) {
+        let values = step_values(case, &problem.graph, number, batch);
+        let record = step(&mut runner, number, batch, optimizer.schedule.at(number), &values);
+        close(&format!("loss of step {number}"), (record.loss - wanted).abs() / wanted.abs(), 1e-4)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_batch_split_1_2_5_and_32_ways_gives_the_same_weights() {
     let case = references("training.json").into_iter().find(|case| case["name"] == "large_image").unwrap();
     let batch = 32;
@@ -135,7 +189,7 @@ fn check_layer(case: &Value) -> Result<(), String> {
         if case.get(outputs).is_none() {
             continue;
         }
-        let forward = match load(case, mode) {
+        let mut forward = match load(case, mode) {
             Ok(forward) => forward,
             // What is refused by name is an honest answer; the list is short and looked at here.
             Err(error) if case["name"] == "batch_normalization_axis_1" => {
@@ -144,6 +198,8 @@ fn check_layer(case: &Value) -> Result<(), String> {
             }
             Err(error) => return Err(error),
         };
+        // The mean of these references knows no mask; those of training do.
+        forward.masks.clear();
         check_layer_in_mode(case, &forward, outputs)?;
     }
     Ok(())
@@ -238,7 +294,10 @@ fn check_training(case: &Value) -> Result<(), String> {
         let record = step(&mut runner, number, batch, optimizer.schedule.at(number), &values);
         let gap = (record.loss - wanted).abs() / wanted.abs();
         close(&format!("loss {} for {wanted} of step {number}", record.loss), gap, 1e-4)?;
-        for (name, got) in case["metrics"].as_array().into_iter().flatten().zip(&record.metrics) {
+        // The losses of several outputs come first.
+        let outputs = problem.graph.nodes.iter().filter(|node| matches!(node.op, Op::Loss(_))).count();
+        let metrics = record.metrics.iter().skip(if 1 < outputs { outputs } else { 0 });
+        for (name, got) in case["metrics"].as_array().into_iter().flatten().zip(metrics) {
             let wanted = case["metrics_values"][name.as_str().unwrap()][number as usize].as_f64().unwrap();
             close(&format!("{name} of step {number}"), (got - wanted).abs(), 1e-5)?;
         }
@@ -300,24 +359,19 @@ fn training_problem(case: &Value, batch: usize) -> (memfit_ir::Problem, Optimize
         None | Some(Value::Null) => vec![1.0; outputs],
         Some(weights) => numbers(weights),
     };
-    let metrics = forward
-        .outputs
-        .iter()
-        .zip(&kinds)
-        .map(|(output, kind)| {
-            let names = case["metrics"].as_array().into_iter().flatten();
-            names
-                .map(|name| {
-                    parse_metric(name.as_str().unwrap(), &forward.tensors[output.0], kind.is_sparse())
-                        .unwrap()
-                })
-                .collect()
+    let each_output = || forward.outputs.iter().zip(&kinds).enumerate();
+    let metrics = each_output()
+        .flat_map(|(output, (tensor, kind))| {
+            let given = case["metrics"].as_array().into_iter().flatten();
+            let parse = |value| parse_metric(value, &forward.tensors[tensor.0], kind.is_sparse()).unwrap();
+            let metrics: Vec<_> = given.map(parse).collect();
+            metrics.into_iter().map(move |metric| OutputMetric { output, metric, weighted: false })
         })
         .collect();
     let losses =
         kinds.into_iter().zip(weights).map(|(kind, weight)| Loss { kind, weight: weight as f32 }).collect();
     let optimizer = parse_optimizer(&case["optimizer"]).unwrap();
-    let sample_weights = !case["sample_weights"].is_null();
+    let sample_weights = usize::from(!case["sample_weights"].is_null());
     let training = Training { losses, metrics, sample_weights, ..Training::new(optimizer.clone()) };
     (problem(&forward, &training, batch), optimizer)
 }

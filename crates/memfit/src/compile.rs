@@ -1,6 +1,6 @@
-//! Losses and metrics by Keras's names, as a job file or a Keras configuration spells them.
+//! Losses by Keras's names, as a job file or a Keras configuration spells them.
 
-use memfit_ir::{Distance, LossKind, Metric, Tensor};
+use memfit_ir::{Distance, LossKind, Reduction};
 use serde_json::Value;
 
 use crate::Error;
@@ -33,26 +33,73 @@ pub fn parse_loss(value: &Value, place: &str) -> Result<LossKind, Error> {
                         "unknown loss `{}`; known: mean_squared_error, mean_absolute_error, huber, binary_crossentropy, \
                          categorical_crossentropy, sparse_categorical_crossentropy, poisson, log_cosh, hinge, \
                          squared_hinge, categorical_hinge, kl_divergence, cosine_similarity, \
-                         mean_absolute_percentage_error, mean_squared_logarithmic_error, binary_focal_crossentropy",
+                         mean_absolute_percentage_error, mean_squared_logarithmic_error, binary_focal_crossentropy, \
+                         categorical_focal_crossentropy, dice, tversky",
                         arguments.class
                     ),
                 ));
             }
         },
     };
-    let reduction = arguments.text("reduction", "sum_over_batch_size")?;
-    if reduction != "sum_over_batch_size" {
-        return Err(Error::job(
-            place,
-            format!("reduction `{reduction}` is not supported; use sum_over_batch_size"),
-        ));
-    }
-    for (name, default) in [("axis", Value::from(-1)), ("ignore_class", Value::Null)] {
-        arguments.only(name, &default)?;
-    }
+    let reduction = match arguments.text("reduction", "sum_over_batch_size")?.as_str() {
+        "sum_over_batch_size" | "mean" => Reduction::Mean,
+        "sum" => Reduction::Sum,
+        "mean_with_sample_weight" => Reduction::MeanOfWeights,
+        other => {
+            let known = "sum_over_batch_size, sum or mean_with_sample_weight";
+            return Err(Error::job(place, format!("reduction `{other}` is not supported; use {known}")));
+        }
+    };
+    let ignore_class = ignored_class(&mut arguments, &kind)?;
+    arguments.only("axis", &Value::from(-1))?;
     arguments.ignore(&["name", "dtype", "fn"]);
     arguments.finish()?;
-    Ok(kind)
+    if reduction == Reduction::Mean && ignore_class.is_none() {
+        return Ok(kind);
+    }
+    if kind.mixes_rows() {
+        return Err(Error::job(
+            place,
+            "a loss of the whole batch has no samples to reduce; leave `reduction` out",
+        ));
+    }
+    Ok(LossKind::Reduced { kind: Box::new(kind), reduction, ignore_class })
+}
+
+/// The class whose samples do not count.
+fn ignored_class(arguments: &mut Arguments, kind: &LossKind) -> Result<Option<i32>, Error> {
+    if !kind.is_sparse() {
+        arguments.only("ignore_class", &Value::Null)?;
+        return Ok(None);
+    }
+    let Some(number) = arguments.optional("ignore_class")? else { return Ok(None) };
+    let is_whole = number.fract() == 0.0 && number.abs() <= f64::from(i32::MAX);
+    if is_whole {
+        Ok(Some(number as i32))
+    } else {
+        Err(Error::job(
+            &arguments.place,
+            format!("`ignore_class` must be the number of a class, got {number}"),
+        ))
+    }
+}
+
+/// How many axes of a row overlap: all of them, or 0 for the whole batch.
+fn axes_overlapped(arguments: &mut Arguments) -> Result<usize, Error> {
+    let value = arguments.take("axis").unwrap_or(Value::Null);
+    let axes: Option<Vec<i64>> = value.as_array().and_then(|axes| axes.iter().map(Value::as_i64).collect());
+    match axes {
+        None if value.is_null() => Ok(0),
+        // All axes behind the batch; how many there are is the output's to say.
+        Some(axes) if !axes.is_empty() && axes.iter().copied().eq(1..=axes.len() as i64) => Ok(axes.len()),
+        _ => Err(Error::job(
+            &arguments.place,
+            format!(
+                "{}: `axis = {value}` is not supported; use null, or all axes behind the batch",
+                arguments.class
+            ),
+        )),
+    }
 }
 
 /// The losses that are distances, by their plain names.
@@ -76,35 +123,18 @@ fn distance(class: &str, arguments: &mut Arguments) -> Result<Option<Distance>, 
                 gamma: arguments.float("gamma", 2.0)?,
             }
         }
+        "categoricalfocalcrossentropy" => Distance::CategoricalFocalCrossentropy {
+            from_logits: arguments.truth("from_logits", false)?,
+            label_smoothing: arguments.float("label_smoothing", 0.0)?,
+            alpha: arguments.float("alpha", 0.25)?,
+            gamma: arguments.float("gamma", 2.0)?,
+        },
+        "dice" => Distance::Dice { axes: axes_overlapped(arguments)? },
+        "tversky" => Distance::Tversky {
+            alpha: arguments.float("alpha", 0.5)?,
+            beta: arguments.float("beta", 0.5)?,
+            axes: axes_overlapped(arguments)?,
+        },
         _ => return Ok(None),
     }))
-}
-
-/// A metric by name. `accuracy` takes its kind from the shapes of prediction and target, as in Keras.
-pub fn parse_metric(name: &str, prediction: &Tensor, sparse: bool) -> Result<Metric, Error> {
-    Ok(match plain(name).as_str() {
-        "accuracy" | "acc" => {
-            if prediction.shape.last() == 1 {
-                Metric::BinaryAccuracy
-            } else if sparse {
-                Metric::SparseCategoricalAccuracy
-            } else {
-                Metric::CategoricalAccuracy
-            }
-        }
-        "binaryaccuracy" => Metric::BinaryAccuracy,
-        "categoricalaccuracy" => Metric::CategoricalAccuracy,
-        "sparsecategoricalaccuracy" => Metric::SparseCategoricalAccuracy,
-        "mae" | "meanabsoluteerror" => Metric::MeanAbsoluteError,
-        "mse" | "meansquarederror" => Metric::MeanSquaredError,
-        _ => {
-            return Err(Error::job(
-                "train.metrics",
-                format!(
-                    "unknown metric `{name}`; known: accuracy, binary_accuracy, categorical_accuracy, \
-                     sparse_categorical_accuracy, mae, mse"
-                ),
-            ));
-        }
-    })
 }

@@ -67,6 +67,17 @@ impl Arguments {
             .ok_or_else(|| Error::job(&self.place, format!("{class} needs the argument `{name}`")))
     }
 
+    /// A whole number that is not negative.
+    pub(crate) fn count(&mut self, name: &str) -> Result<Option<usize>, Error> {
+        match self.take(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64().and_then(|number| usize::try_from(number).ok()) {
+                Some(number) => Ok(Some(number)),
+                None => Err(self.wrong(name, "a whole number", &value)),
+            },
+        }
+    }
+
     pub(crate) fn truth(&mut self, name: &str, default: bool) -> Result<bool, Error> {
         match self.take(name) {
             None => Ok(default),
@@ -116,7 +127,7 @@ impl Arguments {
         }
     }
 
-    fn wrong(&self, name: &str, expected: &str, got: &Value) -> Error {
+    pub(crate) fn wrong(&self, name: &str, expected: &str, got: &Value) -> Error {
         Error::job(&self.place, format!("{}: `{name}` must be {expected}, got {got}", self.class))
     }
 }

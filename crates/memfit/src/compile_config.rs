@@ -1,9 +1,11 @@
 //! The compile configuration as Keras writes it, so that training goes on there.
 
 use memfit_grad::{ClipBy, Optimizer, Schedule};
-use memfit_ir::{Distance, LossKind, UpdateRule};
+use memfit_ir::{Distance, LossKind, Reduction, UpdateRule};
 use serde_json::{Value, json};
 
+use crate::compile_arguments::plain;
+use crate::compile_metric::metric_name;
 use crate::compiled::Compiled;
 
 /// Keras's form of what a model is compiled with.
@@ -12,21 +14,75 @@ pub fn compile_config(compiled: &Compiled) -> Value {
     let losses: Vec<Value> = compiled.losses.iter().map(loss).collect();
     let weighted = compiled.loss_weights.iter().any(|weight| *weight != 1.0);
     let weights: Vec<f64> = compiled.loss_weights.iter().map(|weight| exact(*weight)).collect();
-    let no_metrics = compiled.metrics.iter().all(Vec::is_empty);
+    let each = |of: &[Value]| -> Value { of.iter().map(metric).collect() };
+    let metrics = |of: &[Vec<Value>]| match (of.iter().all(Vec::is_empty), one_output) {
+        (true, _) => Value::Null,
+        (false, true) => each(&of[0]),
+        (false, false) => of.iter().map(|of| each(of)).collect(),
+    };
     json!({
         "optimizer": optimizer(&compiled.optimizer),
         "loss": if one_output { losses[0].clone() } else { Value::Array(losses) },
         "loss_weights": if weighted { json!(weights) } else { Value::Null },
-        "metrics": match (no_metrics, one_output) {
-            (true, _) => Value::Null,
-            (false, true) => json!(compiled.metrics[0]),
-            (false, false) => json!(compiled.metrics),
-        },
-        "weighted_metrics": null,
+        "metrics": metrics(&compiled.metrics),
+        "weighted_metrics": metrics(&compiled.weighted_metrics),
         "run_eagerly": false,
         "steps_per_execution": 1,
         "jit_compile": false,
     })
+}
+
+/// Classes of metrics as Keras spells them; a job may write them otherwise.
+const METRICS: [&str; 39] = [
+    "AUC",
+    "Accuracy",
+    "BinaryAccuracy",
+    "BinaryCrossentropy",
+    "BinaryIoU",
+    "CategoricalAccuracy",
+    "CategoricalCrossentropy",
+    "CategoricalHinge",
+    "CosineSimilarity",
+    "F1Score",
+    "FBetaScore",
+    "FalseNegatives",
+    "FalsePositives",
+    "Hinge",
+    "IoU",
+    "KLDivergence",
+    "LogCoshError",
+    "MeanAbsoluteError",
+    "MeanAbsolutePercentageError",
+    "MeanIoU",
+    "MeanSquaredError",
+    "MeanSquaredLogarithmicError",
+    "OneHotIoU",
+    "OneHotMeanIoU",
+    "Poisson",
+    "Precision",
+    "PrecisionAtRecall",
+    "Recall",
+    "RecallAtPrecision",
+    "RootMeanSquaredError",
+    "SensitivityAtSpecificity",
+    "SparseCategoricalAccuracy",
+    "SparseCategoricalCrossentropy",
+    "SparseTopKCategoricalAccuracy",
+    "SpecificityAtSensitivity",
+    "SquaredHinge",
+    "TopKCategoricalAccuracy",
+    "TrueNegatives",
+    "TruePositives",
+];
+
+/// A metric as Keras writes it, where a job wrote its class and arguments.
+fn metric(value: &Value) -> Value {
+    let Some(class) = value.get("class").and_then(Value::as_str) else { return value.clone() };
+    let known = METRICS.iter().find(|known| plain(known) == plain(class)).unwrap_or(&class);
+    let mut config = value.as_object().cloned().unwrap_or_default();
+    config.remove("class");
+    config.insert("name".to_owned(), json!(metric_name(value)));
+    object("keras.metrics", known, &Value::Object(config))
 }
 
 fn object(module: &str, class: &str, config: &Value) -> Value {
@@ -34,6 +90,18 @@ fn object(module: &str, class: &str, config: &Value) -> Value {
 }
 
 fn loss(kind: &LossKind) -> Value {
+    if let LossKind::Reduced { kind, reduction, ignore_class } = kind {
+        let mut object = loss(kind);
+        object["config"]["reduction"] = json!(match reduction {
+            Reduction::Mean => "sum_over_batch_size",
+            Reduction::Sum => "sum",
+            Reduction::MeanOfWeights => "mean_with_sample_weight",
+        });
+        if kind.is_sparse() {
+            object["config"]["ignore_class"] = json!(ignore_class);
+        }
+        return object;
+    }
     let (class, name, mut config) = match kind {
         LossKind::MeanSquaredError => ("MeanSquaredError", "mean_squared_error", json!({})),
         LossKind::MeanAbsoluteError => ("MeanAbsoluteError", "mean_absolute_error", json!({})),
@@ -54,6 +122,7 @@ fn loss(kind: &LossKind) -> Value {
             json!({"from_logits": from_logits, "ignore_class": null}),
         ),
         LossKind::Distance(distance) => distance_config(*distance),
+        LossKind::Reduced { .. } => unreachable!("written above"),
     };
     config["name"] = json!(name);
     config["reduction"] = json!("sum_over_batch_size");
@@ -82,8 +151,23 @@ fn distance_config(distance: Distance) -> (&'static str, &'static str, Value) {
                 "apply_class_balancing": alpha.is_some(), "alpha": exact(alpha.unwrap_or(0.25)), "gamma": exact(gamma)});
             return ("BinaryFocalCrossentropy", "binary_focal_crossentropy", config);
         }
+        Distance::CategoricalFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
+            let config = json!({"from_logits": from_logits, "label_smoothing": exact(label_smoothing), "axis": -1,
+                "alpha": exact(alpha), "gamma": exact(gamma)});
+            return ("CategoricalFocalCrossentropy", "categorical_focal_crossentropy", config);
+        }
+        Distance::Dice { axes } => return ("Dice", "dice", json!({"axis": overlapped(axes)})),
+        Distance::Tversky { alpha, beta, axes } => {
+            let config = json!({"axis": overlapped(axes), "alpha": exact(alpha), "beta": exact(beta)});
+            return ("Tversky", "tversky", config);
+        }
     };
     (class, name, json!({}))
+}
+
+/// The axes of an overlap as Keras counts them.
+fn overlapped(axes: usize) -> Value {
+    if axes == 0 { Value::Null } else { json!((1..=axes).collect::<Vec<_>>()) }
 }
 
 fn optimizer(optimizer: &Optimizer) -> Value {
@@ -199,4 +283,19 @@ fn schedule(schedule: &Schedule) -> Value {
 /// The shortest decimal that gives the float back: 0.9 and not 0.8999999761581421.
 fn exact(value: f32) -> f64 {
     value.to_string().parse().expect("a float's own text is a number")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_s_metric_is_written_as_keras_reads_it() {
+        let written = metric(&json!({"class": "top_k_categorical_accuracy", "k": 3}));
+        assert_eq!(written["class_name"], "TopKCategoricalAccuracy");
+        assert_eq!(written["config"], json!({"k": 3, "name": "top_k_categorical_accuracy"}));
+        for same in [json!("mse"), json!({"class_name": "AUC", "config": {"name": "auc"}})] {
+            assert_eq!(metric(&same), same);
+        }
+    }
 }

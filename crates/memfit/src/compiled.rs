@@ -16,8 +16,12 @@ pub struct Compiled {
     pub losses: Vec<LossKind>,
     /// Its factor in the total.
     pub loss_weights: Vec<f32>,
-    /// Names of the metrics of each output.
-    pub metrics: Vec<Vec<String>>,
+    /// Names of the outputs.
+    pub output_names: Vec<String>,
+    /// Metrics of each output, as they were given.
+    pub metrics: Vec<Vec<Value>>,
+    /// Those in which rows count by their weights.
+    pub weighted_metrics: Vec<Vec<Value>>,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// Whether all of it is the file's own, so that it can be written back as it was.
@@ -58,18 +62,14 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
             format!("expected {} weights, one for each loss, got {}", losses.len(), loss_weights.len());
         return Err(Error::job("train.loss_weights", problem));
     }
-    if train.metrics.is_empty() && stored("weighted_metrics").is_some() {
-        let problem =
-            "weighted metrics are not supported; give others with `--metrics`, or none with `--metrics none`";
-        return Err(Error::job("weighted_metrics", problem));
-    }
-    let metrics = match stored("metrics") {
-        Some(stored) if train.metrics.is_empty() => metrics_of(stored, names)?,
-        Some(_) | None => {
-            let wanted = train.metrics.iter().filter(|name| *name != "none");
-            vec![wanted.cloned().collect(); names.len()]
-        }
+    // What is given takes the place of all that is stored.
+    let given = !train.metrics.is_empty() || !train.weighted_metrics.is_empty();
+    let of = |key: &str, wanted: &[Value]| match stored(key) {
+        Some(stored) if !given => stored_metrics(stored, names, key),
+        Some(_) | None => given_metrics(wanted, names),
     };
+    let metrics = of("metrics", &train.metrics)?;
+    let weighted_metrics = of("weighted_metrics", &train.weighted_metrics)?;
     let rmsprop = Value::from("rmsprop");
     let optimizer = match (&train.optimizer, stored("optimizer")) {
         (Value::Null, Some(stored)) => stored,
@@ -79,10 +79,11 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
     let is_the_files = config.is_some()
         && train.loss.is_null()
         && train.optimizer.is_null()
-        && train.metrics.is_empty()
+        && !given
         && train.loss_weights.is_none();
     let optimizer = parse_optimizer(optimizer)?;
-    Ok(Compiled { losses, loss_weights, metrics, optimizer, is_the_files })
+    let output_names = names.clone();
+    Ok(Compiled { losses, loss_weights, output_names, metrics, weighted_metrics, optimizer, is_the_files })
 }
 
 /// One value for each output: from a list, from an object by the outputs' names, or one for all.
@@ -106,41 +107,38 @@ fn is_serialised(object: &Map<String, Value>) -> bool {
     object.contains_key("class_name") || object.contains_key("class")
 }
 
-/// Names of metrics for each output, out of the forms that Keras writes.
-fn metrics_of(stored: &Value, names: &[String]) -> Result<Vec<Vec<String>>, Error> {
-    // With one output, a list is that output's; a list within it too.
-    let is_one_list = stored.as_array().is_some_and(|list| !matches!(&list[..], [Value::Array(_)]));
-    let lists = if names.len() == 1 && is_one_list {
-        vec![Some(stored.clone())]
-    } else {
-        each(stored, names, "metrics")?
-    };
-    lists.into_iter().map(|list| metric_names(&list.unwrap_or_default())).collect()
-}
-
-fn metric_names(value: &Value) -> Result<Vec<String>, Error> {
-    let object_name = |object: &Map<String, Value>| {
-        let class = object.get("class_name")?.as_str()?;
-        // Keras's own name of it reads better, unless the user gave another.
-        let name = value.pointer("/config/name").and_then(Value::as_str);
-        let name = name.filter(|name| name.replace('_', "") == class.to_lowercase());
-        Some(name.unwrap_or(class).to_owned())
-    };
-    match value {
-        Value::Null => Ok(Vec::new()),
-        Value::String(name) => Ok(vec![name.clone()]),
-        Value::Array(list) => {
-            let inner: Vec<Vec<String>> = list.iter().map(metric_names).collect::<Result<_, _>>()?;
-            Ok(inner.concat())
-        }
-        Value::Object(object) => object_name(object).map(|name| vec![name]).ok_or_else(|| strange(value)),
-        Value::Bool(_) | Value::Number(_) => Err(strange(value)),
+/// Metrics for each output, out of the forms that Keras writes.
+fn stored_metrics(stored: &Value, names: &[String], place: &str) -> Result<Vec<Vec<Value>>, Error> {
+    if let [_] = names {
+        return Ok(vec![flat(stored)]);
     }
+    let lists = each(stored, names, place)?;
+    if lists.len() != names.len() {
+        let problem = format!(
+            "expected metrics for each of {}, got {}; give a list for each, or others with `--metrics`",
+            names.join(", "),
+            lists.len()
+        );
+        return Err(Error::job(place, problem));
+    }
+    Ok(lists.into_iter().map(|list| flat(&list.unwrap_or_default())).collect())
 }
 
-fn strange(value: &Value) -> Error {
-    Error::job(
-        "metrics",
-        format!("{value} is no metric; give others with `--metrics`, or none with `--metrics none`"),
-    )
+/// Metrics for each output as a job gives them: the same for all, or a list for each.
+fn given_metrics(wanted: &[Value], names: &[String]) -> Result<Vec<Vec<Value>>, Error> {
+    if wanted.iter().any(Value::is_array) {
+        return stored_metrics(&Value::Array(wanted.to_vec()), names, "train.metrics");
+    }
+    let wanted: Vec<Value> = wanted.iter().filter(|value| value.as_str() != Some("none")).cloned().collect();
+    Ok(vec![wanted; names.len()])
+}
+
+/// All metrics of lists within lists.
+fn flat(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Array(list) => list.iter().flat_map(flat).collect(),
+        Value::Object(object) if !is_serialised(object) => object.values().flat_map(flat).collect(),
+        Value::Object(_) | Value::String(_) | Value::Bool(_) | Value::Number(_) => vec![value.clone()],
+    }
 }

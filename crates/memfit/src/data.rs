@@ -2,15 +2,37 @@
 
 use std::path::PathBuf;
 
-use memfit_data::{Field, Npy, Source, Synthetic, Values};
-use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Op, TensorId, random};
+use memfit_data::{Field, Npy, Part, Source, Synthetic, Values};
+use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Node, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
 use crate::{Error, Job};
 
-/// Opens what the job says: its files, or made-up rows.
+/// Opens what the job says: its files, or made-up rows; without those that are held out, or those alone.
 pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
+    let source = open_all(job, graph)?;
+    let Some(share) = job.data.held_out.or(job.data.validation_split) else { return Ok(source) };
+    let place = "data.validation_split";
+    if !(0.0 < share && share < 1.0) {
+        return Err(Error::job(place, format!("it is {share}; give a share between 0 and 1")));
+    }
+    let Some(rows) = source.rows() else {
+        return Err(Error::job(place, "made-up data has no end; give `rows` under [data]"));
+    };
+    // As Keras counts them.
+    let trained = (rows as f64 * (1.0 - share)) as u64;
+    if trained == 0 || trained == rows {
+        let problem = format!("it leaves {trained} of {rows} rows to train on; give another share");
+        return Err(Error::job(place, problem));
+    }
+    Ok(Box::new(match job.data.held_out {
+        Some(_) => Part::new(source, trained, rows - trained),
+        None => Part::new(source, 0, trained),
+    }))
+}
+
+fn open_all(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     let fields: Vec<Field> = graph
         .inputs
         .iter()
@@ -45,7 +67,9 @@ fn made_up(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
 /// What suits the first reader of an input: ids within a table, class numbers, one class of a softmax, else `[0, 1)`.
 fn values_for(graph: &Graph, input: TensorId) -> Values {
     let uniform = Values::Uniform { low: 0.0, high: 1.0 };
-    let Some(node) = graph.nodes.iter().find(|node| node.inputs.contains(&input)) else { return uniform };
+    // A mask says nothing of what it is made of.
+    let reads = |node: &&Node| node.inputs.contains(&input) && !matches!(node.op, Op::Mask(_));
+    let Some(node) = graph.nodes.iter().find(reads) else { return uniform };
     if node.op == Op::Embedding {
         let entries = graph.tensors[node.inputs[1].0].shape.dims[0];
         return Values::Integers { low: 0, high: entries as i64 };

@@ -9,7 +9,7 @@ use memfit_files::NewFile;
 use memfit_formats::Mode;
 use memfit_grad::evaluation_graph;
 use memfit_ir::{Bytes, Graph, TensorId};
-use memfit_run::{Runner, StepInput};
+use memfit_run::{Means, Runner, StepInput};
 
 use crate::data::Feeder;
 use crate::prepare::{Solved, solve, training};
@@ -21,7 +21,7 @@ use crate::{Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize,
 pub struct Evaluation {
     /// The mean loss over all rows.
     pub loss: f64,
-    /// Names and means of the metrics.
+    /// The losses of the outputs where there are several, and the metrics, by name.
     pub metrics: Vec<(String, f64)>,
     /// What running it took.
     pub ran: Ran,
@@ -51,19 +51,16 @@ pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
     let forward = &model.model.graph;
     let (training, names) = training(job, forward, &compiled)?;
     let graph = evaluation_graph(forward, &training)?;
-    let (mut loss, mut sums) = (0.0, vec![0.0; names.len()]);
+    let mut means = None;
     let ran = run(job, &model, graph, threads, job.train.batch, &mut |runner, input, feeder| {
-        let record = runner.step(input, feeder)?;
-        let rows = record.rows as f64;
-        loss += record.loss * rows;
-        for (sum, value) in sums.iter_mut().zip(&record.metrics) {
-            *sum += value * rows;
-        }
+        runner.step(input, feeder)?;
+        means = Some(runner.epoch());
         Ok(())
     })?;
-    let rows = ran.rows.max(1) as f64;
-    let metrics = names.into_iter().zip(sums).map(|(name, sum)| (name, sum / rows)).collect();
-    Ok(Evaluation { loss: loss / rows, metrics, ran })
+    let Some(Means { loss, values, .. }) = means else {
+        return Err(Error::job("data", "there are no rows; give at least one"));
+    };
+    Ok(Evaluation { loss, metrics: names.into_iter().zip(values).collect(), ran })
 }
 
 /// Writes what a model predicts for all rows of the job's data, one `.npy` file for each output.
@@ -131,7 +128,10 @@ fn run(
     if job.data.x.paths().is_empty() && job.data.rows.is_none() {
         return Err(Error::job("data", "there is none; give `--data x.npy`, or `x` under [data]"));
     }
-    let job = &within_machine(job, &mut Quiet);
+    let mut job = within_machine(job, &mut Quiet);
+    // What a training holds out is data like the rest here.
+    job.data.validation_split = None;
+    let job = &job;
     let inputs = graph.inputs.clone();
     let Solved { setup, mut source, problem, outcome, .. } = solve(job, graph, threads, Bytes::ZERO)?;
     let plan = outcome?;

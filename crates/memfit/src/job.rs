@@ -60,9 +60,13 @@ pub struct TrainSection {
     /// given.
     #[serde(default)]
     pub optimizer: Value,
-    /// Metrics by Keras's names.
+    /// Metrics by Keras's names, or objects with their arguments: for every output, or a list of lists with one for each; those of the
+    /// `.keras` file where there are none.
     #[serde(default)]
-    pub metrics: Vec<String>,
+    pub metrics: Vec<Value>,
+    /// The same for metrics in which rows count by their weights.
+    #[serde(default)]
+    pub weighted_metrics: Vec<Value>,
     /// Rows of one step.
     pub batch: usize,
     /// Steps in all; or give `epochs`.
@@ -98,9 +102,22 @@ pub struct DataSection {
     pub y: OneOrMany,
     /// File of the rows' weights.
     pub sample_weight: Option<PathBuf>,
-    /// Whether a caller who brings rows of his own brings their weights too.
+    /// Files of inputs to validate on behind every epoch.
+    #[serde(default)]
+    pub validation_x: OneOrMany,
+    /// Files of their targets.
+    #[serde(default)]
+    pub validation_y: OneOrMany,
+    /// File of their weights.
+    pub validation_sample_weight: Option<PathBuf>,
+    /// The share of the rows, the last ones, that are validated on and not trained on.
+    pub validation_split: Option<f64>,
+    /// The share of the rows, the last ones, that are all there is to a validation.
     #[serde(skip)]
-    pub lends_sample_weights: bool,
+    pub held_out: Option<f64>,
+    /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
+    #[serde(skip)]
+    pub lent_sample_weights: usize,
 }
 
 /// One path, or several.
@@ -191,11 +208,7 @@ fn size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::E
 impl Job {
     /// Reads a job file.
     pub fn read(path: &Path) -> Result<Job, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-            verb: "read",
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = memfit_files::text_of(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Job::parse_named(&text, &path.display().to_string(), folder)
     }

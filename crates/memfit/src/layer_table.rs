@@ -2,7 +2,7 @@
 
 use memfit_formats::{LayerRow, Mode};
 use memfit_grad::Optimizer;
-use memfit_ir::{Bytes, Graph, Kind};
+use memfit_ir::{Bytes, Kind, Tensor};
 use serde_json::{Value, json};
 
 use crate::{Error, Job, ModelFile, compiled};
@@ -43,13 +43,15 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     let graph = &opened.model.graph;
     let batch = job.train.batch;
     let config = &opened.model.config;
+    let mut tensors: Vec<Vec<&Tensor>> = vec![Vec::new(); graph.layers.len()];
+    graph.tensors.iter().for_each(|tensor| tensors[tensor.layer.0].push(tensor));
     let rows = opened.model.layers.iter().map(|layer| {
         let trainable = Bytes(layer.parameters_trainable * size_of::<f32>() as u64);
         TableRow {
             weights: Bytes(layer.parameters * size_of::<f32>() as u64),
-            activations: activations(graph, layer, batch),
+            activations: activations(&tensors, layer, batch),
             gradients: trainable,
-            optimizer: optimizer.as_ref().map_or(Bytes::ZERO, |optimizer| state(graph, layer, optimizer)),
+            optimizer: optimizer.as_ref().map_or(Bytes::ZERO, |optimizer| state(&tensors, layer, optimizer)),
             layer: layer.clone(),
         }
     });
@@ -61,16 +63,16 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     })
 }
 
-fn activations(graph: &Graph, layer: &LayerRow, batch: usize) -> Bytes {
-    let own = graph.tensors.iter().filter(|tensor| layer.layers.contains(&tensor.layer));
+fn activations(tensors: &[Vec<&Tensor>], layer: &LayerRow, batch: usize) -> Bytes {
+    let own = layer.layers.iter().flat_map(|id| &tensors[id.0]);
     own.filter(|tensor| tensor.kind == Kind::Activation)
         .map(|tensor| tensor.shape.bytes(tensor.dtype, batch))
         .sum()
 }
 
 /// What an optimizer keeps of a layer's weights.
-fn state(graph: &Graph, layer: &LayerRow, optimizer: &Optimizer) -> Bytes {
-    let own = graph.tensors.iter().filter(|tensor| layer.layers.contains(&tensor.layer));
+fn state(tensors: &[Vec<&Tensor>], layer: &LayerRow, optimizer: &Optimizer) -> Bytes {
+    let own = layer.layers.iter().flat_map(|id| &tensors[id.0]);
     let trainable = own.filter(|tensor| tensor.kind == Kind::Weight { trainable: true });
     let elements: usize = trainable.map(|tensor| optimizer.state_elements(&tensor.shape.dims)).sum();
     Bytes::of::<f32>(elements)

@@ -16,6 +16,7 @@ mod change;
 mod compile;
 mod compile_arguments;
 mod compile_config;
+mod compile_metric;
 mod compile_optimizer;
 mod compiled;
 mod costs;
@@ -40,10 +41,12 @@ mod sweep;
 mod table;
 mod train;
 mod tries;
+mod validation;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
-pub use compile::{parse_loss, parse_metric};
+pub use compile::parse_loss;
+pub use compile_metric::parse_metric;
 pub use compile_optimizer::parse_optimizer;
 pub use compiled::{Compiled, compiled};
 pub use costs::{Costs, CostsUsed};
@@ -75,4 +78,4 @@ pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classe
 pub use memfit_ir::{Bytes, ParseBytesError};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{DoesNotFit, Group};
-pub use memfit_run::StepRecord;
+pub use memfit_run::{Means, StepRecord};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_files::{FileKind, WeightsFile};
+use memfit_files::{FileKind, WeightsFile, json_text};
 use memfit_formats::{KerasModel, Mode, Options, Precision, model_from_keras, model_from_layers, parse_json};
 use memfit_ir::{DType, Graph};
 use serde_json::Value;
@@ -98,11 +98,7 @@ fn open_config(path: &Path) -> Result<(Value, Option<WeightsFile>), Error> {
         let config = file.config().cloned().ok_or_else(|| not_a_model(path))?;
         return Ok((config, Some(file)));
     }
-    let text = std::fs::read_to_string(path).map_err(|source| Error::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = json_text(path)?;
     Ok((within(path, parse_json(&text))?, None))
 }
 

@@ -5,12 +5,12 @@ use std::time::Instant;
 use memfit_data::Source;
 use memfit_device::Setup;
 use memfit_formats::{Mode, Precision};
-use memfit_grad::{Training, training_graph};
+use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
 use crate::budget::{self, Runtime, default_budget_on, planning_peak};
-use crate::compile::parse_metric;
+use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
 use crate::state::{self, Variable};
@@ -229,7 +229,7 @@ pub(crate) fn graph_at(job: &Job, precision: Precision, training: &Training) -> 
     training_graph(&forward, training).ok()
 }
 
-/// What to train for, and the names of its metrics.
+/// What to train for, and the names of what is told beside the loss.
 pub(crate) fn training(
     job: &Job,
     forward: &Graph,
@@ -242,17 +242,24 @@ pub(crate) fn training(
         .zip(&compiled.loss_weights)
         .map(|(kind, weight)| Loss { kind: kind.clone(), weight: *weight })
         .collect();
-    let mut metrics = vec![Vec::new(); outputs];
-    let mut names = Vec::new();
-    for (index, (output, loss)) in forward.outputs.iter().zip(&losses).enumerate() {
-        for name in compiled.metrics.get(index).into_iter().flatten() {
-            let tensor = &forward.tensors[output.0];
-            metrics[index].push(parse_metric(name, tensor, loss.kind.is_sparse())?);
-            let layer = &forward.layers[tensor.layer.0];
-            names.push(if outputs == 1 { name.clone() } else { format!("{layer}_{name}") });
+    // The losses of several outputs are told before the metrics.
+    let mut names: Vec<String> = match &compiled.output_names[..] {
+        [_] => Vec::new(),
+        outputs => outputs.iter().map(|output| format!("{output}_loss")).collect(),
+    };
+    let (mut metrics, mut named) = (Vec::new(), Names::default());
+    for (weighted, lists) in [(false, &compiled.metrics), (true, &compiled.weighted_metrics)] {
+        for (output, (list, loss)) in lists.iter().zip(&losses).enumerate() {
+            let tensor = &forward.tensors[forward.outputs[output].0];
+            let prefix = Some(compiled.output_names[output].as_str()).filter(|_| 1 < outputs);
+            for value in list {
+                let metric = parse_metric(value, tensor, loss.kind.is_sparse())?;
+                metrics.push(OutputMetric { output, metric, weighted });
+                names.push(named.next(prefix, &metric_name(value), weighted));
+            }
         }
     }
-    let sample_weights = job.data.sample_weight.is_some() || job.data.lends_sample_weights;
+    let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.data.lent_sample_weights);
     let optimizer = compiled.optimizer.clone();
     Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
 }

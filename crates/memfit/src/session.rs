@@ -5,7 +5,7 @@ use memfit_device::Setup;
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph};
 use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
-use memfit_run::{Runner, StepInput, StepRecord};
+use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget;
 use crate::data::Feeder;
@@ -36,6 +36,8 @@ pub enum VariableKind {
     Iteration,
     /// The learning rate, where it is no schedule: given anew with each step.
     LearningRate,
+    /// State that follows from the count of updates: it is read, and never written.
+    Derived,
     /// State of a weight that never gets a gradient: zeros, and nowhere.
     Nothing,
 }
@@ -79,6 +81,8 @@ pub struct Session {
     schedule: Option<Schedule>,
     summary: Option<Summary>,
     iteration: u64,
+    /// The scale of gradients while there is no arena.
+    loss_scale: Option<LossScale>,
 }
 
 /// Whether there is an arena.
@@ -170,6 +174,7 @@ impl Session {
             schedule: None,
             summary: None,
             iteration: 0,
+            loss_scale: None,
         }
     }
 
@@ -184,7 +189,10 @@ impl Session {
         };
         let disk = self.job.memory.disk.as_ref();
         let folder = disk.map(|disk| self.job.path(&disk.folder)).unwrap_or_default();
-        let runner = Box::new(Runner::new(*plan, setup, &folder)?);
+        let mut runner = Box::new(Runner::new(*plan, setup, &folder)?);
+        if let Some(scale) = self.loss_scale.take() {
+            runner.resume_loss_scale(scale);
+        }
         self.memory = Memory::Open { runner, first_step: self.iteration };
         Ok(())
     }
@@ -192,7 +200,10 @@ impl Session {
     /// Gives the arena back, and with it the values of the variables.
     pub fn close(&mut self) {
         self.memory = match std::mem::replace(&mut self.memory, Memory::Gone) {
-            Memory::Open { runner, .. } => Memory::Closed { plan: Box::new(runner.finish().0), setup: None },
+            Memory::Open { runner, .. } => {
+                self.loss_scale = runner.loss_scale().cloned();
+                Memory::Closed { plan: Box::new(runner.finish().0), setup: None }
+            }
             other @ (Memory::Closed { .. } | Memory::Gone) => other,
         };
     }
@@ -207,7 +218,7 @@ impl Session {
         &self.fields
     }
 
-    /// Names of the metrics.
+    /// Names of what is told beside the loss: the losses of several outputs, and the metrics.
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
@@ -254,7 +265,8 @@ impl Session {
                 Holds::Tensor(_) | Holds::Count(_) | Holds::Sum { .. } => VariableKind::State,
                 Holds::Iteration => VariableKind::Iteration,
                 Holds::LearningRate => VariableKind::LearningRate,
-                Holds::Nothing | Holds::NadamProduct { .. } | Holds::Placeholder => VariableKind::Nothing,
+                Holds::NadamProduct { .. } => VariableKind::Derived,
+                Holds::Nothing | Holds::Placeholder => VariableKind::Nothing,
             },
         })
     }
@@ -262,6 +274,8 @@ impl Session {
     /// The bytes of a weight or of state, little-endian; none for what has no slot.
     pub fn bytes(&self, variable: usize) -> Option<&[u8]> {
         match self.variables[variable].holds {
+            // Keras sets sums of gradients to 0 with the update, and not with the next gradient.
+            Holds::Sum { steps, .. } if self.iteration().is_multiple_of(steps) => None,
             Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
                 Some(self.runner().bytes(tensor))
             }
@@ -270,6 +284,18 @@ impl Session {
             | Holds::Nothing
             | Holds::NadamProduct { .. }
             | Holds::Placeholder => None,
+        }
+    }
+
+    /// A variable as Keras would hold it now, little-endian: also what has no slot, and sums that Keras sets to 0 sooner.
+    ///
+    /// # Panics
+    /// Where `to` does not have the variable's bytes.
+    pub fn read(&self, variable: usize, to: &mut [u8]) {
+        match self.variables[variable].bytes(self.runner(), self.iteration(), 0.0) {
+            memfit_files::Bytes::Borrowed(bytes) => to.copy_from_slice(bytes),
+            memfit_files::Bytes::Number(bytes) => to.copy_from_slice(&bytes[..to.len()]),
+            memfit_files::Bytes::Zeros => to.fill(0),
         }
     }
 
@@ -321,6 +347,16 @@ impl Session {
         let record = runner.step(input, &mut feeder)?;
         self.iteration = *first_step + runner.trace().updates();
         Ok(record)
+    }
+
+    /// Begins to add up loss and metrics anew.
+    pub fn begin_epoch(&mut self) {
+        self.runner_mut().begin_epoch();
+    }
+
+    /// Loss and metrics over all steps since the epoch began.
+    pub fn epoch(&self) -> Means {
+        self.runner().epoch()
     }
 
     /// What the last step of so many rows predicted, by output.

@@ -190,6 +190,7 @@ pub(crate) fn finish_averages(runner: &mut Runner, graph: &Graph) {
 
 /// Reads every weight from the file straight into its slot.
 pub(crate) fn load_weights(runner: &mut Runner, opened: &ModelFile, file: &WeightsFile) -> Result<(), Error> {
+    file.verify()?;
     for weight in &opened.model.weights {
         let name = &opened.model.graph.tensors[weight.tensor.0].name;
         let place = opened.place_of(weight, &opened.model.graph);

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use memfit_device::process::{self, Limits};
 use memfit_ir::Bytes;
-use memfit_run::{Runner, StepInput, StepRecord};
+use memfit_run::{Means, Runner, StepInput, StepRecord};
 
 use crate::data::Feeder;
 use crate::prepare::Prepared;
 use crate::state::{self, Variable};
+use crate::validation::Validation;
 use crate::{Error, Job, ModelFile, Report, Summary, Threads, initialize, initialize_state, prepare};
 
 /// What happens while a job runs.
@@ -51,6 +52,17 @@ pub enum Event<'a> {
         /// Names of the metrics.
         metrics: &'a [String],
     },
+    /// An epoch is done, and its validation where there is one.
+    Epoch {
+        /// Counted from 0.
+        epoch: u64,
+        /// Loss and metrics over its rows.
+        means: &'a Means,
+        /// Loss and metrics of the validation.
+        validation: Option<&'a Means>,
+        /// Names of the metrics.
+        metrics: &'a [String],
+    },
 }
 
 /// Somebody who wants to know.
@@ -69,7 +81,14 @@ impl Observer for Quiet {
 /// Trains a job inside its budget.
 pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<Report, Error> {
     let job = &within_machine(job, observer);
+    let validation = Validation::plan(job, threads);
     let prepared = prepare(job, threads)?;
+    // Where the training does not fit either, its answer is the one to go by.
+    let mut validation = match validation {
+        Err(error) if prepared.outcome.is_ok() => return Err(error),
+        Err(_) | Ok(None) => None,
+        Ok(Some(validation)) => Some(validation.beside(&prepared, threads)?),
+    };
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
     let Prepared { setup, mut source, problem, outcome, model, compiled, resumes, saving, metrics, .. } =
@@ -87,6 +106,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     }
     let schedule = &compiled.optimizer.schedule;
     let inputs = &problem.graph.inputs;
+    let mut validated = None;
     for step in 0..length.steps {
         let (epoch, start, rows) = length.rows_of(step, job.train.batch);
         let updates = runner.trace().updates();
@@ -95,6 +115,18 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let input = StepInput { step: iteration + step, rows, learning_rate, seed: job.train.seed };
         let record = StepRecord { step, ..runner.step(input, &mut feeder)? };
         observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
+        let has_epochs = length.rows.is_some() || validation.is_some();
+        if has_epochs && length.ends_epoch(step, start + rows as u64) {
+            let means = runner.epoch();
+            validated = validation.as_mut().map(|validation| validation.run(&mut runner)).transpose()?;
+            observer.event(Event::Epoch {
+                epoch,
+                means: &means,
+                validation: validated.as_ref(),
+                metrics: &metrics,
+            });
+            runner.begin_epoch();
+        }
     }
     state::finish_averages(&mut runner, &problem.graph);
     if let Some((saving, file)) = saving {
@@ -103,8 +135,13 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         observer.event(Event::Saved { path: &path });
     }
     let (plan, trace) = runner.finish();
+    let validated = validated.map(|means: Means| {
+        let names = std::iter::once("loss").chain(metrics.iter().map(String::as_str));
+        let values = std::iter::once(means.loss).chain(means.values);
+        names.zip(values).map(|(name, value)| (format!("val_{name}"), value)).collect()
+    });
     let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
-    let report = Report::new(summary, &plan, trace, held);
+    let report = Report { validated, ..Report::new(summary, &plan, trace, held) };
     if report.summary.budget < report.vm_hwm {
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }
@@ -165,6 +202,11 @@ impl Length {
             }
         };
         Ok(Length { steps, rows })
+    }
+
+    /// Whether a step, whose rows end at this one of the source, is the last of an epoch or of all.
+    fn ends_epoch(&self, step: u64, end: u64) -> bool {
+        self.rows == Some(end) || step + 1 == self.steps
     }
 
     /// Epoch, first row in the source and number of rows of a step. The last batch of an epoch may be short.

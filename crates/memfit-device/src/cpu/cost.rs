@@ -1,13 +1,14 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Node, Op, Shape};
+use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape};
 
 use super::bands::Bands;
 use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    affine, attention, conv2d, dense, elementwise, loss, matmul, metric, norm, optimizer, recurrent, widen,
+    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, mask, matmul, metric, norm,
+    optimizer, recurrent, widen,
 };
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
@@ -87,6 +88,9 @@ impl Operation<'_> {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
+            Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
+            Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
+            Op::Conv3DGradKernel(conv) => self.volume(conv, [self.input(0), self.input(1)], rows),
             Op::Attention(kind) => {
                 let sizes = attention::Sizes::new([0, 1, 2].map(|index| self.input(index)), rows);
                 let flops = sizes.scores(kind) * 2.0 * (sizes.width + sizes.value_width) as f64;
@@ -115,8 +119,10 @@ impl Operation<'_> {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
                 floats(elementwise::workspace(chain, halves, threads))
             }
+            Op::ActivityPenalty(_) => doubles(activity::WORKSPACE),
+            Op::BalanceWeights => doubles(mask::BALANCE_WORKSPACE),
             Op::Loss(_) => doubles(loss::WORKSPACE),
-            Op::Metric(_) => doubles(metric::WORKSPACE),
+            Op::Metric(metric) => doubles(metric::workspace(metric, self.input(0))),
             Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(norm::batch::forward_workspace(self.input(0)))
@@ -141,6 +147,7 @@ impl Operation<'_> {
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
+            | Op::Mask(_)
             | Op::MaskBits
             | Op::Softmax
             | Op::SoftmaxGrad
@@ -173,6 +180,11 @@ impl Operation<'_> {
             | Op::Accumulate(_)
             | Op::Constrain(_) => floats(0),
         }
+    }
+
+    fn volume(&self, conv: &Conv3D, [input, output]: [&Shape; 2], rows: usize) -> Demand {
+        let sizes = conv3d::Sizes::new(conv, input, output, rows);
+        Demand { flops: sizes.flops(), ..floats(sizes.workspace(self.threads)) }
     }
 
     fn product(&self, product: Gemm) -> Demand {

@@ -4,9 +4,9 @@ use memfit_ir::Op;
 
 use super::operands::Operands;
 use super::{
-    affine, attention, augment, bits, cast, conv2d, dense, dropout, elementwise, embedding, loss, matmul,
-    metric, noise, norm, optimizer, pool, rearrange, recurrent, resize, softmax, spatial, stretch, transpose,
-    upsample,
+    activity, affine, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise, embedding,
+    loss, mask, matmul, metric, noise, norm, optimizer, pool, rearrange, recurrent, resize, softmax, spatial,
+    stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -19,6 +19,12 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Conv2D(conv) => conv2d::forward(operands, conv),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
+        Op::Conv3D(conv) => conv3d::forward(operands, conv),
+        Op::Conv3DGradInput(conv, _) => conv3d::grad_input(operands, conv),
+        Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(operands, conv),
+        Op::ActivityPenalty(regularizer) => activity::launch(operands, regularizer),
+        Op::Mask(mask) => mask::launch(operands, *mask),
+        Op::BalanceWeights => mask::balance(operands),
         Op::MaxPool2D(pool) => pool::largest::forward(operands, pool),
         Op::MaxPool2DGrad(pool, _) => pool::largest::grad(operands, pool),
         Op::AveragePool2D(pool) => pool::average::forward(operands, pool),
@@ -33,7 +39,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
-        Op::Metric(metric) => metric::launch(operands, *metric),
+        Op::Metric(metric) => metric::launch(operands, metric),
         Op::Dropout { rate, seed } => dropout::launch(operands, *rate, *seed),
         Op::Noise(noise) => noise::launch(operands, noise),
         Op::Affine { scale, center } => affine::forward(operands, *scale, *center),

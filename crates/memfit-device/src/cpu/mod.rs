@@ -4,6 +4,7 @@
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"
 )]
 
+mod activity;
 mod affine;
 mod attention;
 mod augment;
@@ -11,6 +12,7 @@ mod bands;
 mod bits;
 mod cast;
 mod conv2d;
+mod conv3d;
 pub mod convolution;
 pub(crate) mod cost;
 mod dense;
@@ -22,6 +24,7 @@ mod half;
 mod lanes;
 mod launch;
 mod loss;
+mod mask;
 mod maths;
 mod matmul;
 mod metric;

@@ -55,8 +55,13 @@ impl Cut {
 
     /// Items of so many elements each, in at most [`Cut::PARTS`] ranges of at least a task's worth.
     pub(crate) fn parts(length: usize, elements: usize) -> Cut {
+        Cut::at_most(length, elements, PARTS)
+    }
+
+    /// The same in at most so many ranges.
+    pub(crate) fn at_most(length: usize, elements: usize, parts: usize) -> Cut {
         let least = Cut::items(length, elements).size;
-        Cut { length, size: length.div_ceil(PARTS).max(least) }
+        Cut { length, size: length.div_ceil(parts).max(least) }
     }
 
     /// The most ranges that [`Cut::parts`] makes.

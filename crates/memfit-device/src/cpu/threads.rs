@@ -70,6 +70,22 @@ impl Threads {
         pool.install(|| (0..workers).into_par_iter().with_max_len(1).for_each(work));
     }
 
+    /// Runs `body(chunk, worker, values)` for every chunk of `size` values of a slice; the last one may be shorter.
+    pub fn for_each_chunk_with<T: Send>(
+        &self,
+        values: &mut [T],
+        size: usize,
+        body: impl Fn(usize, usize, &mut [T]) + Sync,
+    ) {
+        let length = values.len();
+        let values = Shared::new(values);
+        self.for_each(length.div_ceil(size), |chunk, worker| {
+            let range = chunk * size..length.min((chunk + 1) * size);
+            // SAFETY: chunks do not overlap, and every chunk is one task.
+            body(chunk, worker, unsafe { values.slice(range) });
+        });
+    }
+
     /// Runs `body(chunk, values)` for every chunk of `size` values of a slice; the last one may be shorter.
     pub fn for_each_chunk<T: Send>(
         &self,
@@ -77,13 +93,7 @@ impl Threads {
         size: usize,
         body: impl Fn(usize, &mut [T]) + Sync,
     ) {
-        let length = values.len();
-        let values = Shared::new(values);
-        self.for_each(length.div_ceil(size), |chunk, _| {
-            let range = chunk * size..length.min((chunk + 1) * size);
-            // SAFETY: chunks do not overlap, and every chunk is one task.
-            body(chunk, unsafe { values.slice(range) });
-        });
+        self.for_each_chunk_with(values, size, |chunk, _, values| body(chunk, values));
     }
 
     /// Runs a closure on a thread of the pool, from where `for_each` costs less.

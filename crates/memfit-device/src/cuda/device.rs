@@ -34,6 +34,8 @@ pub(crate) struct CudaDevice {
     last_context: Option<Context>,
     /// The batch's first row in the sequence of made-up rows.
     source_row: u64,
+    /// The start of the arena on the host, while its memory is given back.
+    kept: Option<View>,
     gpu: Arc<Gpu>,
 }
 
@@ -69,6 +71,7 @@ impl CudaDevice {
             updates: Mutex::default(),
             last_context: None,
             source_row: 0,
+            kept: None,
             gpu,
         };
         // Nothing in the arena is ever read before it is written, but a value that is not finite must not come from nowhere.
@@ -85,6 +88,35 @@ impl CudaDevice {
 
     pub(crate) fn bytes_arena(&self) -> Bytes {
         self.arena.bytes()
+    }
+
+    pub(crate) fn shared_gpu(&self) -> Arc<Gpu> {
+        Arc::clone(&self.gpu)
+    }
+
+    /// Gives the arena's memory back; what stands before an offset stays on the host and can be read there.
+    pub(crate) fn give_back(&mut self, from: Bytes) {
+        self.settle();
+        self.enter();
+        self.synchronise();
+        self.kept = Some(self.download(Slot { offset: Bytes::ZERO, bytes: from }));
+        self.arena.give_back().expect(FAILED);
+    }
+
+    /// Takes the memory again, with what was kept.
+    pub(crate) fn take_again(&mut self) -> Result<(), CudaError> {
+        self.settle();
+        self.arena.take_again(&self.gpu.context)?;
+        if let Some(kept) = self.kept.take() {
+            // SAFETY: the words stay where they are until the copy was waited for.
+            unsafe {
+                let (from, to) = (kept.words.as_ptr().cast(), self.arena.address(kept.slot));
+                self.gpu.stream.upload(from, to, kept.slot.bytes.to_usize())?;
+            }
+        }
+        // Another device may have told kernels of its own step meanwhile.
+        self.synchronise();
+        Ok(())
     }
 
     pub(crate) fn gpu(&self) -> &Gpu {
@@ -318,6 +350,15 @@ impl CudaDevice {
 
     /// A copy of a slot's bytes, kept until something on the device changes.
     pub(crate) fn bytes(&self, slot: Slot) -> &[u8] {
+        if let Some(kept) = &self.kept {
+            assert!(slot.end() <= kept.slot.bytes, "what was given back is not read");
+            let start = slot.offset.to_usize();
+            // SAFETY: the words hold the start of the arena, in which the slot lies; they are borrowed with the device.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(kept.words.as_ptr().cast::<u8>(), kept.slot.bytes.to_usize())
+            };
+            return &bytes[start..start + slot.bytes.to_usize()];
+        }
         self.enter();
         let mut views = self.views.lock().expect("nobody panics with the lock");
         let index = views.iter().position(|view| view.slot == slot).unwrap_or_else(|| {

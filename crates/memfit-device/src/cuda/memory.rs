@@ -46,29 +46,47 @@ impl DeviceArena {
         if bytes == Bytes::ZERO {
             return Ok(arena);
         }
-        let (properties, size) = (properties(context), bytes.to_usize());
-        let mut handle = 0;
-        // SAFETY: addresses are reserved for this arena alone, memory is taken for it and put behind them; what was made is
-        // given back when the arena is dropped, in whatever state it was left.
-        unsafe {
-            check(
-                sys::cuMemAddressReserve(&mut arena.start, size, 0, 0, 0),
-                "reserve addresses for the arena",
-            )?;
-            check(sys::cuMemCreate(&mut handle, size, &properties, 0), "take memory for the arena")?;
-            arena.handle = Some(handle);
-            check(sys::cuMemMap(arena.start, size, 0, handle, 0), "map the arena")?;
-            let access = sys::CUmemAccessDesc {
-                location: properties.location,
-                flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            };
-            check(sys::cuMemSetAccess(arena.start, size, &access, 1), "open the arena")?;
-        }
+        let size = bytes.to_usize();
+        // SAFETY: addresses are reserved for this arena alone, and given back when it is dropped.
+        let reserved = unsafe { sys::cuMemAddressReserve(&mut arena.start, size, 0, 0, 0) };
+        check(reserved, "reserve addresses for the arena")?;
+        arena.take_again(context)?;
         Ok(arena)
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
         self.bytes
+    }
+
+    /// Gives the memory back and keeps the addresses. Nothing runs on it any more.
+    pub(crate) fn give_back(&mut self) -> Result<(), CudaError> {
+        let Some(handle) = self.handle.take() else { return Ok(()) };
+        // SAFETY: what was mapped is unmapped once; the caller has waited for everything that ran there.
+        unsafe {
+            check(sys::cuMemUnmap(self.start, self.bytes.to_usize()), "unmap the arena")?;
+            check(sys::cuMemRelease(handle), "give the arena back")
+        }
+    }
+
+    /// Takes memory for the same addresses, where there is none.
+    pub(crate) fn take_again(&mut self, context: &Context) -> Result<(), CudaError> {
+        if self.handle.is_some() || self.bytes == Bytes::ZERO {
+            return Ok(());
+        }
+        context.make_current()?;
+        let (properties, size) = (properties(context), self.bytes.to_usize());
+        let mut handle = 0;
+        // SAFETY: the addresses are reserved for this arena alone; memory is taken for it and put behind them.
+        unsafe {
+            check(sys::cuMemCreate(&mut handle, size, &properties, 0), "take memory for the arena")?;
+            self.handle = Some(handle);
+            check(sys::cuMemMap(self.start, size, 0, handle, 0), "map the arena")?;
+            let access = sys::CUmemAccessDesc {
+                location: properties.location,
+                flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            };
+            check(sys::cuMemSetAccess(self.start, size, &access, 1), "open the arena")
+        }
     }
 
     /// The address of a slot, which must lie inside the arena at a multiple of [`ALIGNMENT`].
@@ -92,10 +110,8 @@ impl Drop for DeviceArena {
         let size = self.bytes.to_usize();
         // SAFETY: what was made is unmade once, in the reverse order; parts that were never made are refused, which is no harm.
         unsafe {
-            if self.start != 0 {
-                sys::cuMemUnmap(self.start, size);
-            }
             if let Some(handle) = self.handle {
+                sys::cuMemUnmap(self.start, size);
                 sys::cuMemRelease(handle);
             }
             if self.start != 0 {

@@ -1,6 +1,6 @@
 //! Attention against loops over all pairs of queries and keys.
 
-use memfit_ir::{Attention, Op, Shape};
+use memfit_ir::{Attention, AttentionDropout, Op, Shape};
 
 use super::{Case, assert_near, doubles, noise};
 
@@ -100,20 +100,20 @@ fn check(kind: &Attention, sizes: Sizes, tolerance: f64) {
 #[test]
 fn attention_is_a_softmax_over_all_keys() {
     for sizes in SIZES {
-        check(&Attention { scale: 0.3, causal: false }, sizes, 1e-5);
+        check(&Attention { scale: 0.3, causal: false, ..Attention::default() }, sizes, 1e-5);
     }
 }
 
 #[test]
 fn causal_attention_sees_no_key_behind_the_query() {
     for sizes in SIZES {
-        check(&Attention { scale: 0.3, causal: true }, sizes, 1e-5);
+        check(&Attention { scale: 0.3, causal: true, ..Attention::default() }, sizes, 1e-5);
     }
 }
 
 #[test]
 fn a_value_that_is_no_number_reaches_the_result() {
-    let kind = Attention { scale: 1.0, causal: false };
+    let kind = Attention { scale: 1.0, causal: false, ..Attention::default() };
     let shape = Shape::rows([4, 1, 3]);
     for spoilt in 0..3 {
         let mut operands = [1, 2, 3].map(|seed| noise(12, seed));
@@ -128,5 +128,29 @@ fn a_value_that_is_no_number_reaches_the_result() {
 #[test]
 fn large_scores_do_not_overflow() {
     // Scores of several hundred have few digits behind the point, and so have their powers.
-    check(&Attention { scale: 50.0, causal: false }, [1, 30, 300, 1, 1, 4, 4], 1e-3);
+    check(&Attention { scale: 50.0, causal: false, ..Attention::default() }, [1, 30, 300, 1, 1, 4, 4], 1e-3);
+}
+
+#[test]
+fn dropout_keeps_its_share_of_weights_and_their_mean_whatever_the_pieces() {
+    let (rows, queries, keys, rate) = (3, 40, 200, 0.3);
+    let dropout = Some(AttentionDropout { rate, seed: 7 });
+    let kind = Attention { scale: 1.0, dropout, ..Attention::default() };
+    let run = |rows: usize, row_start: usize| {
+        let ones = |count: usize| vec![1.0; count];
+        let case = Case::new(Op::Attention(kind.clone()), rows)
+            .input(Shape::rows([queries, 2, 1]), vec![0.0; rows * queries * 2])
+            .input(Shape::rows([keys, 2, 1]), ones(rows * keys * 2))
+            .input(Shape::rows([keys, 2, 1]), ones(rows * keys * 2));
+        case.context(|context| context.row_start = row_start).run().floats(0).to_vec()
+    };
+    let whole = run(rows, 0);
+    // Every weight is 1 / keys, so that a result is the share of weights that are kept, made up for.
+    let count = whole.len() as f64;
+    let mean = whole.iter().map(|y| f64::from(*y)).sum::<f64>() / count;
+    let variance = whole.iter().map(|y| (f64::from(*y) - mean).powi(2)).sum::<f64>() / count;
+    let expected = f64::from(rate) / (1.0 - f64::from(rate)) / keys as f64;
+    assert!((mean - 1.0).abs() < 0.01, "{mean}");
+    assert!((variance / expected - 1.0).abs() < 0.3, "{variance}, not {expected}");
+    assert_eq!(run(1, 1), whole[queries * 2..2 * queries * 2], "draws belong to places in the batch");
 }

@@ -1,8 +1,8 @@
 //! Halves: every kernel gives what it gives in single precision, rounded once.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, DType, Interpolation, Link, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Shape,
-    Unary,
+    Binary, Chain, Conv2D, DType, Interpolation, Link, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D,
+    RowValue, Shape, Unary,
 };
 
 use super::{Case, Values, noise};
@@ -142,7 +142,8 @@ fn more_rows_than_are_widened_at_once_give_the_same() {
     let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
     check(Op::Loss(loss), 5, &[value([400_000]), targets], &[Shape::fixed([1])]);
     let targets = Operand::Weight(Shape::rows([400_000]), noise(5 * 400_000, 3).into());
-    check(Op::Metric(Metric::MeanSquaredError), 5, &[value([400_000]), targets], &[Shape::fixed([1])]);
+    let metric = Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError));
+    check(Op::Metric(metric), 5, &[value([400_000]), targets], &[Shape::fixed([2])]);
     check(Op::BiasGrad, 5, &[value([300_000, 2])], &[Shape::fixed([2])]);
 }
 

@@ -1,6 +1,6 @@
-//! Losses against Keras's formulas in double precision, their slopes against differences, and metrics.
+//! Losses against Keras's formulas in double precision, and their slopes against differences.
 
-use memfit_ir::{Loss, LossKind, Metric, Op, Shape};
+use memfit_ir::{Loss, LossKind, Op, Shape};
 
 use super::{Case, Values, assert_near, doubles, noise, positive_noise, slopes_of};
 
@@ -52,7 +52,9 @@ fn value(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
             let logits = if from_logits { p.to_vec() } else { p.iter().map(|p| clip(*p).ln()).collect() };
             -t.iter().zip(log_softmax(&logits)).map(|(t, log)| t * log).sum::<f64>()
         }
-        LossKind::Distance(_) => unreachable!("held against the reference of the op table and against Keras"),
+        LossKind::Distance(_) | LossKind::Reduced { .. } => {
+            unreachable!("held against the reference of the op table and against Keras")
+        }
     }
 }
 
@@ -81,6 +83,7 @@ fn is_of_probabilities(kind: &LossKind) -> bool {
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
+        | LossKind::Reduced { .. }
         | LossKind::Distance(_) => false,
     }
 }
@@ -201,39 +204,4 @@ fn softmax_and_its_gradient_sum_over_the_last_axis() {
     }
     let case = Case::new(Op::Softmax, 1).input(Shape::rows([3]), vec![1.0, f32::NAN, 2.0]);
     assert!(case.run().floats(0).iter().all(|y| y.is_nan()));
-}
-
-#[test]
-fn metrics_sum_over_rows() {
-    let (rows, outer, classes) = (5, 6, 3);
-    let count = rows * outer * classes;
-    let prediction = positive_noise(count, 1);
-    let targets: Vec<f32> = positive_noise(count, 2).iter().map(|t| t.round()).collect();
-    let numbers: Vec<i32> = (0..rows * outer).map(|sample| (sample % classes) as i32).collect();
-    let place = |values: &[f32]| (0..classes).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap();
-    let elements = |term: &dyn Fn(f64, f64) -> f64| -> f64 {
-        prediction.iter().zip(&targets).map(|(p, t)| term(f64::from(*p), f64::from(*t))).sum::<f64>()
-            / classes as f64
-    };
-    let samples: Vec<usize> = prediction.chunks(classes).map(place).collect();
-    let hits = |wanted: Vec<usize>| samples.iter().zip(wanted).filter(|(p, t)| *p == t).count() as f64;
-    for (metric, total) in [
-        (Metric::BinaryAccuracy, elements(&|p, t| if (p > 0.5) == (t == 1.0) { 1.0 } else { 0.0 })),
-        (Metric::MeanAbsoluteError, elements(&|p, t| (p - t).abs())),
-        (Metric::MeanSquaredError, elements(&|p, t| (p - t).powi(2))),
-        (Metric::CategoricalAccuracy, hits(targets.chunks(classes).map(place).collect())),
-        (Metric::SparseCategoricalAccuracy, hits(numbers.iter().map(|number| *number as usize).collect())),
-    ] {
-        let shape = Shape::rows([2, 3, classes]);
-        let case = Case::new(Op::Metric(metric), rows).input(shape.clone(), prediction.clone());
-        let case = match metric {
-            Metric::SparseCategoricalAccuracy => case.input(Shape::rows([2, 3]), numbers.clone()),
-            Metric::BinaryAccuracy
-            | Metric::CategoricalAccuracy
-            | Metric::MeanAbsoluteError
-            | Metric::MeanSquaredError => case.input(shape, targets.clone()),
-        };
-        let case = case.update(Shape::fixed([1]), vec![2.0]);
-        assert_near(case.run().updated(0), &[2.0 + total / outer as f64], 1e-6, &format!("{metric:?}"));
-    }
 }

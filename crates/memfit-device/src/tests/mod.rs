@@ -8,6 +8,7 @@ mod elementwise;
 mod half;
 mod launches;
 mod loss;
+mod metric;
 mod norm;
 mod optimizer;
 mod pool;

@@ -14,11 +14,16 @@ const MOST_LEVELS: usize = 64;
 const MOST_OBJECTS: usize = 4_000_000;
 /// Messages of one header lie within so many bytes.
 const LONGEST_HEADER: u64 = 1 << 20;
+/// Names of one group lie within so many bytes; those of all groups around it are held at once.
+const LONGEST_NAMES: u64 = 4 << 20;
+/// Bytes of all paths. Names may overlap in a file, so that a short one could describe long paths.
+const MOST_PATH_BYTES: usize = 256 << 20;
 
 /// Every array by its path, `layers/dense/vars/0`.
 pub(crate) fn arrays(section: Section<'_>) -> Result<BTreeMap<String, Stored>, Problem> {
     let root = superblock(&section)?;
-    let mut walk = Walk { section, seen: HashSet::new(), found: BTreeMap::new() };
+    let undescribed = section.length();
+    let mut walk = Walk { section, seen: HashSet::new(), found: BTreeMap::new(), undescribed, path_bytes: 0 };
     walk.object(root, "", 0)?;
     Ok(walk.found)
 }
@@ -59,9 +64,20 @@ struct Walk<'a> {
     /// Headers that were visited, so that no circle is followed.
     seen: HashSet<u64>,
     found: BTreeMap<String, Stored>,
+    /// Bytes of the file that describe nothing yet. None describes two things, so that reading comes to an end.
+    undescribed: u64,
+    /// Bytes of the paths of what was found.
+    path_bytes: usize,
 }
 
 impl Walk<'_> {
+    /// Bytes that describe something.
+    fn description(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, Problem> {
+        let left = self.undescribed.checked_sub(bytes);
+        self.undescribed = left.ok_or("describes more than it holds".to_owned())?;
+        self.section.bytes(address, bytes)
+    }
+
     fn object(&mut self, address: u64, path: &str, level: usize) -> Result<(), Problem> {
         if MOST_LEVELS < level || MOST_OBJECTS < self.seen.len() {
             return Err(format!("is damaged at `{path}`: it goes on without end"));
@@ -74,6 +90,10 @@ impl Walk<'_> {
             Some((tree, heap)) => self.group(tree, heap, path, level),
             None => {
                 if let Some(stored) = header.stored(&self.section) {
+                    self.path_bytes += path.len();
+                    if MOST_PATH_BYTES < self.path_bytes {
+                        return Err("has names that are too long".to_owned());
+                    }
                     self.found.insert(path.to_owned(), stored);
                 }
                 Ok(())
@@ -81,8 +101,8 @@ impl Walk<'_> {
         }
     }
 
-    fn header(&self, address: u64) -> Result<Header, Problem> {
-        let prefix = self.section.bytes(address, 16)?;
+    fn header(&mut self, address: u64) -> Result<Header, Problem> {
+        let prefix = self.description(address, 16)?;
         let mut cursor = Cursor::new(&prefix);
         if cursor.number(1)? != 1 {
             return Err("has no header of version 1 (libver=\"latest\"?); save it anew with Keras".to_owned());
@@ -92,13 +112,13 @@ impl Walk<'_> {
         cursor.skip(4)?;
         let mut header = Header::default();
         let mut parts = vec![(address + 16, cursor.number(4)?)];
-        let mut total = 0;
+        let mut total: u64 = 0;
         while let Some((start, length)) = parts.pop() {
-            total += length;
+            total = total.saturating_add(length);
             if LONGEST_HEADER < total {
                 return Err("has a header that is too long".to_owned());
             }
-            let bytes = self.section.bytes(start, length)?;
+            let bytes = self.description(start, length)?;
             let mut cursor = Cursor::new(&bytes);
             while 0 < left && 8 <= cursor.rest().len() {
                 let (kind, size, flags) = (cursor.number(2)?, cursor.small(2)?, cursor.number(1)?);
@@ -131,8 +151,8 @@ impl Walk<'_> {
     }
 
     /// The names of a group, one behind the other.
-    fn heap(&self, address: u64) -> Result<Vec<u8>, Problem> {
-        let bytes = self.section.bytes(address, 32)?;
+    fn heap(&mut self, address: u64) -> Result<Vec<u8>, Problem> {
+        let bytes = self.description(address, 32)?;
         let mut cursor = Cursor::new(&bytes);
         if cursor.take(4)? != b"HEAP" {
             return Err("has no names".to_owned());
@@ -140,12 +160,15 @@ impl Walk<'_> {
         cursor.skip(4)?;
         let length = cursor.number(8)?;
         cursor.skip(8)?;
-        self.section.bytes(cursor.number(8)?, length)
+        if LONGEST_NAMES < length {
+            return Err(format!("has {length} bytes of names in one group, over {LONGEST_NAMES}"));
+        }
+        self.description(cursor.number(8)?, length)
     }
 
     /// Addresses of the symbol nodes below a node of the tree, which stands one level below its parent.
     fn leaves(&mut self, address: u64, expected: Option<u64>, nodes: &mut Vec<u64>) -> Result<(), Problem> {
-        let bytes = self.section.bytes(address, 24)?;
+        let bytes = self.description(address, 24)?;
         let mut cursor = Cursor::new(&bytes);
         if cursor.take(4)? != b"TREE" || cursor.number(1)? != 0 {
             return Err("has no tree of names".to_owned());
@@ -154,7 +177,7 @@ impl Walk<'_> {
         if expected.is_some_and(|expected| expected != level) || MOST_OBJECTS < nodes.len() {
             return Err("has a tree that does not end".to_owned());
         }
-        let children = self.section.bytes(address + 24, (2 * count + 1) * 8)?;
+        let children = self.description(address + 24, (2 * count + 1) * 8)?;
         let mut cursor = Cursor::new(&children);
         for _ in 0..count {
             cursor.skip(8)?;
@@ -173,15 +196,15 @@ impl Walk<'_> {
     }
 
     /// Names (as offsets into the heap) and addresses of a symbol node.
-    fn symbols(&self, address: u64) -> Result<Vec<(u64, u64)>, Problem> {
-        let bytes = self.section.bytes(address, 8)?;
+    fn symbols(&mut self, address: u64) -> Result<Vec<(u64, u64)>, Problem> {
+        let bytes = self.description(address, 8)?;
         let mut cursor = Cursor::new(&bytes);
         if cursor.take(4)? != b"SNOD" {
             return Err("has no symbols where its tree says".to_owned());
         }
         cursor.skip(2)?;
         let count = cursor.number(2)?;
-        let bytes = self.section.bytes(address + 8, count * 40)?;
+        let bytes = self.description(address + 8, count * 40)?;
         let mut cursor = Cursor::new(&bytes);
         (0..count)
             .map(|_| {

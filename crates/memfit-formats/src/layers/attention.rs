@@ -1,8 +1,9 @@
 //! Attention layers: projections around one fused op, which never stores a score for every query and key.
 
-use memfit_ir::{Attention, Op, TensorId};
+use memfit_ir::{Attention, AttentionDropout, Binary, Chain, Op, TensorId};
 
 use super::einsum::{self, Names};
+use super::noise;
 use crate::error::FormatError;
 use crate::site::Site;
 
@@ -47,9 +48,14 @@ pub(crate) fn dot_product(site: &mut Site<'_>, operands: &[TensorId]) -> Result<
         let [steps, features] = site.sequence(tensor)?;
         heads.push(site.push(Op::Reshape(vec![steps, 1, features]), &[tensor])?);
     }
-    let y = attend(site, &heads, 1.0)?;
+    let value_mask = if operands.len() == 1 { site.mask(0) } else { site.mask(1) };
+    let y = attend(site, &heads, 1.0, [None, value_mask])?;
     let dims = site.dims(y).to_vec();
-    site.push(Op::Reshape(vec![dims[0], dims[2]]), &[y])
+    let y = site.push(Op::Reshape(vec![dims[0], dims[2]]), &[y])?;
+    match site.mask(0) {
+        Some(mask) => site.masked(y, mask),
+        None => Ok(y),
+    }
 }
 
 fn projected(
@@ -67,7 +73,9 @@ fn projected(
     let q = einsum::project(site, &QUERY, query, 1, &[heads.queries, heads.key_dim], bias)?;
     let k = einsum::project(site, &KEY, key, 1, &[heads.keys, heads.key_dim], bias)?;
     let v = einsum::project(site, &VALUE, value, 1, &[heads.keys, heads.value_dim], bias)?;
-    let y = attend(site, &[q, k, v], 1.0 / (heads.key_dim as f32).sqrt())?;
+    let scale = 1.0 / (heads.key_dim as f32).sqrt();
+    let masks = key_and_query_masks(site, operands)?;
+    let y = attend(site, &[q, k, v], scale, masks)?;
     let output = match output {
         None => vec![features],
         Some(listed) => {
@@ -78,13 +86,35 @@ fn projected(
     einsum::project(site, &OUTPUT, y, 2, &output, bias)
 }
 
-fn attend(site: &mut Site<'_>, heads: &[TensorId], scale: f32) -> Result<TensorId, FormatError> {
-    let dropout = site.settings.number("dropout");
-    if dropout > 0.0 && site.training {
-        return Err(site.unsupported("dropout", dropout, "0: put a Dropout layer behind the attention"));
-    }
+/// The mask of queries, and that of keys: a key counts where its value and itself do.
+fn key_and_query_masks(
+    site: &mut Site<'_>,
+    operands: &[TensorId],
+) -> Result<[Option<TensorId>; 2], FormatError> {
+    let value = if operands.len() == 1 { site.mask(0) } else { site.mask(1) };
+    let key = match (value, site.mask(2)) {
+        (Some(value), Some(key)) if value != key => {
+            Some(site.push(Op::Elementwise(Chain::binary(Binary::Multiply)), &[value, key])?)
+        }
+        (value, key) => value.or(key),
+    };
+    Ok([site.mask(0), key])
+}
+
+/// Weighs values; masks are those of queries and of keys.
+fn attend(
+    site: &mut Site<'_>,
+    heads: &[TensorId],
+    scale: f32,
+    masks: [Option<TensorId>; 2],
+) -> Result<TensorId, FormatError> {
+    let rate = site.settings.number("dropout") as f32;
+    let seed = noise::seed(site, site.settings.seed("seed"));
+    let dropout = (rate > 0.0 && site.training).then_some(AttentionDropout { rate, seed });
     let causal = site.settings.flag("use_causal_mask");
-    site.push(Op::Attention(Attention { scale, causal }), heads)
+    let [query_mask, key_mask] = masks.map(|mask| mask.is_some());
+    let operands: Vec<TensorId> = heads.iter().copied().chain(masks.into_iter().flatten()).collect();
+    site.push(Op::Attention(Attention { scale, causal, query_mask, key_mask, dropout }), &operands)
 }
 
 /// Query, key and value, from what Keras is called with: query, value, and a key where it is not the value. A query

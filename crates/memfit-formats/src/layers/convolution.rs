@@ -133,7 +133,7 @@ pub(super) fn margins(site: &Site<'_>, size: [usize; 2], span: [usize; 2], strid
 }
 
 /// TensorFlow's rule: as many outputs as strides fit into the input, the odd margin behind it.
-fn same(size: usize, span: usize, stride: usize) -> [usize; 2] {
+pub(super) fn same(size: usize, span: usize, stride: usize) -> [usize; 2] {
     let covered = size.div_ceil(stride).saturating_sub(1) * stride + span;
     let total = covered.saturating_sub(size);
     [total / 2, total - total / 2]

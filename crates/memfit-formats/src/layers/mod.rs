@@ -5,7 +5,9 @@ mod attention;
 mod augmentation;
 mod convolution;
 mod einsum;
+mod further;
 mod input;
+mod masks;
 mod merging;
 mod noise;
 mod normalization;
@@ -15,6 +17,8 @@ mod scaling;
 mod sequences;
 mod shaping;
 mod spatial;
+mod time_distributed;
+mod volume;
 mod weighted;
 
 use memfit_ir::TensorId;
@@ -24,6 +28,7 @@ use crate::site::Site;
 use crate::table::Class;
 
 pub(crate) use input::input;
+pub(crate) use masks::mask;
 pub(crate) use merging::merge;
 
 /// Calls a layer on its operands, whose number the table has checked.
@@ -51,7 +56,7 @@ pub(crate) fn call(
         Class::GroupQueryAttention => attention::grouped_query(site, operands),
         Class::Lstm | Class::Gru | Class::SimpleRnn => recurrent::layer(site, class, first),
         Class::Bidirectional => recurrent::bidirectional(site, first),
-        Class::TimeDistributed => recurrent::time_distributed(site, first),
+        Class::TimeDistributed => time_distributed::time_distributed(site, first),
         Class::RandomFlip => augmentation::flip(site, first),
         Class::RandomCrop => augmentation::crop(site, first),
         Class::RandomRotation => augmentation::rotation(site, first),
@@ -76,6 +81,7 @@ pub(crate) fn call(
         Class::Average => merging::average(site, operands),
         Class::Maximum => merging::maximum(site, operands),
         Class::Concatenate => merging::concatenate(site, operands),
+        Class::Further(kind) => further::call(site, kind, operands),
         Class::Spatial(kind) => spatial::call(site, kind, operands),
     }
 }

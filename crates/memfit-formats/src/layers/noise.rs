@@ -54,6 +54,16 @@ pub(super) fn alpha_dropout(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
     shaped(site, NoiseKind::Alpha { rate: site.settings.number("rate") as f32 }, x)
 }
 
+/// The dropout of a recurrent layer's input: one draw of each feature for all steps.
+pub(super) fn input_dropout(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let [_, features] = site.sequence(x)?;
+    let rate = site.settings.number("dropout") as f32;
+    // The two ways of a Bidirectional layer have draws of their own.
+    let own = site.settings.seed("seed").unwrap_or_else(|| random::purpose(site.path));
+    let own = random::derive(own, random::purpose(&site.within));
+    draw(site, NoiseKind::Dropout { rate }, Some(own), vec![1, features], x)
+}
+
 /// One draw for a row.
 pub(super) fn stochastic_depth(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let rate = site.settings.number("drop_path_rate") as f32;

@@ -1,6 +1,6 @@
 //! Pools, with windows and over the whole image.
 
-use memfit_ir::{Op, Pool2D, TensorId};
+use memfit_ir::{Binary, Chain, Op, Pool2D, TensorId};
 
 use super::convolution::{margins, window};
 use crate::error::FormatError;
@@ -26,7 +26,18 @@ pub(crate) fn global_max(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, F
     keep_dims(site, y)
 }
 
+/// The mean over steps, or over those that count.
 pub(crate) fn global_average_1d(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    if let Some(mask) = site.mask(0) {
+        let [_, channels] = site.sequence(x)?;
+        let spread = site.spread_mask(mask, x)?;
+        let values = site.push(Op::Elementwise(Chain::binary(Binary::Multiply)), &[x, spread])?;
+        let sums = site.push(Op::SumTo(vec![1, channels]), &[values])?;
+        let counts = site.push(Op::SumTo(vec![1, channels]), &[spread])?;
+        let y = site.push(Op::Elementwise(Chain::binary(Binary::Divide)), &[sums, counts])?;
+        let dims = if site.settings.flag("keepdims") { vec![1, channels] } else { vec![channels] };
+        return site.push(Op::Reshape(dims), &[y]);
+    }
     global_1d(site, Op::GlobalAveragePool2D, x)
 }
 

@@ -1,8 +1,8 @@
-//! Recurrent layers, one op each behind the product of their input, and the layers around other layers.
+//! Recurrent layers, one op each behind the product of their input, and the layers around two of them.
 
 use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary};
 
-use super::{call, merging};
+use super::{merging, noise};
 use crate::activation::Activation;
 use crate::error::FormatError;
 use crate::settings::{Inner, Settings};
@@ -17,12 +17,11 @@ pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<Te
 /// Runs a layer over a sequence; `turned` writes what was read last first.
 fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<TensorId, FormatError> {
     let [steps, features] = site.sequence(x)?;
-    for argument in ["dropout", "recurrent_dropout"] {
-        let rate = site.settings.number(argument);
-        if rate > 0.0 && site.training {
-            return Err(site.unsupported(argument, rate, "0: put a Dropout layer before or behind"));
-        }
+    let rate = site.settings.number("recurrent_dropout");
+    if rate > 0.0 && site.training {
+        return Err(site.unsupported("recurrent_dropout", rate, "0: `dropout` is for the layer's input"));
     }
+    let x = noise::input_dropout(site, x)?;
     let units = site.settings.size("units");
     let (cell, name) = cell(site, class)?;
     let wide = cell.gates() * units;
@@ -43,8 +42,18 @@ fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<T
         operands.push(bias(site, &cell, name, units)?);
     }
     let backwards = settings.flag("go_backwards");
-    let kind = Recurrent { cell, reads_backwards: backwards, writes_backwards: turned };
-    let states = site.push(Op::Recurrent(kind), &operands)?;
+    let mask = site.mask(0);
+    operands.extend(mask);
+    let kind =
+        Recurrent { cell, reads_backwards: backwards, writes_backwards: turned, masked: mask.is_some() };
+    let mut states = site.push(Op::Recurrent(kind), &operands)?;
+    if let Some(mask) = mask.filter(|_| settings.flag("zero_output_for_mask")) {
+        if backwards != turned {
+            let supported = "false where steps are read backwards and written forwards";
+            return Err(site.unsupported("zero_output_for_mask", true, supported));
+        }
+        states = site.masked(states, mask)?;
+    }
     if settings.flag("return_sequences") {
         return Ok(states);
     }
@@ -146,43 +155,18 @@ pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
     }
 }
 
-/// A layer on every step by itself: one that works along the last axis does that already.
-pub(crate) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
-    let inner = site.settings.inner("layer").expect("the table asks for a layer");
-    let dims = site.dims(x).to_vec();
-    let Some((steps, rest)) = dims.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-        return Err(site.mismatch("a sequence [batch,steps,…]", x));
-    };
-    let class = inner.row.class;
-    if class == Class::Flatten {
-        return site.push(Op::Reshape(vec![*steps, rest.iter().product()]), &[x]);
-    }
-    let by_last_axis = matches!(
-        class,
-        Class::Dense
-            | Class::Dropout
-            | Class::Rescaling
-            | Class::Activation
-            | Class::ReLU
-            | Class::LeakyReLU
-            | Class::Elu
-            | Class::LayerNormalization
-    );
-    if !by_last_axis {
-        let supported = "Dense, Dropout, Flatten, LayerNormalization, Rescaling or an activation";
-        return Err(site.unsupported("layer", inner.row.name, supported));
-    }
-    within(site, inner, &inner.name(), |site| call(site, class, &[x]))
-}
-
 /// Calls what stands within a layer, whose weights have its name in front.
-fn within(
+pub(super) fn within(
     site: &mut Site<'_>,
     inner: &Inner,
     name: &str,
     run: impl FnOnce(&mut Site<'_>) -> Result<TensorId, FormatError>,
 ) -> Result<TensorId, FormatError> {
     let settings: &Settings = &inner.settings;
+    if settings.activity().is_some() {
+        let supported = "null within another layer: give it to the layer around";
+        return Err(site.unsupported("activity_regularizer", "what is given", supported));
+    }
     run(&mut Site {
         graph: &mut *site.graph,
         settings,
@@ -195,5 +179,6 @@ fn within(
         seed: site.seed,
         within: format!("{}{name}/", site.within),
         weights: &mut *site.weights,
+        masks: site.masks.clone(),
     })
 }

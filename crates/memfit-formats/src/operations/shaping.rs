@@ -4,6 +4,7 @@ use memfit_ir::{Op, TensorId};
 use serde_json::Value;
 
 use super::Call;
+use crate::argument::SIDE_LIMIT;
 use crate::error::FormatError;
 use crate::layers::axis_behind_batch;
 
@@ -235,7 +236,10 @@ impl Call<'_, '_> {
             return Err(self.refuse("constant_values", constant, "0"));
         }
         let pair = |value: &Value| {
-            let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+            let number = |value: &Value| {
+                let number = value.as_u64().filter(|number| *number < SIDE_LIMIT);
+                number.and_then(|number| usize::try_from(number).ok())
+            };
             match value.as_array().map(Vec::as_slice) {
                 Some([before, after]) => Some([number(before)?, number(after)?]),
                 Some(_) | None => None,

@@ -1,11 +1,17 @@
 //! Layers of sequences and images, noise and scales: the shape each makes and the nodes it adds.
 
+mod further;
+
 use serde_json::{Value, json};
 
 /// The input's shape, the layer, the shape it makes and the nodes it adds.
 pub type Row = (Value, Value, &'static [usize], &'static [&'static str]);
 
 pub fn rows() -> Vec<Row> {
+    own().into_iter().chain(further::rows()).collect()
+}
+
+fn own() -> Vec<Row> {
     let (sequence, image) = (json!([7, 4]), json!([9, 8, 6]));
     vec![
         (

@@ -1,6 +1,6 @@
 //! Split: the batch in pieces whose gradients add up. Exact up to rounding, as long as no layer mixes rows.
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, Op, Plan, Problem};
 
 use crate::choose::schedule;
 use crate::figures::Figures;
@@ -17,8 +17,11 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
 /// Whether the batch may be cut at all.
 pub fn may_split(problem: &Problem) -> bool {
     let in_slices = problem.graph.region.is_some();
-    !in_slices
-        && (problem.allow_batchnorm_split || !problem.graph.nodes.iter().any(|node| node.op.mixes_rows()))
+    // Statistics of pieces may be wanted; a loss of pieces is never the batch's.
+    let is_allowed = |op: &Op| {
+        problem.allow_batchnorm_split && matches!(op, Op::BatchNormStatistics | Op::BatchNormGrad(_))
+    };
+    !in_slices && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
 }
 
 /// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.

@@ -54,7 +54,7 @@ class Handover:
         import numpy as np
 
         for index, kind, dtype, variable in self.pairs:
-            if kind in ("weight", "state"):
+            if kind in ("weight", "state", "derived"):
                 value = np.empty(tuple(variable.shape), dtype=dtype)
                 self.session.read(index, value.reshape(-1).view(np.uint8))
                 variable.assign(value)

@@ -3,7 +3,7 @@
 from . import _engine
 from ._errors import Error
 from ._handover import Handover
-from ._request import metric_names, request, require_model
+from ._request import request, require_model
 from ._rows import rows_of
 
 
@@ -19,8 +19,17 @@ def evaluate(model, x=None, y=None, *, batch_size=None, sample_weight=None, step
     logs = Evaluator(model, rows, options).run()
     if return_dict:
         return logs
-    values = list(logs.values())
+    values = [logs[name] for name in _in_keras_order(model, logs)]
     return values[0] if len(values) == 1 else values
+
+
+def _in_keras_order(model, names):
+    """Loss, then for one output its metrics; for several, the outputs' losses and then all metrics by their names."""
+    names = list(names)
+    if len(model.outputs) == 1:
+        return names
+    first = 1 + len(model.outputs)
+    return names[:first] + sorted(names[first:])
 
 
 class Evaluator:
@@ -31,39 +40,25 @@ class Evaluator:
         text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=baseline)
         self.session = _engine.Session(text, "evaluation")
         self.handover = Handover(self.session, model)
-        self.names = ["loss", *metric_names(model, self.session.metrics())]
+        self.names = ["loss", *self.session.metrics()]
 
     def run(self, before_batch=None, after_batch=None):
-        """Names and means over all rows."""
-        means = Means(self.names)
+        """Names and values over all rows."""
+        logs = {}
         self.handover.open()
         try:
             for number, batch in enumerate(self.rows.epoch()):
                 if before_batch:
                     before_batch(number)
                 loss, metrics, *_ = self.session.step(*batch)
-                means.add(batch.rows, [loss, *metrics])
+                logs = dict(zip(self.names, [loss, *metrics]))
                 if after_batch:
-                    after_batch(number, means.logs())
+                    after_batch(number, logs)
         finally:
             self.session.close()
-        if means.rows == 0:
+        if not logs:
             raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
-        return means.logs()
-
-
-class Means:
-    """Running means over rows."""
-
-    def __init__(self, names):
-        self.names, self.rows, self.sums = names, 0, [0.0] * len(names)
-
-    def add(self, rows, values):
-        self.rows += rows
-        self.sums = [sum_ + rows * value for sum_, value in zip(self.sums, values)]
-
-    def logs(self):
-        return {name: sum_ / max(self.rows, 1) for name, sum_ in zip(self.names, self.sums)}
+        return logs
 
 
 def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):

@@ -6,7 +6,7 @@ from . import _engine
 from ._errors import Error
 
 
-def request(model, batch_size, options, *, sample_weights=False, baseline=None):
+def request(model, batch_size, options, *, sample_weights=0, baseline=None):
     """The text of a request. `options` are the arguments that all calls share."""
     config = options.get("config") or describe(model)
     budget = options.get("budget")
@@ -18,7 +18,7 @@ def request(model, batch_size, options, *, sample_weights=False, baseline=None):
         "precision": options.get("precision"),
         "costs": options.get("costs"),
         "allow_batchnorm_split": bool(options.get("allow_batchnorm_split", False)),
-        "sample_weights": bool(sample_weights),
+        "sample_weights": int(sample_weights),
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
         "device": options.get("device"),
@@ -66,16 +66,3 @@ def require_model(model, *, compiled):
         raise Error('the model is not compiled; call model.compile(optimizer="adam", loss=…) first')
     if not model.built:
         raise Error("the model does not know its input yet; give it a keras.Input, or call model.build((None, …))")
-
-
-def metric_names(model, known):
-    """Keras's names of the metrics where one output makes them plain, else the engine's."""
-    metrics = named((model.get_compile_config() or {}).get("metrics")) or []
-    while isinstance(metrics, list) and len(metrics) == 1 and isinstance(metrics[0], list):
-        metrics = metrics[0]
-    if isinstance(metrics, dict) and "class_name" not in metrics:
-        metrics = list(metrics.values())[0] if len(metrics) == 1 else []
-    metrics = metrics if isinstance(metrics, list) else [metrics]
-    names = [one["config"].get("name") if isinstance(one, dict) else one for one in metrics]
-    plain = len(names) == len(known) and all(isinstance(name, str) for name in names)
-    return names if plain and len(model.outputs) == 1 else known

@@ -184,13 +184,31 @@ class _Shape:
         if y is None:
             raise Error("there are no targets; give y")
         targets = self._ordered("y", y, self.outputs)
-        weights = None if sample_weight is None else self._ordered("sample_weight", sample_weight, ["rows"])
+        weights = None if sample_weight is None else self._weights(sample_weight, len(targets[0]))
         if self.class_weight is not None:
             weights = [_class_weights(self.class_weight, targets, weights)]
         return arrays + targets + (weights or [])
 
     def weighted(self, arrays):
-        return self.targets and len(self.inputs) + len(self.outputs) < len(arrays)
+        """How many arrays of weights there are: none, one for all outputs, or one for each."""
+        return len(arrays) - len(self.inputs) - len(self.outputs) if self.targets else 0
+
+    def _weights(self, value, rows):
+        """One array for all outputs, or one for each; outputs that a dict leaves out count by 1."""
+        import numpy as np
+
+        several = 1 < len(self.outputs)
+        if several and isinstance(value, dict):
+            strange = [name for name in value if name not in self.outputs]
+            if strange:
+                raise Error(f"sample_weight has {', '.join(strange)}; give weights for {', '.join(self.outputs)}")
+            value = [value.get(name) for name in self.outputs]
+        if several and isinstance(value, (list, tuple)) and len(value) == len(self.outputs):
+            value = [np.ones(rows, dtype=np.float32) if one is None else one for one in value]
+            weights = self._ordered("sample_weight", value, self.outputs)
+        else:
+            weights = self._ordered("sample_weight", value, ["rows"])
+        return [_one_a_row(weight) for weight in weights]
 
     def _ordered(self, what, value, names):
         if isinstance(value, dict):
@@ -229,6 +247,15 @@ def _array(value):
     if array.ndim == 0:
         raise Error("a single number came where rows were expected; give an array with a first axis of rows")
     return array
+
+
+def _one_a_row(weight):
+    """Weights of rows: as (rows,), or (rows, 1) as Keras takes them too."""
+    if weight.ndim == 2 and weight.shape[1] == 1:
+        return weight.reshape(-1)
+    if weight.ndim != 1:
+        raise Error(f"sample_weight has the shape {tuple(weight.shape)}; give one weight for each row")
+    return weight
 
 
 def _class_weights(class_weight, targets, weights):

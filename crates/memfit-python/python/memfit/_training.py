@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from . import _engine
 from ._errors import Error
 from ._handover import Handover, inner_optimizer
-from ._inference import Evaluator, Means
+from ._inference import Evaluator
 from ._plan import Plan
-from ._request import describe, metric_names, request, require_model
+from ._request import describe, request, require_model
 from ._rows import rows_of, split
 
 
@@ -82,7 +82,7 @@ class _Training:
         text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=self.baseline)
         self.session = _engine.Session(text, "training")
         self.handover = Handover(self.session, model, self.optimizer)
-        self.names = ["loss", *metric_names(model, self.session.metrics())]
+        self.names = ["loss", *self.session.metrics()]
         kinds = [kind for _, _, kind, _ in self.session.variables()]
         self.rate_is_given = "learning_rate" in kinds
         self.plan = Plan(self.session.table(), self.session.json())
@@ -114,6 +114,8 @@ class _Training:
                     break
         finally:
             self._end()
+        # Where averages are kept, they become the weights now.
+        self.optimizer.finalize_variable_values(model.trainable_variables)
         callbacks.on_train_end(logs)
         history = model.history
         history.memfit = Memory(self.plan, self.plan.budget, self.baseline, self.peak)
@@ -126,21 +128,21 @@ class _Training:
         callbacks.on_epoch_begin(epoch)
         self.progress.epoch_begin(epoch)
         self._open_again()
-        means = Means(self.names)
+        self.session.begin_epoch()
+        logs = {}
         for number, batch in enumerate(self.rows.epoch()):
             callbacks.on_train_batch_begin(number)
             rate = float(self.optimizer.learning_rate) if self.rate_is_given else None
             loss, metrics, _, held, _ = self.session.step(*batch, rate)
-            means.add(batch.rows, [loss, *metrics])
+            logs = dict(zip(self.names, [loss, *metrics]))
             if self.watched_steps:
                 self.handover.store()
-            callbacks.on_train_batch_end(number, means.logs())
-            self.progress.step(number, means.logs(), held)
+            callbacks.on_train_batch_end(number, logs)
+            self.progress.step(number, logs, held)
             if model.stop_training:
                 break
-        if means.rows == 0:
+        if not logs:
             return None
-        logs = means.logs()
         validates = self.evaluator is not None and _is_due(epoch, self.validation_freq)
         if validates or self.watched:
             self.handover.store()

@@ -19,7 +19,7 @@ pub(crate) fn graph(dtype: DType, sizes: [usize; 5], causal: bool) -> Graph {
     let q = input("q", [queries, heads, width]);
     let [k, v] = ["k", "v"].map(|name| input(name, [keys, key_heads, width]));
     let dy = input("dy", [queries, heads, width]);
-    let kind = Attention { scale: 1.0 / (width as f32).sqrt(), causal };
+    let kind = Attention { scale: 1.0 / (width as f32).sqrt(), causal, ..Attention::default() };
     let [y, log_sums] = graph.push(Op::Attention(kind.clone()), &[q, k, v], layer).unwrap()[..] else {
         panic!("attention writes values and sums")
     };

@@ -30,6 +30,8 @@ pub struct Report {
     pub bytes_peak_measured: Bytes,
     /// Most resident memory of the process.
     pub vm_hwm: Bytes,
+    /// Names and values of the last validation, where there was one.
+    pub validated: Option<Vec<(String, f64)>>,
 }
 
 impl Report {
@@ -43,6 +45,7 @@ impl Report {
             timeline,
             trace,
             vm_hwm,
+            validated: None,
         }
     }
 
@@ -58,12 +61,13 @@ impl Report {
             trace: Trace::default(),
             bytes_peak_predicted: peak,
             bytes_peak_measured: peak,
+            validated: None,
         }
     }
 
     /// The last line of `--json`.
     pub fn to_json(&self) -> Value {
-        json!({
+        let mut end = json!({
             "event": "end",
             "steps": self.trace.steps,
             "loss": self.trace.loss,
@@ -81,6 +85,10 @@ impl Report {
             "loss_scale": self.trace.loss_scale,
             "steps_skipped": self.trace.steps_skipped,
             "skipped_by": self.trace.skipped_by,
-        })
+        });
+        for (name, value) in self.validated.iter().flatten() {
+            end[name] = json!(value);
+        }
+        end
     }
 }

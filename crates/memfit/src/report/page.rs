@@ -418,6 +418,7 @@ mod tests {
             layers: problem.graph.layers,
             trace: Trace { steps: 500, rows: 128_000, seconds: 200.0, loss: 0.25, ..Trace::default() },
             vm_hwm: Bytes::mib(6),
+            validated: None,
         }
     }
 

@@ -6,9 +6,11 @@ use memfit_ir::Attention;
 
 use super::super::lanes::Level;
 use super::super::operands::{Floats, Operands};
+use super::hiding::Hiding;
 use super::kernels::{Copy, Finish, Running, Sight, Weigh};
 use super::{
-    Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, tile_step, workspace_floats,
+    Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, skips, tile_step,
+    workspace_floats,
 };
 
 /// The most queries of a task.
@@ -43,6 +45,7 @@ pub(crate) fn forward(operands: &Operands, kind: &Attention) {
     let forward = Forward {
         sizes,
         kind,
+        hiding: Hiding::new(operands, kind, sizes, 3),
         level: operands.threads.level(),
         q: operands.input_floats(0),
         k: operands.input_floats(1),
@@ -61,6 +64,7 @@ pub(crate) fn forward(operands: &Operands, kind: &Attention) {
 struct Forward<'a> {
     sizes: Sizes,
     kind: &'a Attention,
+    hiding: Hiding<'a>,
     level: Level,
     q: Floats<'a>,
     k: Floats<'a>,
@@ -72,7 +76,8 @@ struct Forward<'a> {
 impl Forward<'_> {
     /// Some queries of one head.
     fn task(&self, row: usize, head: usize, queries: Range<usize>, mut scratch: Scratch) {
-        let Forward { sizes, kind, level, .. } = *self;
+        let Forward { sizes, kind, level, hiding, .. } = *self;
+        let mask = hiding.of_row(row);
         let Sizes { width, value_width, .. } = sizes;
         let [keys, values, query, scores, largest, sums] = pieces(&sizes).map(|floats| scratch.take(floats));
         let running = Running { largest: largest.as_mut_ptr(), sums: sums.as_mut_ptr() };
@@ -95,15 +100,20 @@ impl Forward<'_> {
                 let at = block.start - queries.start;
                 level.call(Copy { from: q.from(block.start), to: query, rows, width, factor });
                 multiply(level, [rows, width, count], query.left(), key_panels, scores, false);
+                let seen = tile.start..tile.start + count;
+                if let Some(mask) = mask {
+                    mask.hide(scores, block.clone(), seen.clone());
+                }
                 let y = y.from(block.start);
-                let (key, causal) = (tile.start, kind.causal);
+                let (key, causal) = (tile.start, skips(kind));
                 level.call(Weigh {
                     scores,
-                    sight: Sight { queries: block, key, count, causal },
+                    sight: Sight { queries: block.clone(), key, count, causal },
                     running: running.from(at),
                     values: (0 < tile.start).then_some(y),
                     value_width,
                 });
+                hiding.drop(scores, (row, head), block, seen);
                 multiply(level, [rows, count, value_width], scores.left(), value_panels, y, 0 < tile.start);
             }
         }

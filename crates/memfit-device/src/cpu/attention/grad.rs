@@ -11,9 +11,11 @@ use memfit_ir::Attention;
 use super::super::lanes::Level;
 use super::super::microkernel::Panels;
 use super::super::operands::{Floats, Operands};
+use super::hiding::{Hiding, RowMask};
 use super::kernels::{Clear, Copy, Deltas, Sight, Slopes};
 use super::{
-    Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, tile_step, workspace_floats,
+    Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, skips, tile_step,
+    workspace_floats,
 };
 
 /// The most queries and the most keys of a tile: all that belongs to it stays in the second-level cache.
@@ -52,6 +54,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Attention) {
     let grad = Grad {
         sizes,
         kind,
+        hiding: Hiding::new(operands, kind, sizes, 6),
         level: operands.threads.level(),
         inputs: [0, 1, 2, 3, 4, 5].map(|index| operands.input_floats(index)),
         outputs: [0, 1, 2].map(|index| operands.output_floats(index)),
@@ -64,6 +67,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Attention) {
 struct Grad<'a> {
     sizes: Sizes,
     kind: &'a Attention,
+    hiding: Hiding<'a>,
     level: Level,
     /// `dy, q, k, v, y, log_sums`.
     inputs: [Floats<'a>; 6],
@@ -73,7 +77,10 @@ struct Grad<'a> {
 
 /// One head of queries.
 #[derive(Clone, Copy)]
-struct QueryHead {
+struct QueryHead<'a> {
+    /// The row of the batch, and the head.
+    place: (usize, usize),
+    mask: Option<RowMask<'a>>,
     dy: Rows,
     q: Rows,
     dq: Rows,
@@ -149,7 +156,7 @@ impl Grad<'_> {
             level.call(Clear { rows: tile.dv, count, width: value_width });
             for (member, deltas) in deltas.chunks_exact(sizes.queries).enumerate() {
                 let head = self.query_head(row, key_head * group + member, deltas);
-                let (first, size) = match self.kind.causal {
+                let (first, size) = match skips(self.kind) {
                     true => (tile.keys.start.min(sizes.queries), QUERIES_CAUSAL),
                     false => (0, QUERIES),
                 };
@@ -160,11 +167,13 @@ impl Grad<'_> {
         }
     }
 
-    fn query_head(&self, row: usize, head: usize, deltas: &[f32]) -> QueryHead {
+    fn query_head(&self, row: usize, head: usize, deltas: &[f32]) -> QueryHead<'_> {
         let Sizes { width, value_width, .. } = self.sizes;
         let at = (row * self.sizes.heads + head) * self.sizes.queries;
         assert!(at + self.sizes.queries <= self.inputs[5].len(), "every query of every head has a sum");
         QueryHead {
+            place: (row, head),
+            mask: self.hiding.of_row(row),
             dy: self.sizes.query_head(self.inputs[0], row, head, value_width),
             q: self.sizes.query_head(self.inputs[1], row, head, width),
             dq: self.sizes.query_head(self.outputs[0], row, head, width),
@@ -174,8 +183,8 @@ impl Grad<'_> {
     }
 
     /// What some queries and a tile of keys give each other.
-    fn block(&self, tile: &Tile, head: QueryHead, queries: Range<usize>, block: &mut Block) {
-        let Grad { sizes, kind, level, .. } = *self;
+    fn block(&self, tile: &Tile, head: QueryHead<'_>, queries: Range<usize>, block: &mut Block) {
+        let Grad { sizes, kind, level, hiding, .. } = *self;
         let Sizes { width, value_width, .. } = sizes;
         let (rows, count) = (queries.len(), seen(kind, queries.end, &tile.keys));
         let (q, dy, dq) =
@@ -190,14 +199,23 @@ impl Grad<'_> {
 
         multiply(level, [rows, width, count], query.left(), tile.keys_across, scores, false);
         multiply(level, [rows, value_width, count], slope.left(), tile.values_across, slopes, false);
+        let keys = tile.keys.start..tile.keys.start + count;
+        if let Some(mask) = head.mask {
+            mask.hide(scores, queries.clone(), keys.clone());
+        }
+        hiding.drop(slopes, head.place, queries.clone(), keys.clone());
         level.call(Slopes {
             scores,
             slopes,
-            sight: Sight { queries: queries.clone(), key: tile.keys.start, count, causal: kind.causal },
+            sight: Sight { queries: queries.clone(), key: tile.keys.start, count, causal: skips(kind) },
             scale: kind.scale,
             log_sums: head.log_sums.wrapping_add(queries.start),
             deltas: head.deltas.wrapping_add(queries.start),
         });
+        if let Some(mask) = head.mask {
+            mask.clear(slopes, queries.clone(), count);
+        }
+        hiding.drop(scores, head.place, queries.clone(), keys);
         let across = scores.left_transposed();
         multiply(level, [count, rows, value_width], across, slope_panels, tile.dv, true);
         multiply(level, [count, rows, width], slopes.left_transposed(), query_panels, tile.dk, true);

@@ -210,7 +210,7 @@ impl Rows {
     /// # Safety
     /// It has `width` floats that nobody else reads or writes meanwhile.
     #[inline(always)]
-    unsafe fn write<'a>(self, row: usize, width: usize) -> &'a mut [f32] {
+    pub(super) unsafe fn write<'a>(self, row: usize, width: usize) -> &'a mut [f32] {
         // SAFETY: the caller vouches for it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.step), width) }
     }

@@ -3,6 +3,7 @@
 
 mod forward;
 mod grad;
+mod hiding;
 mod kernels;
 
 use std::ops::Range;
@@ -45,7 +46,7 @@ impl Sizes {
     pub(crate) fn scores(&self, kind: &Attention) -> f64 {
         let (queries, keys) = (self.queries as f64, self.keys as f64);
         let before = queries.min(keys);
-        let pairs = match kind.causal {
+        let pairs = match skips(kind) {
             false => queries * keys,
             true => before * (before + 1.0) / 2.0 + (queries - before) * keys,
         };
@@ -63,9 +64,14 @@ impl Sizes {
     }
 }
 
+/// Whether tiles that nobody sees are left out. With masks a query may take the mean of all values, and all tiles are looked at.
+fn skips(kind: &Attention) -> bool {
+    kind.causal && kind.masks() == 0
+}
+
 /// How many of some keys the queries before `end` see; those that come first.
 fn seen(kind: &Attention, end: usize, keys: &Range<usize>) -> usize {
-    match kind.causal {
+    match skips(kind) {
         false => keys.len(),
         true => end.saturating_sub(keys.start).min(keys.len()),
     }

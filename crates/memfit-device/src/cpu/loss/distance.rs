@@ -36,7 +36,11 @@ pub(super) fn elements(
             let focal = Focal { from_logits, label_smoothing, alpha, gamma };
             map(focal, prediction, targets, values, slopes);
         }
-        Distance::CategoricalHinge | Distance::CosineSimilarity => {
+        Distance::CategoricalHinge
+        | Distance::CosineSimilarity
+        | Distance::CategoricalFocalCrossentropy { .. }
+        | Distance::Dice { .. }
+        | Distance::Tversky { .. } => {
             unreachable!("distances of whole samples have their own kernel")
         }
     }

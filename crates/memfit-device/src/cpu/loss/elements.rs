@@ -32,14 +32,14 @@ impl Part for Elements<'_> {
     #[inline(always)]
     fn part(&self, range: Range<usize>) -> f64 {
         let mut buffers = Buffers { values: [0.0; BLOCK], slopes: [0.0; BLOCK] };
-        let width = self.samples.in_row * self.samples.classes;
+        let width = self.samples.elements_of_weight();
         let mut total = 0.0;
-        // Blocks do not cross rows, since every row has its own weight.
+        // Blocks do not cross samples that have weights of their own.
         let mut start = range.start;
         while start < range.end {
-            let row = start / width;
-            let end = range.end.min((row + 1) * width);
-            let share = self.samples.row_share(row) / self.samples.classes as f64;
+            let weight = start / width;
+            let end = range.end.min((weight + 1) * width);
+            let share = self.samples.weight_share(weight) / self.samples.classes as f64;
             for block in blocks(start..end) {
                 total += share * self.block(block, share as f32, &mut buffers);
             }
@@ -63,8 +63,10 @@ impl Elements<'_> {
         let targets = &self.targets[block.clone()];
         elements(self.kind, self.samples.classes, prediction, targets, values, slopes);
         slopes.iter_mut().for_each(|slope| *slope *= share);
-        // SAFETY: the block belongs to this part, and the slice that read it is gone.
-        unsafe { self.samples.slopes.write(block) }.copy_from_slice(slopes);
+        if let Some(to) = &self.samples.slopes {
+            // SAFETY: the block belongs to this part, and the slice that read it is gone.
+            unsafe { to.write(block) }.copy_from_slice(slopes);
+        }
         sum(values, |value| value)
     }
 }
@@ -92,7 +94,9 @@ fn elements(
         LossKind::Distance(distance) => {
             distance::elements(distance, classes, prediction, targets, values, slopes);
         }
-        LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
+        LossKind::Reduced { .. }
+        | LossKind::CategoricalCrossentropy { .. }
+        | LossKind::SparseCategoricalCrossentropy { .. } => {
             unreachable!("losses over classes have their own kernels")
         }
     }

@@ -111,13 +111,20 @@ impl<T: Targets> Logits<'_, T> {
         let parts = slopes.chunks_exact_mut(classes).zip(x.chunks_exact(classes));
         for (sample, (slopes, x)) in group.zip(parts) {
             let (powers, share) = (sum(slopes, |power| power), self.samples.sample_share(sample));
+            if share == 0.0 && self.targets.total(sample).is_nan() {
+                // A sample that does not count needs no class.
+                slopes.fill(0.0);
+                continue;
+            }
             total += share * self.value(sample, x, largest(x), powers);
             let factor = (share * self.targets.total(sample) / powers) as f32;
             slopes.iter_mut().for_each(|slope| *slope *= factor);
             self.targets.subtract(sample, 0..classes, share as f32, slopes);
         }
-        // SAFETY: as above.
-        unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+        if let Some(to) = &self.samples.slopes {
+            // SAFETY: as above.
+            unsafe { to.write(elements) }.copy_from_slice(slopes);
+        }
         total
     }
 
@@ -131,8 +138,10 @@ impl<T: Targets> Logits<'_, T> {
         let most = largest(x);
         let powers = sum_powers(x, most, buffer);
         let share = self.samples.sample_share(sample);
-        let value = share * self.value(sample, x, most, powers);
-        let factor = (share * self.targets.total(sample) / powers) as f32;
+        let is_ignored = share == 0.0 && self.targets.total(sample).is_nan();
+        let value = if is_ignored { 0.0 } else { share * self.value(sample, x, most, powers) };
+        let total = if is_ignored { 0.0 } else { self.targets.total(sample) };
+        let factor = (share * total / powers) as f32;
         for start in (0..classes).step_by(BLOCK) {
             let block = start..classes.min(start + BLOCK);
             let elements = first + block.start..first + block.end;
@@ -141,8 +150,10 @@ impl<T: Targets> Logits<'_, T> {
             let x = unsafe { self.samples.prediction.read(elements.clone()) };
             slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope = factor * exp(*x - most));
             self.targets.subtract(sample, block, share as f32, slopes);
-            // SAFETY: as above.
-            unsafe { self.samples.slopes.write(elements) }.copy_from_slice(slopes);
+            if let Some(to) = &self.samples.slopes {
+                // SAFETY: as above.
+                unsafe { to.write(elements) }.copy_from_slice(slopes);
+            }
         }
         value
     }

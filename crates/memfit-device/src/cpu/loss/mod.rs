@@ -2,10 +2,12 @@
 
 mod distance;
 mod elements;
+mod focal;
 mod logits;
+mod overlap;
 mod probabilities;
 
-use memfit_ir::{Distance, Loss, LossKind};
+use memfit_ir::{Distance, Loss, LossKind, Reduction};
 
 use super::operands::{Floats, Operands};
 use super::sums::{self, settle};
@@ -16,9 +18,12 @@ const EPSILON: f32 = 1e-7;
 /// What all losses share.
 struct Samples<'a> {
     prediction: Floats<'a>,
-    slopes: Floats<'a>,
-    /// One weight a row.
+    /// Where slopes are written, if anybody wants them.
+    slopes: Option<Floats<'a>>,
+    /// One weight a row, or one a sample.
     weights: Option<&'a [f32]>,
+    /// Weights of one row.
+    weights_in_row: usize,
     /// What a sample of weight 1 counts in the total: the loss's own weight over all samples of the batch.
     share: f64,
     /// Samples of one row: the product of all dimensions but the last.
@@ -28,16 +33,22 @@ struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// What a row's samples count.
+    /// Elements that have one weight.
     #[inline(always)]
-    fn row_share(&self, row: usize) -> f64 {
-        self.share * self.weights.map_or(1.0, |weights| f64::from(weights[row]))
+    fn elements_of_weight(&self) -> usize {
+        self.in_row * self.classes / self.weights_in_row
+    }
+
+    /// What the samples of a weight count.
+    #[inline(always)]
+    fn weight_share(&self, weight: usize) -> f64 {
+        self.share * self.weights.map_or(1.0, |weights| f64::from(weights[weight]))
     }
 
     /// What a sample counts.
     #[inline(always)]
     fn sample_share(&self, sample: usize) -> f64 {
-        self.row_share(sample / self.in_row)
+        self.weight_share(sample * self.weights_in_row / self.in_row)
     }
 }
 
@@ -47,44 +58,85 @@ pub(crate) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
 /// Writes the gradient of the prediction and adds the loss of this piece.
 pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     let shape = operands.input_shape(0);
-    let classes = shape.last().max(1);
+    let kind = loss.kind.of_samples();
+    let by_row = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
+    let classes = if by_row { shape.elements_per_row() } else { shape.last() }.max(1);
     let in_row = shape.elements_per_row() / classes;
     // Slopes leave scaled, and the loss as it is.
     let scale = f64::from(operands.context.loss_scale);
+    let weights = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
+    let is_sum = matches!(loss.kind, LossKind::Reduced { reduction: Reduction::Sum, .. });
+    let parts = if is_sum || kind.mixes_rows() { 1 } else { operands.context.rows_total * in_row };
     let samples = Samples {
         prediction: operands.input_floats(0),
-        slopes: operands.output_floats(0),
-        weights: operands.input_if(operands.node.inputs.len() == 3, 2),
-        share: f64::from(loss.weight) * scale / (operands.context.rows_total * in_row) as f64,
+        slopes: Some(operands.output_floats(0)),
+        weights,
+        weights_in_row: if of_samples { in_row } else { 1 },
+        share: f64::from(loss.weight) * scale / parts as f64,
         in_row,
         classes,
     };
-    let (threads, workspace) = (operands.threads, operands.workspace().take_doubles(WORKSPACE));
-    let total = match loss.kind {
+    let total = total(operands, &samples, kind, operands.workspace().take_doubles(WORKSPACE));
+    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
+}
+
+/// The sum over the rows of this piece of the loss of each, by its weight, with no slope written.
+pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mut [f64]) -> f64 {
+    let shape = operands.input_shape(0);
+    let classes = shape.last().max(1);
+    let in_row = (shape.elements_per_row() / classes).max(1);
+    let samples = Samples {
+        prediction: operands.input_floats(0),
+        slopes: None,
+        weights: operands.input_if(operands.node.inputs.len() == 3, 2),
+        weights_in_row: 1,
+        share: 1.0 / in_row as f64,
+        in_row,
+        classes,
+    };
+    total(operands, &samples, kind.of_samples(), workspace)
+}
+
+fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mut [f64]) -> f64 {
+    let (threads, classes) = (operands.threads, samples.classes);
+    match *kind {
+        LossKind::Reduced { .. } => unreachable!("samples have a loss that is not reduced"),
+        LossKind::Distance(Distance::CategoricalFocalCrossentropy {
+            from_logits,
+            label_smoothing,
+            alpha,
+            gamma,
+        }) => {
+            let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
+            focal::run(threads, samples, &targets, focal::Focal { from_logits, alpha, gamma }, workspace)
+        }
+        LossKind::Distance(distance) if distance.is_overlap() => {
+            overlap::run(threads, samples, distance, operands.input(1), workspace)
+        }
         LossKind::Distance(distance @ (Distance::CategoricalHinge | Distance::CosineSimilarity)) => {
-            distance::run_samples(threads, &samples, distance, operands.input(1), workspace)
+            distance::run_samples(threads, samples, distance, operands.input(1), workspace)
         }
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::BinaryCrossentropy { .. }
-        | LossKind::Distance(_) => elements::run(threads, &samples, &loss.kind, operands.input(1), workspace),
+        | LossKind::Distance(_) => elements::run(threads, samples, kind, operands.input(1), workspace),
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
             let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
             match from_logits {
-                true => logits::run(threads, &samples, &targets, workspace),
-                false => probabilities::run_soft(threads, &samples, &targets, workspace),
+                true => logits::run(threads, samples, &targets, workspace),
+                false => probabilities::run_soft(threads, samples, &targets, workspace),
             }
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let targets = Numbers { numbers: operands.input(1), classes };
             match from_logits {
-                true => logits::run(threads, &samples, &targets, workspace),
-                false => probabilities::run_numbers(threads, &samples, &targets, workspace),
+                true => logits::run(threads, samples, &targets, workspace),
+                false => probabilities::run_numbers(threads, samples, &targets, workspace),
             }
         }
-    };
-    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
+    }
 }
 
 /// Targets that are shares of every class, smoothed.

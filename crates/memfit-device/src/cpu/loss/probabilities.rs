@@ -57,8 +57,10 @@ impl Samples<'_> {
             let slopes = &mut buffer[..block.len()];
             // SAFETY: the sample is the caller's, and the slice that reads is gone before one writes.
             fill(block, unsafe { self.prediction.read(elements.clone()) }, slopes);
-            // SAFETY: as above.
-            unsafe { self.slopes.write(elements) }.copy_from_slice(slopes);
+            if let Some(to) = &self.slopes {
+                // SAFETY: as above.
+                unsafe { to.write(elements) }.copy_from_slice(slopes);
+            }
         }
     }
 }
@@ -127,9 +129,11 @@ impl NumbersLoss<'_> {
     fn sample(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
         let share = self.samples.sample_share(sample);
         let Some(class) = self.targets.of(sample) else {
+            // A sample that does not count needs no class.
+            let value = if share == 0.0 { 0.0 } else { f64::NAN };
             // SAFETY: the sample belongs to this part.
-            unsafe { self.samples.write(sample, buffer, |_, _, slopes| slopes.fill(f32::NAN)) };
-            return f64::NAN;
+            unsafe { self.samples.write(sample, buffer, |_, _, slopes| slopes.fill(value as f32)) };
+            return value;
         };
         // SAFETY: the sample belongs to this part, which writes it behind the last read of this slice.
         let p = unsafe { self.samples.prediction(sample) };

@@ -5,6 +5,7 @@ mod adafactor;
 mod average;
 mod lamb;
 mod more_rules;
+mod orthogonal;
 mod rules;
 pub(crate) mod weight_rules;
 

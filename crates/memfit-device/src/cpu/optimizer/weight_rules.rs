@@ -5,7 +5,7 @@ use std::ops::Range;
 use memfit_ir::{Constraint, Regularizer};
 
 use super::super::lanes::Lanes;
-use super::is_forbidden;
+use super::{is_forbidden, orthogonal};
 use crate::cpu::operands::Operands;
 use crate::cpu::sums::{self, Part, settle, sum, sum_parts};
 use crate::cpu::tasks::{self, BLOCK, Cut, Tasks, blocks};
@@ -21,17 +21,20 @@ const EPSILON: f32 = 1e-7;
 pub(crate) fn penalty(operands: &Operands, regularizer: &Regularizer) {
     let weight: &[f32] = operands.input(0);
     let workspace = operands.workspace().take_doubles(PENALTY_WORKSPACE);
-    let total = sum_parts(operands.threads, weight.len(), 1, &Costs { weight, regularizer }, workspace);
+    let mut total = sum_parts(operands.threads, weight.len(), 1, &Costs { weight, regularizer }, workspace);
+    if let Some(rule) = regularizer.orthogonal {
+        total += orthogonal::penalty(operands, rule, workspace);
+    }
     settle(&mut operands.update(0)[0], total, operands.fresh);
     if operands.node.updates.len() == 2 {
         let cut = Cut::items(weight.len(), 1);
         let (scale, fresh) = (operands.context.loss_scale, operands.fresh);
-        let gradient = Shared::new(operands.update(1));
-        tasks::run(
-            operands.threads,
-            cut.count(),
-            &Slopes { cut, weight, regularizer, scale, fresh, gradient },
-        );
+        let gradient = operands.update(1);
+        let slopes = Slopes { cut, weight, regularizer, scale, fresh, gradient: Shared::new(gradient) };
+        tasks::run(operands.threads, cut.count(), &slopes);
+        if let Some(rule) = regularizer.orthogonal {
+            orthogonal::slopes(operands, rule, gradient, scale);
+        }
     }
 }
 

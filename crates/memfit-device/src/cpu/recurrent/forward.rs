@@ -24,7 +24,10 @@ fn own(sizes: &Sizes) -> usize {
 /// Runs a cell over all steps.
 pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
     let sizes = Sizes::new(&kind.cell, operands.output_shape(0), operands.context.rows);
-    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let masks = usize::from(kind.masked);
+    let others = operands.node.inputs.len() - masks;
+    let bias = operands.input_if(others == 3, 2);
+    let mask = operands.input_if(kind.masked, others);
     let kept = operands.node.outputs.get(1).map(|_| operands.output_floats(1));
     let workspace = operands.workspace().take_floats(workspace(&sizes, operands.threads.count()));
     let run = Run {
@@ -34,6 +37,7 @@ pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
         x: operands.input(0),
         kernel: operands.input(1),
         bias,
+        mask,
         y: operands.output_floats(0),
         kept,
         alone: Threads::alone(operands.threads.level()),
@@ -49,6 +53,7 @@ struct Run<'a> {
     x: &'a [f32],
     kernel: &'a [f32],
     bias: Option<&'a [f32]>,
+    mask: Option<&'a [f32]>,
     y: Floats<'a>,
     kept: Option<Floats<'a>>,
     alone: Threads,
@@ -101,6 +106,9 @@ impl Run<'_> {
         match *self.cell {
             Cell::Simple { activation } => {
                 for (index, row) in block.rows.clone().enumerate() {
+                    if !self.counts(row, step) {
+                        continue;
+                    }
                     let gates = &mut block.gates[index * wide..][..wide];
                     self.add_input(gates, row, step);
                     apply(activation, gates);
@@ -109,6 +117,12 @@ impl Run<'_> {
             }
             Cell::Lstm { activation, recurrent } => {
                 for (index, row) in block.rows.clone().enumerate() {
+                    if !self.counts(row, step) {
+                        let kept = self.kept(row, step);
+                        kept[..wide].fill(0.0);
+                        kept[wide..].copy_from_slice(&block.cells[index * units..][..units]);
+                        continue;
+                    }
                     let gates = &mut block.gates[index * wide..][..wide];
                     self.add_input(gates, row, step);
                     apply(recurrent, &mut gates[..2 * units]);
@@ -130,6 +144,10 @@ impl Run<'_> {
             }
             Cell::Gru { reset_after: true, activation, recurrent } => {
                 for (index, row) in block.rows.clone().enumerate() {
+                    if !self.counts(row, step) {
+                        self.kept(row, step).fill(0.0);
+                        continue;
+                    }
                     let gates = &mut block.gates[index * wide..][..wide];
                     if let Some(bias) = self.bias {
                         add(gates, &bias[wide..]);
@@ -158,6 +176,10 @@ impl Run<'_> {
                 gemm::gemm(&self.alone, &shape, passed, self.kernel, None, candidates, false, block.memory);
                 for (index, row) in block.rows.clone().enumerate() {
                     let kept = self.kept(row, step);
+                    if !self.counts(row, step) {
+                        kept.fill(0.0);
+                        continue;
+                    }
                     kept[..2 * units].copy_from_slice(&block.gates[index * wide..][..2 * units]);
                     let candidate = &mut kept[2 * units..];
                     candidate.copy_from_slice(&block.candidates[index * wide..][2 * units..wide]);
@@ -173,6 +195,11 @@ impl Run<'_> {
             unsafe { self.y.write(start..start + units) }
                 .copy_from_slice(&block.states[index * units..][..units]);
         }
+    }
+
+    #[inline(always)]
+    fn counts(&self, row: usize, step: usize) -> bool {
+        self.order.counts(self.mask, row, step)
     }
 
     /// `h ← z h + (1 − z) g`, with `z` and `g` as they are kept.

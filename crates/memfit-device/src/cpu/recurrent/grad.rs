@@ -23,13 +23,14 @@ fn own(sizes: &Sizes) -> usize {
     sizes.rows_at_once() * (3 * sizes.units + sizes.wide) + sizes.product_workspace(Sizes::product_back)
 }
 
-/// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]`.
+/// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]`.
 pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     let cell = &kind.cell;
     let sizes = Sizes::new(cell, operands.input_shape(1), operands.context.rows);
     let keeps = sizes.kept > 0;
     let (y, kept) = (operands.input(1), operands.input_if(keeps, 2).unwrap_or_default());
     let kernel = operands.input(2 + usize::from(keeps));
+    let mask = operands.input_if(kind.masked, 3 + usize::from(keeps));
     let (doubles, floats) = workspace(cell, &sizes, operands.threads.count());
     let mut memory = operands.workspace();
     let sums = memory.take_doubles(doubles);
@@ -44,6 +45,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
         y,
         kept,
         kernel,
+        mask,
         dx: Floats::over(dx),
         alone: Threads::alone(operands.threads.level()),
         workspace: Floats::over(memory),
@@ -67,6 +69,7 @@ struct Run<'a> {
     y: &'a [f32],
     kept: &'a [f32],
     kernel: &'a [f32],
+    mask: Option<&'a [f32]>,
     dx: Floats<'a>,
     alone: Threads,
     workspace: Floats<'a>,
@@ -131,12 +134,26 @@ impl Run<'_> {
         }
     }
 
+    /// Whether a step of a row does not count: gradients of states go on as they are, and its gates have none.
+    #[inline(always)]
+    fn passes_by(&self, row: usize, step: usize, gates: &mut [f32]) -> bool {
+        let counts = self.order.counts(self.mask, row, step);
+        if !counts {
+            gates.fill(0.0);
+            self.dx(row, step).fill(0.0);
+        }
+        !counts
+    }
+
     #[inline(always)]
     fn simple(&self, block: &mut Block<'_>, step: usize, activation: Gate) {
         let units = self.sizes.units;
         for (index, row) in block.rows.clone().enumerate() {
             let slopes = &mut block.slopes[index * units..][..units];
             let gates = &mut block.gates[index * units..][..units];
+            if self.passes_by(row, step, gates) {
+                continue;
+            }
             gates.copy_from_slice(slopes);
             slope(activation, gates, self.state(self.y, row, step));
             slopes.fill(0.0);
@@ -152,6 +169,9 @@ impl Run<'_> {
             let (slopes, cells) = (&mut block.slopes[part.clone()], &mut block.cells[part.clone()]);
             let shaped = &mut block.passed[part];
             let gates = &mut block.gates[index * wide..][..wide];
+            if self.passes_by(row, step, gates) {
+                continue;
+            }
             let kept = self.kept(row, step);
             shaped.copy_from_slice(&kept[wide..]);
             apply(activation, shaped);
@@ -185,6 +205,9 @@ impl Run<'_> {
         for (index, row) in block.rows.clone().enumerate() {
             let slopes = &mut block.slopes[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
+            if self.passes_by(row, step, gates) {
+                continue;
+            }
             let kept = self.kept(row, step);
             self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
             let (before, candidate) = gates.split_at_mut(2 * units);
@@ -205,6 +228,9 @@ impl Run<'_> {
         for (index, row) in block.rows.clone().enumerate() {
             let slopes = &mut block.slopes[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
+            if self.passes_by(row, step, gates) {
+                continue;
+            }
             self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
             let dx = self.dx(row, step);
             dx.copy_from_slice(gates);
@@ -215,6 +241,9 @@ impl Run<'_> {
             let passed = &block.passed[index * units..][..units];
             let slopes = &mut block.slopes[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
+            if self.passes_by(row, step, gates) {
+                continue;
+            }
             let (kept, dx) = (self.kept(row, step), self.dx(row, step));
             let reset = &mut dx[units..2 * units];
             match step {

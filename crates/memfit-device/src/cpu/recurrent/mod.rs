@@ -80,6 +80,11 @@ impl Order {
         if self.reads_backwards { self.steps - 1 - step } else { step }
     }
 
+    /// Whether a step of a row counts.
+    fn counts(&self, mask: Option<&[f32]>, row: usize, step: usize) -> bool {
+        mask.is_none_or(|mask| mask[row * self.steps + self.read(step)] != 0.0)
+    }
+
     /// Where the state behind a step stands, and what is kept of it.
     fn written(&self, step: usize) -> usize {
         if self.writes_backwards { self.steps - 1 - step } else { step }

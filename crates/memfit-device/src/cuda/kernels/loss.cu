@@ -240,19 +240,21 @@ extern "C" __global__ void settle_loss(const double* parts, int count, float* lo
 }
 
 #ifdef METRIC
-// A warp has a sample. METRIC is 0 binary accuracy, 1 categorical, 2 numbered, 3 the absolute and 4 the squared error.
-extern "C" __global__ void metric(const X* prediction, const T* target, double* parts, i64 count, int classes) {
+// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 the absolute and 4 the squared
+// error, 5 categorical and 6 numbered among the first so many.
+extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 in_row, int classes, float number) {
     int lane = threadIdx.x & 31;
     double all = 0.0;
     for (i64 sample = first_item() >> 5; sample < count; sample += item_stride() >> 5) {
         const X* x = prediction + sample * classes;
-#if METRIC == 1 || METRIC == 2
+        double weight = weights ? (double)weights[sample / in_row] : 1.0;
+#if METRIC == 1 || METRIC == 2 || METRIC == 5 || METRIC == 6
         int place = 0, wanted = 0;
         float most = -INFINITE, most_target = -INFINITE;
         for (int c = lane; c < classes; c += 32) {
             float a = load(x, c);
             if (a > most) { most = a; place = c; }
-#if METRIC == 1
+#if METRIC == 1 || METRIC == 5
             float t = load(target, sample * classes + c);
             if (t > most_target) { most_target = t; wanted = c; }
 #endif
@@ -261,25 +263,34 @@ extern "C" __global__ void metric(const X* prediction, const T* target, double* 
             float a = __shfl_xor_sync(0xffffffffu, most, step);
             int at = __shfl_xor_sync(0xffffffffu, place, step);
             if (a > most || (a == most && a != -INFINITE && at < place)) { most = a; place = at; }
-#if METRIC == 1
+#if METRIC == 1 || METRIC == 5
             float t = __shfl_xor_sync(0xffffffffu, most_target, step);
             int t_at = __shfl_xor_sync(0xffffffffu, wanted, step);
             if (t > most_target || (t == most_target && t != -INFINITE && t_at < wanted)) { most_target = t; wanted = t_at; }
 #endif
         }
-#if METRIC == 2
+#if METRIC == 2 || METRIC == 6
         wanted = target[sample];
 #endif
-        if (lane == 0 && place == wanted) all += 1.0;
+        bool known = 0 <= wanted && wanted < classes;
+#if METRIC == 1 || METRIC == 2
+        if (lane == 0 && known && place == wanted) all += weight;
+#else
+        float border = known ? load(x, wanted) : NOT_A_NUMBER;
+        int above = 0;
+        for (int c = lane; c < classes; c += 32) above += load(x, c) > border;
+        above = warp_sum(above);
+        if (lane == 0 && isfinite(border) && above < number) all += weight;
+#endif
 #else
         for (int c = lane; c < classes; c += 32) {
             double p = load(x, c), t = load(target, sample * classes + c);
 #if METRIC == 0
-            all += (t == (p > 0.5 ? 1.0 : 0.0) ? 1.0 : 0.0) / classes;
+            all += weight * (t == (p > (double)number ? 1.0 : 0.0) ? 1.0 : 0.0) / classes;
 #elif METRIC == 3
-            all += fabs(p - t) / classes;
+            all += weight * fabs(p - t) / classes;
 #else
-            all += (p - t) * (p - t) / classes;
+            all += weight * (p - t) * (p - t) / classes;
 #endif
         }
 #endif
@@ -288,10 +299,17 @@ extern "C" __global__ void metric(const X* prediction, const T* target, double* 
     if (threadIdx.x == 0) parts[blockIdx.x] = all;
 }
 
-extern "C" __global__ void settle_metric(const double* parts, int count, float* sum, int fresh, i64 in_row) {
-    double total = 0.0;
+// Two sums: of weighted values, and of weights.
+extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 in_row, const float* weights, i64 rows) {
+    double total = 0.0, weight = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    if (weights)
+        for (i64 i = threadIdx.x; i < rows; i += blockDim.x) weight += weights[i];
     total = block_sum(total);
-    if (threadIdx.x == 0) *sum = (float)((fresh ? 0.0 : (double)*sum) + total / in_row);
+    weight = block_sum(weight);
+    if (threadIdx.x == 0) {
+        sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / in_row);
+        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)rows));
+    }
 }
 #endif

@@ -1,7 +1,8 @@
 //! Losses with their gradients, and metrics.
 
-use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric};
+use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, RowValue};
 
+use super::Missing;
 use super::chain::number;
 use super::sums::{PARTS, part_blocks};
 use crate::cuda::call::{Call, Operand, THREADS, int, long};
@@ -13,12 +14,12 @@ const TEXT: &str = include_str!("../kernels/loss.cu");
 const LOGITS_OF_WARP: usize = 2048;
 
 /// Writes the gradient of the prediction and adds the loss of this piece.
-pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
+pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
     let (prediction, target, slopes, sum) = (call.input(0), call.input(1), call.output(0), call.update(0));
     let classes = prediction.shape().last().max(1);
     let row = prediction.shape().elements_per_row();
     let in_row = row / classes;
-    let way = Way::of(&loss.kind, classes);
+    let way = Way::of(&loss.kind, classes).ok_or(Missing)?;
     let source = source(prediction, target, &way.define(prediction));
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
@@ -48,32 +49,54 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
     let count = Argument::Int(blocks[0].cast_signed());
     let arguments = vec![parts, count, sum.pointer(), Argument::Context, call.fresh()];
     lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
-    lowered
+    Ok(lowered)
 }
 
-/// Adds the metric of this piece.
-pub(super) fn metric(call: &Call<'_>, metric: Metric) -> Lowered {
-    let (prediction, target, sum) = (call.input(0), call.input(1), call.update(0));
+/// Adds the sums of this piece that a metric is made of.
+pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Result<Lowered, Missing> {
+    let (prediction, target, sums) = (call.input(0), call.input(1), call.update(0));
     let classes = prediction.shape().last().max(1);
     let in_row = (prediction.shape().elements_per_row() / classes).max(1);
-    let kind = match metric {
-        Metric::BinaryAccuracy => 0,
-        Metric::CategoricalAccuracy => 1,
-        Metric::SparseCategoricalAccuracy => 2,
-        Metric::MeanAbsoluteError => 3,
-        Metric::MeanSquaredError => 4,
-    };
+    let (kind, number) = metric_kind(metric).ok_or(Missing)?;
     let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
+    let weights = call.input_if(call.node.inputs.len() == 3, 2);
     let samples = prediction.elements / classes;
     let blocks = part_blocks(samples * 128);
-    let arguments = vec![prediction.pointer(), target.pointer(), parts, long(samples), int(classes)];
+    let arguments = vec![
+        prediction.pointer(),
+        target.pointer(),
+        weights,
+        parts,
+        long(samples),
+        long(in_row),
+        int(classes),
+        Argument::Float(number),
+    ];
     lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
     let count = Argument::Int(blocks[0].cast_signed());
-    let arguments = vec![parts, count, sum.pointer(), call.fresh(), long(in_row)];
+    let arguments =
+        vec![parts, count, sums.pointer(), call.fresh(), long(in_row), weights, long(samples / in_row)];
     lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
-    lowered
+    Ok(lowered)
+}
+
+/// The kernel's `METRIC`, and its number; none for metrics that have no kernel.
+fn metric_kind(metric: &Metric) -> Option<(usize, f32)> {
+    Some(match metric {
+        Metric::Mean(RowValue::BinaryAccuracy { threshold }) => (0, *threshold),
+        Metric::Mean(RowValue::CategoricalAccuracy) => (1, 1.0),
+        Metric::Mean(RowValue::SparseCategoricalAccuracy) => (2, 1.0),
+        Metric::Mean(RowValue::Loss(LossKind::MeanAbsoluteError)) => (3, 0.0),
+        Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError)) | Metric::RootMeanSquaredError => (4, 0.0),
+        Metric::Mean(RowValue::TopKCategoricalAccuracy { k }) => (5, *k as f32),
+        Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k }) => (6, *k as f32),
+        Metric::Mean(RowValue::Accuracy | RowValue::CosineSimilarity | RowValue::Loss(_))
+        | Metric::Counts(_)
+        | Metric::Iou(_)
+        | Metric::FBeta(_) => return None,
+    })
 }
 
 /// Blocks of a sum, each of which has room for its part.
@@ -108,9 +131,10 @@ impl Way {
         }
     }
 
-    fn of(kind: &LossKind, classes: usize) -> Way {
+    /// None for losses that have no kernel.
+    fn of(kind: &LossKind, classes: usize) -> Option<Way> {
         let smooth = |smoothing: f32| format!("t = smoothed(t, {});", number(smoothing));
-        Way::Element(match *kind {
+        Some(Way::Element(match *kind {
             LossKind::MeanSquaredError => "value = (p - t) * (p - t); slope = 2.0f * (p - t);".to_owned(),
             LossKind::MeanAbsoluteError => "value = fabsf(p - t); slope = sign_of(p - t);".to_owned(),
             LossKind::Huber { delta } => format!(
@@ -131,24 +155,27 @@ impl Way {
                 smooth(label_smoothing)
             ),
             LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
-                return Way::Sample(if from_logits { 0 } else { 2 }, label_smoothing);
+                return Some(Way::Sample(if from_logits { 0 } else { 2 }, label_smoothing));
             }
             LossKind::SparseCategoricalCrossentropy { from_logits: true } => {
-                return Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } };
+                return Some(Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } });
             }
-            LossKind::SparseCategoricalCrossentropy { from_logits: false } => return Way::Sample(3, 0.0),
-            LossKind::Distance(Distance::CosineSimilarity) => return Way::Sample(4, 0.0),
-            LossKind::Distance(Distance::CategoricalHinge) => return Way::Sample(5, 0.0),
-            LossKind::Distance(distance) => of_distance(distance, classes),
-        })
+            LossKind::SparseCategoricalCrossentropy { from_logits: false } => {
+                return Some(Way::Sample(3, 0.0));
+            }
+            LossKind::Distance(Distance::CosineSimilarity) => return Some(Way::Sample(4, 0.0)),
+            LossKind::Distance(Distance::CategoricalHinge) => return Some(Way::Sample(5, 0.0)),
+            LossKind::Distance(distance) => of_distance(distance, classes)?,
+            LossKind::Reduced { .. } => return None,
+        }))
     }
 }
 
 /// The value and slope of an element of a distance that has them.
-fn of_distance(distance: Distance, classes: usize) -> String {
+fn of_distance(distance: Distance, classes: usize) -> Option<String> {
     const HINGE: &str = "float side = t == 0.0f ? -1.0f : t; value = 1.0f - side * p; bool none = value < 0.0f; \
                          value = none ? 0.0f : value; slope = none ? 0.0f : -side;";
-    match distance {
+    Some(match distance {
         Distance::Poisson => {
             "value = p - t * logf(p + EPSILON); slope = 1.0f - t / (p + EPSILON);".to_owned()
         }
@@ -194,5 +221,8 @@ fn of_distance(distance: Distance, classes: usize) -> String {
         Distance::CategoricalHinge | Distance::CosineSimilarity => {
             unreachable!("distances of whole samples have their own kernel")
         }
-    }
+        Distance::CategoricalFocalCrossentropy { .. } | Distance::Dice { .. } | Distance::Tversky { .. } => {
+            return None;
+        }
+    })
 }

@@ -26,7 +26,7 @@ mod update;
 mod weight_rules;
 mod whole_update;
 
-use memfit_ir::Op;
+use memfit_ir::{Attention, Op};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -61,8 +61,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::MaskBits => rows::mask_bits(call),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
-        Op::Loss(loss) => loss::loss(call, loss),
-        Op::Metric(metric) => loss::metric(call, *metric),
+        Op::Loss(loss) => loss::loss(call, loss)?,
+        Op::Metric(metric) => loss::metric(call, metric)?,
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
@@ -73,8 +73,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
         Op::Embedding => embedding::forward(call),
         Op::EmbeddingGrad => embedding::grad(call),
-        Op::Attention(kind) => attention::forward(call, kind),
-        Op::AttentionGrad(kind) => attention::grad(call, kind),
+        Op::Attention(kind) if is_plain(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) if is_plain(kind) => attention::grad(call, kind),
         Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
         Op::Noise(kind) => noise::noise(call, kind),
         Op::Concat(axis) => rearrange::concat(call, *axis),
@@ -90,7 +90,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
         Op::Update(update) => update::update(call, update),
-        Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
+        Op::Penalty(regularizer) if regularizer.orthogonal.is_none() => {
+            weight_rules::penalty(call, regularizer)
+        }
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
         Op::AveragePool2D(pool) => mean_pool::forward(call, pool),
         Op::AveragePool2DGrad(pool, _) => mean_pool::grad(call, pool),
@@ -103,7 +105,23 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::UpSample2DGrad(_, interpolation) | Op::Resize2DGrad(_, interpolation) => {
             resize::grad(call, *interpolation)
         }
-        Op::Recurrent(kind) => recurrent::forward(call, kind),
-        Op::RecurrentGrad(kind) => recurrent::grad(call, kind),
+        Op::Recurrent(kind) if !kind.masked => recurrent::forward(call, kind),
+        Op::RecurrentGrad(kind) if !kind.masked => recurrent::grad(call, kind),
+        Op::Attention(_)
+        | Op::AttentionGrad(_)
+        | Op::Recurrent(_)
+        | Op::RecurrentGrad(_)
+        | Op::Penalty(_)
+        | Op::Conv3D(_)
+        | Op::Conv3DGradInput(..)
+        | Op::Conv3DGradKernel(_)
+        | Op::ActivityPenalty(_)
+        | Op::Mask(_)
+        | Op::BalanceWeights => return Err(Missing),
     })
+}
+
+/// Whether an attention has neither masks nor dropout, which have no kernel here.
+fn is_plain(attention: &Attention) -> bool {
+    attention.masks() == 0 && attention.dropout.is_none()
 }

@@ -47,7 +47,7 @@ impl Sizes {
 }
 
 fn source(kind: &Recurrent, x: Operand<'_>, kernel: Operand<'_>, bias: Option<Operand<'_>>) -> Source {
-    let Recurrent { cell, reads_backwards, writes_backwards } = kind;
+    let Recurrent { cell, reads_backwards, writes_backwards, .. } = kind;
     let (name, activation, recurrent) = match *cell {
         Cell::Simple { activation } => ("SIMPLE", activation, Gate::Linear),
         Cell::Lstm { activation, recurrent } => ("LSTM", activation, recurrent),

@@ -15,7 +15,7 @@ const EPSILON: f32 = 1e-7;
 /// Adds what a weight costs to the loss, and its slope to the gradient.
 pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
     let weight = call.input(0);
-    let Regularizer { l1, l2 } = *regularizer;
+    let Regularizer { l1, l2, .. } = *regularizer;
     let defines = format!("#define PENALTY\n#define L1 {}\n#define L2 {}\n", number(l1), number(l2));
     let source = Source { text: TEXT, defines };
     let mut lowered = Lowered::default();

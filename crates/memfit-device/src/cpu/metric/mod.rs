@@ -1,0 +1,90 @@
+//! Metrics: each piece adds to sums of which the metric is made in the end.
+
+mod mean;
+mod tally;
+
+use memfit_ir::{LossKind, Metric, Shape};
+
+use super::operands::Operands;
+
+/// Doubles of workspace that a metric wants for predictions of this shape.
+pub(crate) fn workspace(metric: &Metric, prediction: &Shape) -> usize {
+    match metric {
+        Metric::Mean(_) | Metric::RootMeanSquaredError => mean::WORKSPACE,
+        Metric::Counts(_) | Metric::Iou(_) | Metric::FBeta(_) => tally::workspace(metric.sums(prediction)),
+    }
+}
+
+/// Adds the sums of this piece.
+pub(crate) fn launch(operands: &Operands, metric: &Metric) {
+    let rows = Rows::new(operands);
+    match metric {
+        Metric::Mean(value) => mean::launch(operands, &rows, value),
+        Metric::RootMeanSquaredError => mean::launch_loss(operands, &rows, &LossKind::MeanSquaredError, 1.0),
+        Metric::Counts(counts) => {
+            let positives = tally::Positives { rows: &rows, counts, targets: operands.input(1) };
+            tally::launch(operands, &rows, &positives);
+        }
+        Metric::Iou(iou) => {
+            let targets = match metric.is_sparse() {
+                true => tally::Targets::Numbers(operands.input(1)),
+                false => tally::Targets::Values(operands.input(1)),
+            };
+            tally::launch(operands, &rows, &tally::Labels { rows: &rows, iou, targets });
+        }
+        Metric::FBeta(score) => {
+            let classes = tally::Classes { rows: &rows, score, targets: operands.input(1) };
+            tally::launch(operands, &rows, &classes);
+        }
+    }
+}
+
+/// Predictions, cut into rows and these into samples: the elements of the last axis.
+struct Rows<'a> {
+    prediction: &'a [f32],
+    /// One weight a row.
+    weights: Option<&'a [f32]>,
+    /// Samples of one row.
+    in_row: usize,
+    /// Elements of one sample.
+    classes: usize,
+}
+
+impl<'a> Rows<'a> {
+    fn new(operands: &Operands<'a>) -> Rows<'a> {
+        let shape = operands.input_shape(0);
+        let classes = shape.last().max(1);
+        Rows {
+            prediction: operands.input(0),
+            weights: operands.input_if(operands.node.inputs.len() == 3, 2),
+            in_row: (shape.elements_per_row() / classes).max(1),
+            classes,
+        }
+    }
+
+    /// How many samples there are.
+    fn samples(&self) -> usize {
+        self.prediction.len() / self.classes
+    }
+
+    #[inline(always)]
+    fn sample(&self, sample: usize) -> &'a [f32] {
+        &self.prediction[sample * self.classes..(sample + 1) * self.classes]
+    }
+
+    /// What a sample counts.
+    #[inline(always)]
+    fn weight(&self, sample: usize) -> f64 {
+        self.weights.map_or(1.0, |weights| f64::from(weights[sample / self.in_row]))
+    }
+}
+
+/// The first place of the largest element.
+#[inline(always)]
+fn place_of_largest(values: &[f32]) -> usize {
+    let (mut place, mut most) = (0, f32::NEG_INFINITY);
+    for (index, value) in values.iter().enumerate() {
+        (place, most) = if *value > most { (index, *value) } else { (place, most) };
+    }
+    place
+}

@@ -1,0 +1,150 @@
+//! The part of the table that is about volumes and masks, and layers of a few ops that belong nowhere else.
+
+use crate::argument::{Argument, Expects};
+use crate::table::{
+    ACTIVATION, ANY, BIAS_INITIALIZER, Class, DATA_FORMAT, FROM_ZERO, Inputs, KEEPDIMS, LayerClass, PADDING,
+    SHARE, USE_BIAS, optional, refused, required, row,
+};
+
+/// The classes of this part, as a closed set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Further {
+    ActivityRegularization,
+    AveragePooling3D,
+    Conv3D,
+    Conv3DTranspose,
+    Cropping3D,
+    Dot,
+    GlobalAveragePooling3D,
+    GlobalMaxPooling3D,
+    Masking,
+    MaxPooling3D,
+    Minimum,
+    RmsNormalization,
+    ChannelDropout3D,
+    UnitNormalization,
+    UpSampling3D,
+    ZeroPadding3D,
+}
+
+const STRIDES: Argument = optional("strides", Expects::Triple, "1");
+const DILATION_RATE: Argument = optional("dilation_rate", Expects::Triple, "1");
+const KERNEL_INITIALIZER: Argument =
+    optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#);
+
+const POOL: &[Argument] = &[
+    optional("pool_size", Expects::Triple, "2"),
+    optional("strides", Expects::Maybe(&Expects::Triple), "null"),
+    PADDING,
+    DATA_FORMAT,
+];
+
+const fn further(
+    class: Further,
+    name: &'static str,
+    inputs: Inputs,
+    arguments: &'static [Argument],
+) -> LayerClass {
+    row(Class::Further(class), name, inputs, arguments)
+}
+
+pub(crate) const LAYERS: &[LayerClass] = &[
+    further(
+        Further::Conv3D,
+        "Conv3D",
+        Inputs::One,
+        &[
+            required("filters", Expects::Size),
+            required("kernel_size", Expects::Triple),
+            STRIDES,
+            PADDING,
+            DATA_FORMAT,
+            DILATION_RATE,
+            optional("groups", Expects::Size, "1"),
+            ACTIVATION,
+            USE_BIAS,
+            KERNEL_INITIALIZER,
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+        ],
+    ),
+    further(
+        Further::Conv3DTranspose,
+        "Conv3DTranspose",
+        Inputs::One,
+        &[
+            required("filters", Expects::Size),
+            required("kernel_size", Expects::Triple),
+            STRIDES,
+            PADDING,
+            refused("output_padding"),
+            DATA_FORMAT,
+            DILATION_RATE,
+            ACTIVATION,
+            USE_BIAS,
+            KERNEL_INITIALIZER,
+            BIAS_INITIALIZER,
+            refused("kernel_regularizer"),
+            refused("bias_regularizer"),
+            refused("kernel_constraint"),
+            refused("bias_constraint"),
+        ],
+    ),
+    further(Further::MaxPooling3D, "MaxPooling3D", Inputs::One, POOL),
+    further(Further::AveragePooling3D, "AveragePooling3D", Inputs::One, POOL),
+    further(Further::GlobalAveragePooling3D, "GlobalAveragePooling3D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    further(Further::GlobalMaxPooling3D, "GlobalMaxPooling3D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),
+    further(
+        Further::UpSampling3D,
+        "UpSampling3D",
+        Inputs::One,
+        &[optional("size", Expects::Triple, "2"), DATA_FORMAT],
+    ),
+    further(
+        Further::ZeroPadding3D,
+        "ZeroPadding3D",
+        Inputs::One,
+        &[optional("padding", Expects::Sides, "1"), DATA_FORMAT],
+    ),
+    further(
+        Further::Cropping3D,
+        "Cropping3D",
+        Inputs::One,
+        &[optional("cropping", Expects::Sides, "1"), DATA_FORMAT],
+    ),
+    further(
+        Further::ChannelDropout3D,
+        "SpatialDropout3D",
+        Inputs::One,
+        &[required("rate", SHARE), optional("seed", Expects::Seed, "null"), DATA_FORMAT],
+    ),
+    further(
+        Further::UnitNormalization,
+        "UnitNormalization",
+        Inputs::One,
+        &[optional("axis", Expects::Axes, "-1")],
+    ),
+    further(
+        Further::RmsNormalization,
+        "RMSNormalization",
+        Inputs::One,
+        &[optional("axis", Expects::Axes, "-1"), optional("epsilon", FROM_ZERO, "1e-6")],
+    ),
+    further(Further::Minimum, "Minimum", Inputs::Several, &[]),
+    further(
+        Further::Dot,
+        "Dot",
+        Inputs::Two,
+        &[required("axes", Expects::Axes), optional("normalize", Expects::Flag, "false")],
+    ),
+    further(Further::Masking, "Masking", Inputs::One, &[optional("mask_value", ANY, "0")]),
+    further(
+        Further::ActivityRegularization,
+        "ActivityRegularization",
+        Inputs::One,
+        &[optional("l1", FROM_ZERO, "0"), optional("l2", FROM_ZERO, "0")],
+    ),
+];

@@ -1,0 +1,101 @@
+//! What the steps of an epoch told, added up: the same bytes however long the epoch is.
+
+use memfit_ir::{Graph, Metric, Op, TensorId};
+
+/// Loss and metrics over the rows of several steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Means {
+    /// Rows.
+    pub rows: u64,
+    /// The mean loss over the rows, all outputs together.
+    pub loss: f64,
+    /// The losses of the outputs where there are several, without their factors, and behind them the metrics.
+    pub values: Vec<f64>,
+}
+
+/// Sums over steps, and where a step leaves its own.
+pub(crate) struct Totals {
+    rows: u64,
+    loss: f64,
+    losses: Vec<OutputLoss>,
+    metrics: Vec<MetricSums>,
+}
+
+struct OutputLoss {
+    tensor: TensorId,
+    factor: f32,
+    total: f64,
+}
+
+struct MetricSums {
+    tensor: TensorId,
+    metric: Metric,
+    /// Of the last step.
+    step: Vec<f64>,
+    totals: Vec<f64>,
+}
+
+impl Totals {
+    /// Nothing yet, with room for what a graph sums up.
+    pub(crate) fn of(graph: &Graph) -> Totals {
+        let (mut losses, mut metrics) = (Vec::new(), Vec::new());
+        for node in &graph.nodes {
+            if let Op::Loss(loss) = &node.op {
+                losses.push(OutputLoss { tensor: node.updates[0], factor: loss.weight, total: 0.0 });
+            } else if let Op::Metric(metric) = &node.op {
+                let none = vec![0.0; metric.sums(&graph.tensors[node.inputs[0].0].shape)];
+                let (tensor, metric) = (node.updates[0], metric.clone());
+                metrics.push(MetricSums { tensor, metric, step: none.clone(), totals: none });
+            }
+        }
+        Totals { rows: 0, loss: 0.0, losses, metrics }
+    }
+
+    /// Begins anew.
+    pub(crate) fn clear(&mut self) {
+        (self.rows, self.loss) = (0, 0.0);
+        self.losses.iter_mut().for_each(|loss| loss.total = 0.0);
+        self.metrics.iter_mut().for_each(|metric| metric.totals.fill(0.0));
+    }
+
+    /// Adds a step of so many rows, whose sums are read from their tensors; `penalties` are what weights add to its loss. Returns what
+    /// the step alone gave.
+    pub(crate) fn add<'a>(
+        &mut self,
+        rows: usize,
+        penalties: f64,
+        sums: impl Fn(TensorId) -> &'a [f32],
+    ) -> Means {
+        let mut step = Means { rows: rows as u64, loss: penalties, values: Vec::new() };
+        let several = 1 < self.losses.len();
+        for loss in &mut self.losses {
+            let mean = f64::from(sums(loss.tensor)[0]);
+            step.loss += mean;
+            let plain = if loss.factor == 0.0 { 0.0 } else { mean / f64::from(loss.factor) };
+            loss.total += plain * rows as f64;
+            if several {
+                step.values.push(plain);
+            }
+        }
+        for metric in &mut self.metrics {
+            let parts = metric.step.iter_mut().zip(&mut metric.totals).zip(sums(metric.tensor));
+            for ((step, total), sum) in parts {
+                *step = f64::from(*sum);
+                *total += *step;
+            }
+            step.values.push(metric.metric.value(&metric.step));
+        }
+        self.rows += step.rows;
+        self.loss += step.loss * rows as f64;
+        step
+    }
+
+    /// What all steps gave since it was cleared.
+    pub(crate) fn means(&self) -> Means {
+        let rows = self.rows.max(1) as f64;
+        let several = 1 < self.losses.len();
+        let losses = self.losses.iter().filter(|_| several).map(|loss| loss.total / rows);
+        let metrics = self.metrics.iter().map(|metric| metric.metric.value(&metric.totals));
+        Means { rows: self.rows, loss: self.loss / rows, values: losses.chain(metrics).collect() }
+    }
+}

@@ -1,0 +1,156 @@
+//! Validation while a job trains: planned before it starts, and run where the training's values between weights were.
+//!
+//! At the end of an epoch nothing of a step is alive but what stays: weights, optimizer state, sums. The pages behind them are given
+//! back, an arena for the evaluation takes their place, and the weights are copied over.
+
+use memfit_data::Source;
+use memfit_device::HUGE_PAGE;
+use memfit_formats::Mode;
+use memfit_grad::{evaluation_graph, training_graph};
+use memfit_ir::{ALIGNMENT, Bytes, CheckedPlan, Graph, Plan, TensorId};
+use memfit_plan::Hint;
+use memfit_run::{Means, Runner, StepInput};
+
+use crate::data::Feeder;
+use crate::job::{DataSection, OneOrMany};
+use crate::prepare::{Prepared, Solved, solve, training};
+use crate::{Costs, Error, Job, ModelFile, Quiet, Threads, budget, compiled};
+
+/// A planned evaluation of a model in training.
+pub(crate) struct Validation {
+    job: Job,
+    /// None while it runs.
+    plan: Option<CheckedPlan>,
+    source: Box<dyn Source>,
+    /// Weights in the training's graph, and in the evaluation's.
+    weights: Vec<(TensorId, TensorId)>,
+    /// What stays of the training meanwhile.
+    bytes_beside: Bytes,
+}
+
+impl Validation {
+    /// Plans the evaluation that a job asks for. This comes before the training is planned, so that what this plan takes counts there.
+    pub(crate) fn plan(job: &Job, threads: Threads) -> Result<Option<Validation>, Error> {
+        let Some(validation_job) = validation_job(job)? else { return Ok(None) };
+        job.check()?;
+        budget::begin(job.memory.baseline);
+        let (bytes_beside, trained) = {
+            let model = ModelFile::open(job, Mode::Training)?;
+            let (training, _) = training(job, &model.model.graph, &compiled(job, &model)?)?;
+            (bytes_staying(&training_graph(&model.model.graph, &training)?), tensors(&model))
+        };
+        Validation::solve(validation_job, trained, bytes_beside, threads).map(Some)
+    }
+
+    /// The same where the training's plan leaves room for it; else planned again, now that it is known what is left.
+    pub(crate) fn beside(self, prepared: &Prepared, threads: Threads) -> Result<Validation, Error> {
+        let Ok(trained) = &prepared.outcome else { return Ok(self) };
+        let bytes_beside = staying(trained.plan()).align_up(HUGE_PAGE);
+        let budget = &prepared.problem.budget;
+        let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
+        if budget.runtime + bytes_beside + budget.arena_for(peak) <= budget.total {
+            return Ok(Validation { bytes_beside, ..self });
+        }
+        let Validation { job, weights, .. } = self;
+        Validation::solve(job, weights.into_iter().map(|(of, _)| of).collect(), bytes_beside, threads)
+    }
+
+    fn solve(
+        job: Job,
+        trained: Vec<TensorId>,
+        bytes_beside: Bytes,
+        threads: Threads,
+    ) -> Result<Validation, Error> {
+        let (graph, evaluated) = {
+            let model = ModelFile::open(&job, Mode::Inference)?;
+            let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
+            (evaluation_graph(&model.model.graph, &training)?, tensors(&model))
+        };
+        let Solved { source, outcome, .. } = solve(&job, graph, threads, bytes_beside)?;
+        let plan = outcome.map_err(|mut answer| {
+            answer.hints = vec![Hint::Other(format!(
+                "this is the validation, with {bytes_beside} of weights and optimizer beside it; a smaller batch takes \
+                 less, and without it use `memfit evaluate` behind the training"
+            ))];
+            answer
+        })?;
+        let weights = trained.into_iter().zip(evaluated).collect();
+        Ok(Validation { job, plan: Some(plan), source, weights, bytes_beside })
+    }
+
+    /// Loss and metrics over all rows, with the weights that a training has now.
+    pub(crate) fn run(&mut self, training: &mut Runner) -> Result<Means, Error> {
+        let plan = self.plan.take().expect("a validation is planned before it runs");
+        let staying = staying(training.plan().plan());
+        assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
+        training.give_back(staying);
+        let inputs = plan.problem().graph.inputs.clone();
+        let mut runner = Runner::new(plan, training.setup_beside(), &self.job.folder)?;
+        for (from, to) in &self.weights {
+            runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
+        }
+        let rows = self.source.rows().unwrap_or(0);
+        let (mut start, mut step) = (0, 0);
+        while start < rows {
+            let now = usize::try_from(rows - start).unwrap_or(usize::MAX).min(self.job.train.batch);
+            let mut feeder =
+                Feeder { source: &mut *self.source, inputs: &inputs, start, observer: &mut Quiet };
+            let input = StepInput { step, rows: now, learning_rate: 0.0, seed: self.job.train.seed };
+            runner.step(input, &mut feeder)?;
+            start += now as u64;
+            step += 1;
+        }
+        let means = runner.epoch();
+        self.plan = Some(runner.finish().0);
+        training.take_again()?;
+        Ok(means)
+    }
+}
+
+/// Where what stays between steps ends in the arena of a plan.
+fn staying(plan: &Plan) -> Bytes {
+    plan.persistent.iter().map(|(_, slot)| slot.end()).max().unwrap_or_default()
+}
+
+/// The job that evaluates what this one trains, where it asks for that.
+fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
+    let data = &job.data;
+    let is_given = !data.validation_x.paths().is_empty() || !data.validation_y.paths().is_empty();
+    let data = match (is_given, data.validation_split) {
+        (false, None) => return Ok(None),
+        (true, Some(_)) => {
+            let problem = "give either validation data or a share of the rows, not both";
+            return Err(Error::job("data.validation_split", problem));
+        }
+        (true, None) => DataSection {
+            x: data.validation_x.clone(),
+            y: data.validation_y.clone(),
+            sample_weight: data.validation_sample_weight.clone(),
+            ..DataSection::default()
+        },
+        (false, Some(share)) => DataSection {
+            held_out: Some(share),
+            validation_split: None,
+            validation_x: OneOrMany::None,
+            validation_y: OneOrMany::None,
+            ..data.clone()
+        },
+    };
+    let mut job = Job { data, ..job.clone() };
+    // Times decide nothing here that is worth measuring, and the training's file has the disk.
+    job.memory.costs = Costs::Analytic;
+    job.memory.disk = None;
+    Ok(Some(job))
+}
+
+/// What stays of a training graph between its steps, in whole huge pages, as it is given back.
+fn bytes_staying(graph: &Graph) -> Bytes {
+    let staying = graph.tensors.iter().filter(|tensor| tensor.kind.is_persistent());
+    let bytes: Bytes = staying.map(|tensor| tensor.bytes(0).align_up(ALIGNMENT)).sum();
+    bytes.align_up(HUGE_PAGE)
+}
+
+/// The tensors of a model's weights, in Keras's order.
+fn tensors(model: &ModelFile) -> Vec<TensorId> {
+    model.model.weights.iter().map(|weight| weight.tensor).collect()
+}
