@@ -3,9 +3,11 @@
 
 use memfit_grad::{ClipBy, Optimizer, OutputMetric, Training, training_graph};
 use memfit_ir::{
-    Average, Constraint, Graph, Loss, LossKind, Metric, Norm, Op, Regularizer, RowValue, TensorId, UpdateRule,
+    Average, Constraint, DType, Graph, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Regularizer, RowValue,
+    TensorId, UpdateRule,
 };
 
+use crate::halves::in_type;
 use crate::op_cases::{Builder, OpCase, case};
 
 /// All graphs, with their names.
@@ -69,6 +71,64 @@ pub fn size_cases() -> Vec<OpCase> {
         }));
     }
     cases
+}
+
+/// What a step of well-known networks moves besides its convolutions and products: a name, a training graph in its type, and rows.
+pub fn speed_cases() -> Vec<(String, Graph, usize)> {
+    let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+    let pool = |size: usize, stride: usize, pad: usize| Pool2D {
+        window: [size; 2],
+        strides: [stride; 2],
+        pads: Pads { top: pad, bottom: pad, left: pad, right: pad },
+    };
+    let mut graphs = Vec::new();
+    let mut add = |name: String, rows, dtype, kind, build: &dyn Fn(&mut Builder) -> TensorId| {
+        let forward = case(&name, kind, build);
+        let loss = forward.loss.clone();
+        let forward = if dtype == DType::F32 { forward.forward } else { in_type(&forward.forward, dtype) };
+        let training = Training { losses: vec![loss], ..Training::new(Optimizer::adam()) };
+        let graph = training_graph(&forward, &training).expect("the case trains");
+        graphs.push((format!("{dtype} {rows} x {name}"), graph, rows));
+    };
+    let squares = LossKind::MeanSquaredError;
+    for (side, channels) in [(112, 64), (56, 64), (56, 256), (14, 1024), (7, 2048)] {
+        add(format!("batch norm {side}x{side}x{channels}"), 256, DType::BF16, squares.clone(), &|b| {
+            let x = b.input([side, side, channels]);
+            let operands = b.norm_operands(x, &norm, &[channels]);
+            b.batch_norm(&norm, operands)
+        });
+    }
+    for (rows, side, channels, dtype, pool) in
+        [(256, 112, 64, DType::BF16, pool(3, 2, 1)), (16, 1022, 32, DType::F32, pool(2, 2, 0))]
+    {
+        add(format!("max pool {side}x{side}x{channels}"), rows, dtype, squares.clone(), &|b| {
+            let x = b.input([side, side, 3]);
+            let wide = b.dense(x, channels, true);
+            b.op(Op::MaxPool2D(pool.clone()), &[wide])
+        });
+    }
+    add("global average 7x7x2048".to_owned(), 256, DType::BF16, squares.clone(), &|b| {
+        let x = b.input([7, 7, 2048]);
+        let gamma = b.norm_operands(x, &norm, &[2048]);
+        let normal = b.batch_norm(&norm, gamma);
+        b.op(Op::GlobalAveragePool2D, &[normal])
+    });
+    add("layer norm 1024x768".to_owned(), 16, DType::BF16, squares.clone(), &|b| {
+        let x = b.input([1024, 768]);
+        let operands = b.norm_operands(x, &norm, &[768]);
+        b.op(Op::LayerNorm(norm.clone(), 1), &operands)
+    });
+    add("embedding of 1024 in 50257x768".to_owned(), 16, DType::F32, squares, &|b| {
+        let ids = b.ids([1024], 50_257);
+        let table = b.weight("table", &[50_257, 768]);
+        b.op(Op::Embedding, &[ids, table])
+    });
+    let logits = LossKind::SparseCategoricalCrossentropy { from_logits: true };
+    add("logits 1024x50257".to_owned(), 16, DType::BF16, logits, &|b| {
+        let x = b.input([1024, 8]);
+        b.dense(x, 50_257, false)
+    });
+    graphs
 }
 
 fn optimizer_cases() -> Vec<(String, Graph)> {

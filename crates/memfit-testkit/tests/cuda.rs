@@ -10,6 +10,8 @@
 
 #[path = "cuda/attention.rs"]
 mod attention;
+#[path = "cuda/bytes.rs"]
+mod bytes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -60,6 +60,6 @@ fn flops(work: &Work) -> f64 {
             let outputs = convolution.rows * convolution.output.iter().product::<usize>();
             2.0 * taps as f64 * outputs as f64 / rate(convolution.dtype)
         }
-        Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => 0.0,
+        Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => 0.0,
     }
 }

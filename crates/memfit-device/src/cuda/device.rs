@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use memfit_ir::{Bytes, Graph, MadeUp, Node, Slot, Tensor};
+use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
 
 use super::driver::{CudaError, Event, Recording};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::memory::{DeviceArena, Pinned};
+use super::updates::{Updates, WORDS};
+use super::work::{Source, Work};
 use super::{call_of, lower};
 use crate::Context;
 
@@ -26,6 +28,9 @@ pub(crate) struct CudaDevice {
     half: usize,
     store: Option<Pinned>,
     views: Mutex<Vec<View>>,
+    /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
+    /// stream sends them off first.
+    updates: Mutex<Option<Updates>>,
     last_context: Option<Context>,
     /// The batch's first row in the sequence of made-up rows.
     source_row: u64,
@@ -63,6 +68,7 @@ impl CudaDevice {
             half: 0,
             store,
             views: Mutex::default(),
+            updates: Mutex::default(),
             last_context: None,
             source_row: 0,
             kept: None,
@@ -132,7 +138,11 @@ impl CudaDevice {
         fresh: bool,
         context: &Context,
     ) {
-        self.settle();
+        let shares = matches!(node.op, Op::Update(_));
+        if !shares {
+            self.send_updates();
+        }
+        self.settle_views();
         self.set_context(context);
         let call = call_of(graph, node, context.rows, fresh);
         if call.rows == 0 && graph.slice_of(node).is_some() {
@@ -142,8 +152,31 @@ impl CudaDevice {
             panic!("{} has no kernel here, which was asked before anything ran", node.op.name())
         });
         let slots = Slots { arena: &self.arena, args, workspace };
+        if let [Work::Update(kernel)] = &lowered.work[..] {
+            self.put_aside(&kernel.source, self.gpu.weight_of(kernel, &slots));
+            return;
+        }
+        self.send_updates();
         if let Err(error) = self.gpu.run(&lowered, &slots) {
             panic!("{} of layer `{}`: {error}", node.op.name(), graph.layers[node.layer.0]);
+        }
+    }
+
+    /// Keeps an update back until it can go with others.
+    fn put_aside(&self, source: &Source, weight: [u64; WORDS]) {
+        let mut waiting = self.updates.lock().expect("nobody panics with the lock");
+        if !waiting.as_mut().is_some_and(|updates| updates.take(source, weight))
+            && let Some(full) = waiting.replace(Updates::new(source.clone(), weight))
+        {
+            self.gpu.update(&full).expect(FAILED);
+        }
+    }
+
+    /// Puts updates that wait into the stream.
+    fn send_updates(&self) {
+        let waiting = self.updates.lock().expect("nobody panics with the lock").take();
+        if let Some(updates) = waiting {
+            self.gpu.update(&updates).expect(FAILED);
         }
     }
 
@@ -153,6 +186,7 @@ impl CudaDevice {
             return;
         }
         self.enter();
+        self.send_updates();
         self.last_context = Some(*context);
         if self.contexts_used == CONTEXTS {
             self.synchronise();
@@ -197,6 +231,7 @@ impl CudaDevice {
         row_start: usize,
         to: Slot,
     ) {
+        self.send_updates();
         let none = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
         let slots = Slots { arena: &self.arena, args: &[to], workspace: none };
         self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
@@ -214,6 +249,7 @@ impl CudaDevice {
 
     /// Waits until everything is done.
     pub(crate) fn synchronise(&mut self) {
+        self.send_updates();
         self.gpu.stream.synchronise().expect(FAILED);
         self.contexts_used = 0;
         self.last_context = None;
@@ -250,6 +286,7 @@ impl CudaDevice {
     /// Copies staged rows into a slot.
     pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
+        self.send_updates();
         // SAFETY: the staged part is not written again before its event has passed.
         unsafe {
             let from = self.staging[self.half].at(offset);
@@ -298,6 +335,7 @@ impl CudaDevice {
 
     /// Ends a recording.
     pub(crate) fn end_recording(&mut self, key: u64) {
+        self.send_updates();
         let recording = self.gpu.stream.end_recording().expect("what runs can be recorded");
         self.recordings.push((key, recording));
     }
@@ -345,6 +383,7 @@ impl CudaDevice {
     }
 
     fn download(&self, slot: Slot) -> View {
+        self.send_updates();
         let bytes = slot.bytes.to_usize();
         let mut words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
         if bytes != 0 {
@@ -358,8 +397,14 @@ impl CudaDevice {
         View { slot, words, changed: false }
     }
 
-    /// Sends back what the host has changed, and forgets the other copies.
+    /// Sends off what waits here before anything else happens on the device.
     fn settle(&mut self) {
+        self.send_updates();
+        self.settle_views();
+    }
+
+    /// Sends back what the host has changed, and forgets the other copies.
+    fn settle_views(&mut self) {
         let views = std::mem::take(self.views.get_mut().expect("nobody panics with the lock"));
         if views.is_empty() {
             return;

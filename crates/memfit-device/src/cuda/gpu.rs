@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 
 use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Slot};
 
+use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
 use super::times::Times;
+use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
 use super::{call_of, compiler, libraries, lower, usage};
 
@@ -153,7 +155,9 @@ impl Gpu {
                 Work::Convolution(convolution) => {
                     self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
                 }
-                Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => Bytes::ZERO,
+                Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => {
+                    Bytes::ZERO
+                }
             });
         }
         let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
@@ -203,7 +207,11 @@ impl Gpu {
                         let places = slots.of_convolution(&lowered, convolution);
                         self.convolutions.time(&self.stream, convolution, &places, &self.times)?;
                     }
-                    Work::Kernel(_) | Work::Bias(_) | Work::Zero { .. } | Work::Copy { .. } => {}
+                    Work::Kernel(_)
+                    | Work::Bias(_)
+                    | Work::Update(_)
+                    | Work::Zero { .. }
+                    | Work::Copy { .. } => {}
                 }
             }
         }
@@ -216,8 +224,8 @@ impl Gpu {
         for node in &graph.nodes {
             if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
                 for work in &lowered.work {
-                    if let Work::Kernel(kernel) | Work::Bias(kernel) = work {
-                        self.function(kernel)?;
+                    if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
+                        self.function(&kernel.source, kernel.entry)?;
                     }
                 }
             }
@@ -226,23 +234,21 @@ impl Gpu {
     }
 
     /// The kernel of a description, compiled and loaded where it was not yet.
-    fn function(&self, kernel: &Kernel) -> Result<Function, CudaError> {
+    fn function(&self, source: &Source, entry: &'static str) -> Result<Function, CudaError> {
         let mut modules = self.modules.lock().expect("nobody panics with the lock");
-        if !modules.contains_key(&kernel.source) {
-            let text = compiler::text(&kernel.source);
-            let code =
-                compiler::compile_cached(&text, &self.description.architecture()).map_err(|words| {
-                    CudaError(format!("the kernel `{}` does not compile: {words}", kernel.entry))
-                })?;
+        if !modules.contains_key(source) {
+            let text = compiler::text(source);
+            let code = compiler::compile_cached(&text, &self.description.architecture())
+                .map_err(|words| CudaError(format!("the kernel `{}` does not compile: {words}", entry)))?;
             let loaded = Loaded { module: Module::load(&code)?, functions: BTreeMap::new() };
-            modules.insert(kernel.source.clone(), loaded);
+            modules.insert(source.clone(), loaded);
         }
-        let loaded = modules.get_mut(&kernel.source).expect("it was just put there");
-        if let Some(function) = loaded.functions.get(kernel.entry) {
+        let loaded = modules.get_mut(source).expect("it was just put there");
+        if let Some(function) = loaded.functions.get(entry) {
             return Ok(*function);
         }
-        let function = loaded.module.function(kernel.entry)?;
-        loaded.functions.insert(kernel.entry, function);
+        let function = loaded.module.function(entry)?;
+        loaded.functions.insert(entry, function);
         Ok(function)
     }
 
@@ -257,6 +263,10 @@ impl Gpu {
                     if !has_bias {
                         self.launch(kernel, slots)?;
                     }
+                }
+                Work::Update(kernel) => {
+                    let weight = self.weight_of(kernel, slots);
+                    self.update(&Updates::new(kernel.source.clone(), weight))?;
                 }
                 // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
                 Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
@@ -275,6 +285,35 @@ impl Gpu {
             }
         }
         Ok(())
+    }
+
+    /// What an update takes of its weight.
+    pub(crate) fn weight_of(&self, kernel: &Kernel, slots: &Slots<'_>) -> [u64; WORDS] {
+        let values: Vec<u64> = kernel.arguments.iter().map(|argument| self.value(*argument, slots)).collect();
+        values.try_into().expect("an update takes as many words as its kernel has for a weight")
+    }
+
+    /// Puts updates that share a launch into the stream.
+    pub(crate) fn update(&self, updates: &Updates) -> Result<(), CudaError> {
+        let function = self.function(&updates.source, "update_many")?;
+        let (mut many, blocks) = updates.packed();
+        let mut context = self.block.start;
+        let mut pointers = [many.as_mut_ptr().cast(), std::ptr::from_mut(&mut context).cast()];
+        // SAFETY: the words are laid out as the kernel's first parameter, which the driver copies, and point into the arena.
+        unsafe { driver::launch(&self.stream, function, [blocks, 1, 1], THREADS, &mut pointers) }
+    }
+
+    /// What a kernel is handed for an argument. Every value takes at most eight bytes, and the driver reads as many as the
+    /// parameter has.
+    fn value(&self, argument: Argument, slots: &Slots<'_>) -> u64 {
+        match argument {
+            Argument::At(address) => slots.at(address),
+            Argument::Null => 0,
+            Argument::Context => self.block.start,
+            Argument::Long(value) => value.cast_unsigned(),
+            Argument::Int(value) => u64::from(value.cast_unsigned()),
+            Argument::Float(value) => u64::from(value.to_bits()),
+        }
     }
 
     /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
@@ -297,20 +336,9 @@ impl Gpu {
     }
 
     fn launch(&self, kernel: &Kernel, slots: &Slots<'_>) -> Result<(), CudaError> {
-        let function = self.function(kernel)?;
-        // Every value takes at most eight bytes, and the driver reads as many as the parameter has.
-        let mut values: Vec<u64> = kernel
-            .arguments
-            .iter()
-            .map(|argument| match *argument {
-                Argument::At(address) => slots.at(address),
-                Argument::Null => 0,
-                Argument::Context => self.block.start,
-                Argument::Long(value) => value.cast_unsigned(),
-                Argument::Int(value) => u64::from(value.cast_unsigned()),
-                Argument::Float(value) => u64::from(value.to_bits()),
-            })
-            .collect();
+        let function = self.function(&kernel.source, kernel.entry)?;
+        let mut values: Vec<u64> =
+            kernel.arguments.iter().map(|argument| self.value(*argument, slots)).collect();
         let mut pointers: Vec<*mut c_void> =
             values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
         // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.

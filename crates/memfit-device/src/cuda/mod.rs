@@ -16,6 +16,7 @@ mod lower;
 mod memory;
 mod products;
 mod times;
+mod updates;
 pub mod usage;
 mod work;
 
@@ -35,7 +36,9 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> (Vec<String>, Vec<String>) {
         let call = call_of(graph, node, rows, false);
         match lower::lower(&call) {
             Ok(lowered) => texts.extend(lowered.work.into_iter().filter_map(|work| match work {
-                Work::Kernel(kernel) | Work::Bias(kernel) => Some(compiler::text(&kernel.source)),
+                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
+                    Some(compiler::text(&kernel.source))
+                }
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
             })),
             Err(lower::Missing) => {

@@ -18,6 +18,8 @@ pub(crate) struct Lowered {
 pub(crate) enum Work {
     /// A kernel of ours.
     Kernel(Kernel),
+    /// The update of one weight, whose launch it may share with others. Its grid is not used.
+    Update(Kernel),
     /// Zeros.
     Zero { to: Address, bytes: Bytes },
     /// Bytes that move.

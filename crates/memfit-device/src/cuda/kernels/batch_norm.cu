@@ -4,7 +4,8 @@
 __device__ __forceinline__ i64 channel_stride(int packs) { i64 all = item_stride(); return all - all % packs; }
 
 #ifdef FORWARD
-// y = (x - mean) scale + beta, and a chain behind it. Generated: OTHERS (parameters), LOAD_OTHERS, TAKE_OTHERS, CHAIN, RESULT.
+// y = (x - mean) scale + beta, and a chain behind it. Generated: OTHERS (parameters), DECLARE_OTHERS, LOAD_OTHERS,
+// TAKE_OTHERS, CHAIN, RESULT, and BATCH, how many packs a thread reads before it uses them.
 extern "C" __global__ void normalise(const X* x, const float* gamma, const float* beta, const float* mean, const float* variance, OTHERS X* y, i64 packs_all, int packs, float epsilon) {
     i64 stride = channel_stride(packs), i = first_item();
     if (i >= stride) return;
@@ -17,18 +18,27 @@ extern "C" __global__ void normalise(const X* x, const float* gamma, const float
         scale[j] = (float)((gamma ? (double)gamma[c] : 1.0) / sqrt((double)variance[c] + (double)epsilon));
         offset[j] = beta ? beta[c] : 0.0f;
     }
-    for (; i < packs_all; i += stride) {
-        float a[WIDTH], result[WIDTH];
-        load_pack<WIDTH>(x, i, a);
-        LOAD_OTHERS
+    for (; i < packs_all; i += BATCH * stride) {
+        float a[BATCH][WIDTH];
+        DECLARE_OTHERS
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) {
-            float v0 = (a[j] - centre[j]) * scale[j] + offset[j];
-            TAKE_OTHERS
-            CHAIN
-            result[j] = RESULT;
+        for (int b = 0; b < BATCH; b++)
+            if (i + b * stride < packs_all) {
+                load_pack<WIDTH>(x, i + b * stride, a[b]);
+                LOAD_OTHERS
+            }
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            float result[WIDTH];
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                float v0 = (a[b][j] - centre[j]) * scale[j] + offset[j];
+                TAKE_OTHERS
+                CHAIN
+                result[j] = RESULT;
+            }
+            if (i + b * stride < packs_all) store_pack<WIDTH>(y, i + b * stride, result);
         }
-        store_pack<WIDTH>(y, i, result);
     }
 }
 #endif
@@ -47,13 +57,20 @@ extern "C" __global__ void normalise_grad(const X* dy, const X* x, const float* 
         sum[j] = coefficients[columns + c];
         product[j] = coefficients[2 * columns + c];
     }
-    for (; i < packs_all; i += stride) {
-        float a[WIDTH], b[WIDTH];
-        load_pack<WIDTH>(dy, i, a);
-        load_pack<WIDTH>(x, i, b);
+    for (; i < packs_all; i += 2 * stride) {
+        float slopes[2][WIDTH], values[2][WIDTH];
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) a[j] = scale[j] * (a[j] - sum[j] - (b[j] - centre[j]) * product[j]);
-        store_pack<WIDTH>(dx, i, a);
+        for (int b = 0; b < 2; b++)
+            if (i + b * stride < packs_all) {
+                load_pack<WIDTH>(dy, i + b * stride, slopes[b]);
+                load_pack<WIDTH>(x, i + b * stride, values[b]);
+            }
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) slopes[b][j] = scale[j] * (slopes[b][j] - sum[j] - (values[b][j] - centre[j]) * product[j]);
+            if (i + b * stride < packs_all) store_pack<WIDTH>(dx, i + b * stride, slopes[b]);
+        }
     }
 }
 

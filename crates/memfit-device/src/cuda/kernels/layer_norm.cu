@@ -71,8 +71,15 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
     }
 }
 
+// Two blocks of 256 threads on a multiprocessor hide each other's waiting where a thread holds few enough values.
+#if ITEMS * WIDTH <= 24
+#define BLOCKS_AT_ONCE 2
+#else
+#define BLOCKS_AT_ONCE 1
+#endif
+
 // The sums for gamma and beta of a block's rows go to `parts`: two lines of all columns.
-extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
     const float share = 1.0f / (float)(packs * WIDTH);
 #if WEIGHTS
     float sums[2][ITEMS][WIDTH];

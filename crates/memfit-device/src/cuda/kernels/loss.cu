@@ -24,7 +24,7 @@ extern "C" __global__ void elements(const X* prediction, const T* target, const 
 #endif
 
 #ifdef SAMPLE
-// Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 1 numbered logits, 2 soft probabilities, 3 numbered
+// Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 2 soft probabilities, 3 numbered
 // probabilities, 4 the cosine, 5 the categorical hinge.
 extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float smoothing) {
     double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row), all = 0.0;
@@ -34,52 +34,32 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         X* d = slopes + sample * classes;
         double share = weights ? base * weights[sample / in_row] : base;
         double value;
-#if SAMPLE == 0 || SAMPLE == 1
+#if SAMPLE == 0
         float most = -INFINITE;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) most = f_maximum(most, load(x, c));
         most = block_max(most);
         double powers = 0.0, total = 0.0, weighed = 0.0;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float a = load(x, c);
             powers += expf(a - most);
-#if SAMPLE == 0
             float t = load(target, sample * classes + c) * kept + added;
             total += t;
             weighed += t == 0.0f ? 0.0 : (double)t * ((double)a - most);
-#endif
         }
         powers = block_sum(powers);
-#if SAMPLE == 0
         total = block_sum(total);
         weighed = block_sum(weighed);
-#else
-        int wanted = target[sample];
-        bool known = 0 <= wanted && wanted < classes;
-        total = known ? 1.0 : (double)NOT_A_NUMBER;
-        weighed = known ? (double)(load(x, known ? wanted : 0) - most) : (double)NOT_A_NUMBER;
-        __syncthreads();
-#endif
         value = total * log(powers) - weighed;
         float factor = (float)(share * total / powers), mine = (float)share;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float slope = factor * expf(load(x, c) - most);
-#if SAMPLE == 0
-            slope -= mine * (load(target, sample * classes + c) * kept + added);
-#else
-            if (c == wanted) slope -= mine;
-#endif
-            store(d, c, slope);
+            store(d, c, slope - mine * (load(target, sample * classes + c) * kept + added));
         }
 #elif SAMPLE == 2
         double sum = 0.0;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += load(x, c);
         float inverse = (float)(1.0 / block_sum(sum));
         double entropy = 0.0, middle = 0.0;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
             entropy += -t * logf(clipped(q));
@@ -87,7 +67,6 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         }
         value = block_sum(entropy);
         float mean = (float)block_sum(middle), scale = (float)share * inverse;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
             store(d, c, scale * (unless_clipped(q, -t / q) - mean));
@@ -96,13 +75,11 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         int wanted = target[sample];
         bool known = 0 <= wanted && wanted < classes;
         double sum = 0.0;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += clipped(load(x, c));
         sum = block_sum(sum);
         double likely = clipped(load(x, known ? wanted : 0));
         __syncthreads();
         float scale = (float)(share / sum), best = (float)(share / likely);
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float p = load(x, c);
             float slope = unless_clipped(p, c == wanted ? scale - best : scale);
@@ -111,7 +88,6 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         value = known ? log(sum) - log(likely) : (double)NOT_A_NUMBER;
 #elif SAMPLE == 4
         double squares = 0.0, of_targets = 0.0, along = 0.0;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             double p = load(x, c), t = load(target, sample * classes + c);
             squares += p * p;
@@ -123,14 +99,12 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         double cosine = block_sum(along) / (of_p * of_t);
         double bend = (double)EPSILON < of_p ? cosine / (of_p * of_p) : 0.0;
         float of_target = (float)(share / (of_p * of_t)), of_self = (float)(share * bend);
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x)
             store(d, c, of_self * load(x, c) - of_target * load(target, sample * classes + c));
         value = -cosine;
 #else
         double right = 0.0;
         float wrong = -INFINITE;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float p = load(x, c), t = load(target, sample * classes + c);
             right += (double)p * t;
@@ -140,13 +114,11 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         wrong = block_max(wrong);
         // The first place of the largest.
         float place = INFINITE;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x)
             if ((1.0f - load(target, sample * classes + c)) * load(x, c) == wrong) place = fminf(place, (float)c);
         place = -block_max(-place);
         value = (double)wrong - right + 1.0;
         float scale = value < 0.0 ? 0.0f : (float)share;
-#pragma unroll 4
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
             float t = load(target, sample * classes + c);
             store(d, c, scale * (((float)c == place ? 1.0f - t : 0.0f) - t));
@@ -156,6 +128,101 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         all += share * value;
         __syncthreads();
     }
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+#endif
+
+#ifdef TEAM
+// Cross-entropy of logits with numbered targets: TEAM threads have a sample. One pass takes the largest logit and the sum of powers,
+// a second one writes the slopes; what lies between the first and the last pack of WIDTH goes in packs.
+
+// e to the power of x, for sums of powers of which the largest is 1: accurate where it counts.
+__device__ __forceinline__ float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+
+#if TEAM == 32
+#define TEAM_MAX(x) warp_max(x)
+#define TEAM_SUM(x) warp_sum(x)
+#else
+#define TEAM_MAX(x) block_max(x)
+#define TEAM_SUM(x) block_sum(x)
+#endif
+#define BATCH 4
+
+extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float) {
+    const double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row);
+    const int member = threadIdx.x % TEAM, teams = blockDim.x / TEAM;
+    double all = 0.0;
+    for (i64 sample = (i64)blockIdx.x * teams + threadIdx.x / TEAM; sample < count; sample += (i64)gridDim.x * teams) {
+        const i64 start = sample * classes;
+        const X* x = prediction + start;
+        X* d = slopes + start;
+        const int head = min(classes, (int)((WIDTH - start % WIDTH) % WIDTH)), packs = (classes - head) / WIDTH, tail = head + packs * WIDTH;
+        const int wanted = target[sample];
+        const bool known = 0 <= wanted && wanted < classes;
+        const float aim = load(x, known ? wanted : 0);
+        // A finite start, so that logits of minus infinity count nothing.
+        float most = -3.402823466e38f, sum = 0.0f;
+        auto take = [&](float a) {
+            if (a > most) {
+                sum *= power(most - a);
+                most = a;
+            }
+            sum += power(a - most);
+        };
+        const int singles[2] = {member < head ? member : classes, tail + member};
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            if (singles[s] < classes) take(load(x, singles[s]));
+        for (int first = member; first < packs; first += BATCH * TEAM) {
+            Pack<X, WIDTH> a[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) a[b] = ((const Pack<X, WIDTH>*)(x + head))[first + b * TEAM];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) {
+                    float highest = most;
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) highest = fmaxf(highest, widen(a[b].at[j]));
+                    if (highest > most) sum *= power(most - highest);
+                    most = highest;
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) sum += power(widen(a[b].at[j]) - most);
+                }
+        }
+        const float own = most;
+        most = TEAM_MAX(most);
+        const double powers = TEAM_SUM((double)(sum * power(own - most)));
+        const double share = weights ? base * weights[sample / in_row] : base;
+        const float factor = known ? (float)(share / powers) : NOT_A_NUMBER, mine = (float)share;
+        if (member == 0) all += known ? share * (log(powers) - (double)(aim - most)) : (double)NOT_A_NUMBER;
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            if (singles[s] < classes) {
+                const int c = singles[s];
+                store(d, c, factor * power(load(x, c) - most) - (c == wanted ? mine : 0.0f));
+            }
+        for (int first = member; first < packs; first += BATCH * TEAM) {
+            Pack<X, WIDTH> a[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) a[b] = ((const Pack<X, WIDTH>*)(x + head))[first + b * TEAM];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) {
+                    const int place = wanted - head - (first + b * TEAM) * WIDTH;
+                    float slope[WIDTH];
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) slope[j] = factor * power(widen(a[b].at[j]) - most) - (j == place ? mine : 0.0f);
+                    store_pack<WIDTH>(d + head, first + b * TEAM, slope);
+                }
+        }
+    }
+    all = block_sum(all);
     if (threadIdx.x == 0) parts[blockIdx.x] = all;
 }
 #endif

@@ -23,9 +23,9 @@ extern "C" __global__ void settle(const double* parts, int count, float* to, int
 
 #ifdef COLUMNS
 // Terms of every element: SUMS of them, of COLUMNS (0 the sum of x, 1 the moments about the first row, 2 dy and dy (x - mean)).
-// Every thread has WIDTH columns; the threads of a block that are left over take other rows.
-extern "C" __global__ void column_parts(const X* x, const X* other, const float* mean, double* parts, i64 rows, int packs, i64 rows_each) {
-    int width = packs < (int)blockDim.x ? packs : (int)blockDim.x;
+// Every thread has WIDTH columns; a block has at most MOST_PACKS of them, and its other threads take other rows.
+extern "C" __global__ void column_parts(const X* x, const X* other, const float* mean, double* parts, i64 rows, int packs) {
+    int width = packs < MOST_PACKS ? packs : MOST_PACKS;
     int lanes = blockDim.x / width;
     int lane = threadIdx.x / width;
     int pack = blockIdx.x * width + threadIdx.x % width;
@@ -44,8 +44,9 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
 #elif COLUMNS == 2
         load_pack<WIDTH>(mean, pack, centre);
 #endif
-        i64 end = min((i64)(blockIdx.y + 1) * rows_each, rows);
-        for (i64 start = (i64)blockIdx.y * rows_each + lane; start < end; start += (i64)lanes * 8) {
+        // All blocks sweep over the rows together, from the last to the first: what was written last may still be in the cache, and
+        // what comes behind begins at the first row, which is then in the cache.
+        for (i64 start = (i64)blockIdx.y * lanes * 8 + lane; start < rows; start += (i64)gridDim.y * lanes * 8) {
             float short_sums[SUMS][WIDTH];
 #pragma unroll
             for (int s = 0; s < SUMS; s++)
@@ -53,8 +54,8 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
                 for (int j = 0; j < WIDTH; j++) short_sums[s][j] = 0.0f;
 #pragma unroll
             for (int step = 0; step < 8; step++) {
-                i64 row = start + (i64)step * lanes;
-                if (row < end) {
+                i64 row = rows - 1 - start - (i64)step * lanes;
+                if (0 <= row) {
                     float a[WIDTH];
                     load_pack<WIDTH>(x, row * packs + pack, a);
 #if COLUMNS == 2
@@ -103,6 +104,7 @@ extern "C" __global__ void column_parts(const X* x, const X* other, const float*
 // The sum of a column's parts, by a warp.
 __device__ __forceinline__ double column_sum(const double* parts, int chunks, int columns, int column, int s) {
     double total = 0.0;
+#pragma unroll 4
     for (int chunk = threadIdx.x & 31; chunk < chunks; chunk += 32) total += parts[((i64)chunk * SUMS + s) * columns + column];
     return warp_sum(total);
 }

@@ -1,9 +1,28 @@
-// An optimizer's update of one weight. Generated: PARAMETERS, GUARD, STEPS, CLIP, COEFFICIENTS (into k, by one thread), RULE (over
-// g, w and the states at i) and AVERAGE.
+// An optimizer's updates. Generated: STEPS, CLIP, COEFFICIENTS (into k, by one thread), RULE (over g, w and the states at i) and
+// AVERAGE.
 
 #ifdef RULE
-extern "C" __global__ void update(const float* gradient, const float* norm, const float* verdict, float* weight, float* s1, float* s2, float* s3, float* average, const Context* context, i64 count) {
+struct Weight {
+    const float *gradient, *norm, *verdict;
+    float *weight, *s1, *s2, *s3, *average;
+    i64 count;
+};
+
+#define MOST 48
+#define CHUNK 4096
+
+// Weights that share a launch; the last of the first blocks is the number of all.
+struct Many {
+    Weight at[MOST];
+    int first_block[MOST + 2];
+};
+
+extern "C" __global__ void update_many(const __grid_constant__ Many many, const Context* context) {
     if (context->stopped) return;
+    int which = 0;
+    while (many.first_block[which + 1] <= (int)blockIdx.x) which++;
+    const float *gradient = many.at[which].gradient, *norm = many.at[which].norm, *verdict = many.at[which].verdict;
+    float *weight = many.at[which].weight, *s1 = many.at[which].s1, *s2 = many.at[which].s2, *s3 = many.at[which].s3, *average = many.at[which].average;
     if (verdict && *verdict != 0.0f) return;
     __shared__ float k[8];
     const u64 iteration = context->iteration / STEPS;
@@ -20,7 +39,9 @@ extern "C" __global__ void update(const float* gradient, const float* norm, cons
         COEFFICIENTS
     }
     __syncthreads();
-    for (i64 i = first_item(); i < count; i += item_stride()) {
+    const i64 start = (i64)((int)blockIdx.x - many.first_block[which]) * CHUNK, end = min(start + CHUNK, many.at[which].count);
+#pragma unroll 4
+    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) {
         float w = weight[i];
         if (due) {
             float g = gradient[i];

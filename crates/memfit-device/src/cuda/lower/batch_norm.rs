@@ -39,9 +39,11 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lo
         ("OTHERS", each(&|index, c_type| format!("const {c_type}* x{index}, "))),
         (
             "LOAD_OTHERS",
-            each(&|index, _| format!("float p{index}[WIDTH]; load_pack<WIDTH>(x{index}, i, p{index}); ")),
+            each(&|index, _| format!("load_pack<WIDTH>(x{index}, i + b * stride, p{index}[b]); ")),
         ),
-        ("TAKE_OTHERS", each(&|index, _| format!("float v{index} = p{index}[j]; "))),
+        ("DECLARE_OTHERS", each(&|index, _| format!("float p{index}[BATCH][WIDTH]; "))),
+        ("TAKE_OTHERS", each(&|index, _| format!("float v{index} = p{index}[b][j]; "))),
+        ("BATCH", if others == 0 { "4" } else { "2" }.to_owned()),
         ("CHAIN", statements),
         ("RESULT", result),
     ] {
@@ -76,7 +78,8 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm) -> Lowered {
         updates += usize::from(present);
         pointer
     };
-    let (dgamma, dbeta) = (update(norm.scale), update(norm.center));
+    let trains = !call.node.updates.is_empty();
+    let (dgamma, dbeta) = (update(trains && norm.scale), update(trains && norm.center));
     let mut arguments = columns.parts_arguments(parts);
     arguments.extend([
         variance.pointer(),

@@ -10,8 +10,8 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/loss.cu");
 
-/// Classes from which on a sample is long.
-const LONG: usize = 4096;
+/// Classes that a warp takes alone; for more of them, a block has a sample.
+const LOGITS_OF_WARP: usize = 2048;
 
 /// Writes the gradient of the prediction and adds the loss of this piece.
 pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
@@ -20,7 +20,7 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
     let row = prediction.shape().elements_per_row();
     let in_row = row / classes;
     let way = Way::of(&loss.kind, classes).ok_or(Missing)?;
-    let source = source(prediction, target, &way.define());
+    let source = source(prediction, target, &way.define(prediction));
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
     let weights = call.input_if(call.node.inputs.len() == 3, 2);
@@ -36,10 +36,13 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
         Way::Sample(_, smoothing) => {
             let count = prediction.elements / classes;
             arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(smoothing)]);
-            // Long samples are read several times: few at once, so that they stay in the cache.
-            let (most, threads) = if classes < LONG { (PARTS, THREADS) } else { (264, 1024) };
-            let blocks = u32::try_from(count.clamp(1, most)).expect("there are few blocks");
-            ("samples", [blocks, 1, 1], threads)
+            ("samples", [few(count), 1, 1], THREADS)
+        }
+        Way::NumberedLogits { team } => {
+            let count = prediction.elements / classes;
+            arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(0.0)]);
+            let threads = team.max(THREADS);
+            ("numbered_logits", [few(count.div_ceil((threads / team) as usize)), 1, 1], threads)
         }
     };
     lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads, arguments });
@@ -96,6 +99,11 @@ fn metric_kind(metric: &Metric) -> Option<(usize, f32)> {
     })
 }
 
+/// Blocks of a sum, each of which has room for its part.
+fn few(blocks: usize) -> u32 {
+    u32::try_from(blocks.clamp(1, PARTS)).expect("there are few blocks")
+}
+
 fn source(prediction: Operand<'_>, target: Operand<'_>, define: &str) -> Source {
     let defines = format!("typedef {} X;\ntypedef {} T;\n{define}", prediction.c_type(), target.c_type());
     Source { text: TEXT, defines }
@@ -107,11 +115,17 @@ enum Way {
     Element(String),
     /// Sample by sample: the kernel's `SAMPLE`, and the share of targets that is spread.
     Sample(usize, f32),
+    /// Logits with numbered targets, by so many threads a sample.
+    NumberedLogits { team: u32 },
 }
 
 impl Way {
-    fn define(&self) -> String {
+    fn define(&self, prediction: Operand<'_>) -> String {
         match self {
+            Way::NumberedLogits { team } => {
+                let width = 16 / prediction.dtype().size();
+                format!("#define TEAM {team}\n#define WIDTH {width}\n")
+            }
             Way::Element(code) => format!("#define ELEMENT {code}\n"),
             Way::Sample(kind, _) => format!("#define SAMPLE {kind}\n"),
         }
@@ -143,8 +157,11 @@ impl Way {
             LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
                 return Some(Way::Sample(if from_logits { 0 } else { 2 }, label_smoothing));
             }
-            LossKind::SparseCategoricalCrossentropy { from_logits } => {
-                return Some(Way::Sample(if from_logits { 1 } else { 3 }, 0.0));
+            LossKind::SparseCategoricalCrossentropy { from_logits: true } => {
+                return Some(Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } });
+            }
+            LossKind::SparseCategoricalCrossentropy { from_logits: false } => {
+                return Some(Way::Sample(3, 0.0));
             }
             LossKind::Distance(Distance::CosineSimilarity) => return Some(Way::Sample(4, 0.0)),
             LossKind::Distance(Distance::CategoricalHinge) => return Some(Way::Sample(5, 0.0)),

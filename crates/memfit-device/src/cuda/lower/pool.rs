@@ -36,9 +36,13 @@ fn windows(
     let mut arguments = operands.to_vec();
     arguments.push(long(count));
     let sizes = [height, wide, channels / width, out_height, out_wide];
-    let shape = [pool.window, pool.strides, [pool.pads.top, pool.pads.left]].concat();
+    let shape = [pool.strides, [pool.pads.top, pool.pads.left]].concat();
     arguments.extend(sizes.into_iter().chain(shape).map(int));
-    kernel(entry, large, width, blocks_for(count), arguments).into()
+    let mut kernel = kernel(entry, large, width, blocks_for(count), arguments);
+    let [window_height, window_width] = pool.window;
+    kernel.source.defines +=
+        &format!("#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n");
+    kernel.into()
 }
 
 /// The mean of every channel.

@@ -10,8 +10,14 @@ const TEXT: &str = include_str!("../kernels/sums.cu");
 /// Blocks that a sum over everything is cut in, at most.
 pub(super) const PARTS: usize = 1024;
 
-/// Blocks that a sum over columns is cut in, roughly.
-const CHUNKS: usize = 1024;
+/// Blocks that a sum over columns is cut in, at most: a few on every multiprocessor.
+const CHUNKS: usize = 792;
+
+/// Packs of neighbouring columns that a block has, at most. The fewer, the more rows it takes, and the fewer parts are left.
+const MOST_PACKS: usize = 32;
+
+/// Rows that a thread takes, at least, where there are so many.
+const ROWS_LEAST: usize = 16;
 
 /// `dbias += Σ dy` over every axis but the last.
 pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
@@ -42,12 +48,11 @@ impl Columns {
         let columns = x.shape().last().max(1);
         let (rows, width) = (x.elements / columns, pack_width(columns, x.dtype()));
         let packs = columns / width;
-        let threads = THREADS as usize;
-        let (lanes, groups) = (threads / packs.min(threads), packs.div_ceil(threads));
-        let chunks = rows.div_ceil(lanes * 8).clamp(1, (CHUNKS / groups).max(1));
+        let (lanes, groups) = (THREADS as usize / packs.min(MOST_PACKS), packs.div_ceil(MOST_PACKS));
+        let chunks = rows.div_ceil(lanes * ROWS_LEAST).clamp(1, (CHUNKS / groups).max(1));
         let sums = if kind == 0 { 1 } else { 2 };
         let defines = format!(
-            "typedef {} X;\n#define COLUMNS {kind}\n#define SUMS {sums}\n#define WIDTH {width}\n",
+            "typedef {} X;\n#define COLUMNS {kind}\n#define SUMS {sums}\n#define WIDTH {width}\n#define MOST_PACKS {MOST_PACKS}\n",
             x.c_type()
         );
         Columns { source: Source { text: TEXT, defines }, sums, rows, columns, width, chunks, groups }
@@ -58,13 +63,7 @@ impl Columns {
         let most = (CHUNKS / self.groups).max(1);
         let parts = lowered.scratch(Bytes::of::<f64>(most * self.sums * self.columns));
         let mut arguments = operands.to_vec();
-        let rows_each = self.rows.div_ceil(self.chunks);
-        arguments.extend([
-            Argument::At(parts),
-            long(self.rows),
-            int(self.columns / self.width),
-            long(rows_each),
-        ]);
+        arguments.extend([Argument::At(parts), long(self.rows), int(self.columns / self.width)]);
         let count = |count: usize| u32::try_from(count).expect("there are few blocks");
         lowered.kernel(Kernel {
             source: self.source.clone(),

@@ -1,11 +1,11 @@
 //! Optimizers: one pass over gradient, weight and state, by Keras's formulas.
 
-use memfit_ir::{Accumulate, Average, Clip, Update, UpdateRule};
+use memfit_ir::{Accumulate, Average, Bytes, Clip, Update, UpdateRule};
 
 use super::chain::number;
 use super::whole_update;
 use crate::cuda::call::{Call, THREADS, blocks_for, long};
-use crate::cuda::work::{Argument, Kernel, Lowered, Source};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source, Work};
 
 const TEXT: &str = include_str!("../kernels/update.cu");
 
@@ -17,15 +17,16 @@ pub(super) fn update(call: &Call<'_>, update: &Update) -> Lowered {
         Way::Adafactor => return whole_update::adafactor(call, update),
     };
     let defines = format!("{}#define COEFFICIENTS {coefficients}\n#define RULE {rule}\n", defines(update).0);
-    let elements = call.update(0).elements;
-    Kernel {
+    // The grid is that of a launch with others; the context goes to all of them.
+    let arguments = operands(call, update).into_iter().filter(|argument| *argument != Argument::Context);
+    let kernel = Kernel {
         source: Source { text: TEXT, defines },
-        entry: "update",
-        blocks: blocks_for(elements),
+        entry: "update_many",
+        blocks: [0; 3],
         threads: THREADS,
-        arguments: operands(call, update),
-    }
-    .into()
+        arguments: arguments.collect(),
+    };
+    Lowered { work: vec![Work::Update(kernel)], workspace: Bytes::ZERO }
 }
 
 /// What all rules have defined, and whether gradients are clipped by a norm.
