@@ -17,16 +17,16 @@ EXAMPLES = os.path.join(HERE, "..", "..", "examples")
 
 # name, job, arguments
 CASES = [
-    ("large images, f32, batch 64", "large-images.toml", ["--batch", "64", "--budget", "4GiB", "--steps", "20"]),
-    ("large images, f32, batch 256", "large-images.toml", ["--batch", "256", "--budget", "6GiB", "--steps", "10"]),
-    ("six convolutions, TF32, batch 32", "six-convolutions.toml", ["--batch", "32", "--budget", "4GiB", "--steps", "40"]),
+    ("large images, f32, batch 64", "large-images.toml", ["--batch", "64", "--budget", "4GiB", "--steps", "12"]),
+    ("large images, f32, batch 256", "large-images.toml", ["--batch", "256", "--budget", "6GiB", "--steps", "8"]),
+    ("six convolutions, TF32, batch 32", "six-convolutions.toml", ["--batch", "32", "--budget", "4GiB", "--steps", "20"]),
     ("six convolutions, bf16, batch 128", "six-convolutions.toml",
-     ["--batch", "128", "--budget", "5GiB", "--steps", "30", "--precision", "mixed_bfloat16"]),
+     ["--batch", "128", "--budget", "5GiB", "--steps", "16", "--precision", "mixed_bfloat16"]),
     ("ResNet-50 224, bf16, batch 256", "resnet50.toml",
-     ["--batch", "256", "--budget", "8GiB", "--steps", "30", "--precision", "mixed_bfloat16"]),
-    ("ResNet-50 224, TF32, batch 128", "resnet50.toml", ["--batch", "128", "--budget", "8GiB", "--steps", "30"]),
+     ["--batch", "256", "--budget", "8GiB", "--steps", "16", "--precision", "mixed_bfloat16"]),
+    ("ResNet-50 224, TF32, batch 128", "resnet50.toml", ["--batch", "128", "--budget", "8GiB", "--steps", "16"]),
     ("GPT-2 124M, 1,024 tokens, bf16, batch 16", "gpt2.toml",
-     ["--batch", "16", "--budget", "8GiB", "--steps", "20", "--precision", "mixed_bfloat16"]),
+     ["--batch", "16", "--budget", "6GiB", "--steps", "12", "--precision", "mixed_bfloat16"]),
     ("large images, f32, batch 256, in 16 GiB", "large-images.toml", ["--batch", "256", "--budget", "16GiB", "--steps", "10"]),
     ("ResNet-50 224, bf16, batch 1024, in 16 GiB", "resnet50.toml",
      ["--batch", "1024", "--budget", "16GiB", "--steps", "10", "--precision", "mixed_bfloat16"]),
