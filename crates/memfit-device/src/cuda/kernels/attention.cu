@@ -111,20 +111,9 @@ extern "C" __global__ void __launch_bounds__(256) attention(const X* q, const X*
     if (part == 0) store(log_sums, (row * heads + head) * queries + first + own, most + logf(total));
 }
 
-// The sum of dy y of every query and head: a warp each.
-extern "C" __global__ void attention_deltas(const X* dy, const X* y, float* deltas, i64 count, int queries, int heads) {
-    int lane = threadIdx.x % 32;
-    for (i64 i = first_item() / 32; i < count; i += item_stride() / 32) {
-        float sum = 0.0f;
-        for (int c = lane; c < VALUE_WIDTH; c += 32) sum += load(dy, i * VALUE_WIDTH + c) * load(y, i * VALUE_WIDTH + c);
-        sum = warp_sum(sum);
-        i64 head = i % heads, query = i / heads % queries, row = i / heads / queries;
-        if (lane == 0) deltas[(row * heads + head) * queries + query] = sum;
-    }
-}
-
-// Gradients of queries. Blocks: heads of all rows, and tiles of queries.
-extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X* dy, const X* q, const X* k, const X* v, const L* log_sums, const float* deltas, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
+// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys want too. `dq` may stand where
+// `y` stands. Blocks: heads of all rows, and tiles of queries.
+extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X* dy, const X* q, const X* k, const X* v, const L* log_sums, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
     __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
     int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * TILE, own = threadIdx.x / 8, part = threadIdx.x % 8;
@@ -136,7 +125,14 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X
     const X* k_head = k + row * keys * step_k + key_head * WIDTH;
     const X* v_head = v + row * keys * step_v + key_head * VALUE_WIDTH;
     i64 at_sum = (row * heads + head) * queries + first + own;
-    float log_sum = own < count ? load(log_sums, at_sum) : INFINITE, delta = own < count ? deltas[at_sum] : 0.0f;
+    float log_sum = own < count ? load(log_sums, at_sum) : INFINITE, delta = 0.0f;
+    if (own < count) {
+        i64 start = ((row * queries + first + own) * heads + head) * VALUE_WIDTH;
+        for (int c = part; c < VALUE_WIDTH; c += 8) delta += load(dy, start + c) * load(y, start + c);
+    }
+#pragma unroll
+    for (int step = 4; step > 0; step >>= 1) delta += __shfl_xor_sync(0xffffffffu, delta, step);
+    if (own < count && part == 0) deltas[at_sum] = delta;
     float sums[ACROSS(WIDTH)] = {};
     for (int key = 0; key < end; key += TILE) {
         float scores[SHARE] = {}, slopes[SHARE] = {};

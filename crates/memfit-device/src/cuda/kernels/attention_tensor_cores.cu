@@ -7,6 +7,8 @@
 #define STRIPE (D == 128 ? 32 : 64)
 // Rows of 16 queries that a warp keeps in forward.
 #define HEIGHT (D == 128 ? 1 : 2)
+// Blocks of a multiprocessor in backward, at least.
+#define BLOCKS (D == 128 ? 2 : 3)
 #define LOG2_E 1.4426950408889634f
 
 // Where 8 halves of a row stand: turned about by the row, so that eight rows of a column lie in different banks.
@@ -86,8 +88,8 @@ __device__ __forceinline__ float sum_of_four(float x) {
 // Blocks: heads of all rows, and tiles of WARPS * HEIGHT * 16 queries.
 extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
     // Keys and values of two stripes; the queries stand where the second will.
-    alignas(128) __shared__ X memory[4 * STRIPE * D];
     const int QUERIES = WARPS * HEIGHT * 16;
+    alignas(128) __shared__ X memory[(2 * STRIPE + (2 * STRIPE > QUERIES ? 2 * STRIPE : QUERIES)) * D];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
     // Later queries see more keys: they come first.
     int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -151,21 +153,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restr
         u32 weights[HEIGHT][STRIPE / 16][4];
 #pragma unroll
         for (int h = 0; h < HEIGHT; h++) {
-            float base[2];
+            float base[2], shrink[2];
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 float now = most[h][half];
 #pragma unroll
                 for (int n = 0; n < STRIPE / 8; n++) now = fmaxf(now, fmaxf(scores[h][n][2 * half], scores[h][n][2 * half + 1]));
                 now = most_of_four(now);
-                float shrink = power_of_2((most[h][half] - now) * factor);
-                most[h][half] = now;
                 base[half] = now * factor;
-                total[h][half] *= shrink;
+                shrink[half] = power_of_2((most[h][half] - now) * factor);
+                most[h][half] = now;
+            }
+            // What was summed up so far shrinks as the largest score grows.
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                total[h][half] *= shrink[half];
 #pragma unroll
                 for (int n = 0; n < D / 8; n++) {
-                    values[h][n][2 * half] *= shrink;
-                    values[h][n][2 * half + 1] *= shrink;
+                    values[h][n][2 * half] *= shrink[half];
+                    values[h][n][2 * half + 1] *= shrink[half];
                 }
             }
 #pragma unroll
@@ -204,33 +210,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restr
     }
 }
 
-// The sum of dy y of every query and head: D / 8 threads each.
-extern "C" __global__ void attention_deltas(const X* __restrict__ dy, const X* __restrict__ y, float* __restrict__ deltas, i64 count, int queries, int heads) {
-    const int SHARE = D / 8;
-    // Whole warps go on together, so that all lanes of one meet in the sum.
-    for (i64 i = first_item(); i / 32 * 32 < count * SHARE; i += item_stride()) {
-        float sum = 0.0f;
-        if (i < count * SHARE) {
-            float a[8], b[8];
-            load_pack<8>(dy, i, a);
-            load_pack<8>(y, i, b);
-#pragma unroll
-            for (int j = 0; j < 8; j++) sum += a[j] * b[j];
-        }
-#pragma unroll
-        for (int step = SHARE / 2; step > 0; step >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        i64 at = i / SHARE, head = at % heads, query = at / heads % queries, row = at / heads / queries;
-        if (i % SHARE == 0 && at < count) deltas[(row * heads + head) * queries + query] = sum;
-    }
-}
-
 // Rows of scores that backward has in registers at a time, beside sums and left operands.
 #define PART 32
 
-// Gradients of queries. Blocks: heads of all rows, and tiles of WARPS * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* __restrict__ dq, int queries, int keys, int heads, int key_heads, float scale) {
+// Both halves of words, multiplied and summed up.
+__device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
+    X low_a = {(u16)a}, high_a = {(u16)(a >> 16)}, low_b = {(u16)b}, high_b = {(u16)(b >> 16)};
+    return widen(low_a) * widen(low_b) + widen(high_a) * widen(high_b);
+}
+
+// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys want too. `dq` may stand where
+// `y` stands. Blocks: heads of all rows, and tiles of WARPS * 16 queries.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
     const int QUERIES = WARPS * 16;
-    alignas(128) __shared__ X memory[(4 * STRIPE > 2 * QUERIES ? 4 * STRIPE : 2 * QUERIES) * D];
+    alignas(128) __shared__ X memory[(4 * STRIPE > 3 * QUERIES ? 4 * STRIPE : 3 * QUERIES) * D];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
     int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int end = CAUSAL ? min(keys, first + QUERIES) : keys;
@@ -239,24 +232,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attentio
     const X* v_head = v + row * keys * step_k + key_head * D;
     copy_rows<QUERIES>(memory, q + at, step, queries - first);
     copy_rows<QUERIES>(memory + QUERIES * D, dy + at, step, queries - first);
+    copy_rows<QUERIES>(memory + 2 * QUERIES * D, y + at, step, queries - first);
     wait_for_copies();
     __syncthreads();
     u32 query_left[D / 16][4], slope_left[D / 16][4];
     load_left(query_left, memory, warp * 16);
     load_left(slope_left, memory + QUERIES * D, warp * 16);
+    float delta[2] = {};
+    {
+        u32 value_left[D / 16][4];
+        load_left(value_left, memory + 2 * QUERIES * D, warp * 16);
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) delta[i % 2] += sum_of_products(slope_left[c][i], value_left[c][i]);
+        }
+    }
     __syncthreads();
     copy_rows<STRIPE>(memory, k_head, step_k, keys);
     copy_rows<STRIPE>(memory + STRIPE * D, v_head, step_k, keys);
 
     int own = first + warp * 16;
     const float factor = scale * LOG2_E;
-    float log_sum[2], delta[2];
+    float log_sum[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int query = own + lane / 4 + 8 * half;
         i64 place = (row * heads + head) * queries + query;
         log_sum[half] = query < queries ? log_sums[place] * LOG2_E : 0.0f;
-        delta[half] = query < queries ? deltas[place] : 0.0f;
+        delta[half] = sum_of_four(delta[half]);
+        if (lane % 4 == 0 && query < queries) deltas[place] = delta[half];
     }
     float sums[D / 8][4] = {};
     int stage = 0;
@@ -320,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attentio
 #define QUERY_PART (D == 128 ? 16 : PART)
 #define KEEPS_VALUES (D != 128)
 
-extern "C" __global__ void __launch_bounds__(THREADS, D == 128 ? 2 : 3) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
     const int KEYS = WARPS * 16, STAGE = 2 * QUERY_STRIPE * D;
     // Two stripes of queries and slopes. Values that are not kept in registers stand behind them, and keys come by way of the
     // place of the stripes.

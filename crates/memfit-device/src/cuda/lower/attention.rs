@@ -2,7 +2,7 @@
 
 use memfit_ir::{Attention, Bytes, DType};
 
-use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::cuda::call::{Call, Operand, int};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 /// For every width and type.
@@ -15,9 +15,6 @@ const TENSOR_CORES: &str =
     concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_tensor_cores.cu"));
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
 const TENSOR_CORES_THREADS: u32 = 128;
-
-/// Threads of a query and head, of the kernel that sums `dy y`, at most.
-const DELTAS_THREADS: usize = 32;
 
 /// One of the two sets of kernels, with the sizes of its tiles.
 struct Kernels {
@@ -113,8 +110,8 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
     .into()
 }
 
-/// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`: so the sums of
-/// `dy y` come first, then all that reads every key, then what writes keys.
+/// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`: so what reads every
+/// key and value comes first, and sums up `dy y` of its queries before it writes; then comes what writes keys and values.
 pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [dy, q, k, v, y, log_sums] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
     let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
@@ -123,31 +120,24 @@ pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
     let sums = sizes.rows * sizes.heads * sizes.queries;
     let mut lowered = Lowered::default();
     let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));
-    lowered.kernel(Kernel {
-        source: kernels.source.clone(),
-        entry: "attention_deltas",
-        blocks: blocks_for(sums * DELTAS_THREADS),
-        threads: THREADS,
-        arguments: vec![dy.pointer(), y.pointer(), deltas, long(sums), int(sizes.queries), int(sizes.heads)],
-    });
     let read = [dy, q, k, v, log_sums].map(|operand| operand.pointer());
-    let arguments = |written: &[Operand<'_>]| -> Vec<Argument> {
-        let written = written.iter().map(Operand::pointer);
-        read.into_iter().chain([deltas]).chain(written).chain(sizes.arguments(kind)).collect()
+    let arguments = |behind: [Operand<'_>; 2]| -> Vec<Argument> {
+        let behind = behind.map(|operand| operand.pointer());
+        read.into_iter().chain([deltas]).chain(behind).chain(sizes.arguments(kind)).collect()
     };
     lowered.kernel(Kernel {
         source: kernels.source.clone(),
         entry: "attention_grad_queries",
         blocks: blocks(sizes.rows * sizes.heads, sizes.queries, kernels.queries_grad),
         threads: kernels.threads,
-        arguments: arguments(&[dq]),
+        arguments: arguments([y, dq]),
     });
     lowered.kernel(Kernel {
         source: kernels.source,
         entry: "attention_grad_keys",
         blocks: blocks(sizes.rows * sizes.key_heads, sizes.keys, kernels.keys_grad),
         threads: kernels.threads,
-        arguments: arguments(&[dk, dv]),
+        arguments: arguments([dk, dv]),
     });
     lowered
 }
