@@ -20,6 +20,9 @@ use crate::{seconds, solved};
 /// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
 
+/// Below so many nodes all paths are gone in milliseconds, and threads of their own would only take memory.
+const NODES_SIDE_BY_SIDE: usize = 200;
+
 /// The tastes of the paths that are gone.
 const TASTES: [Taste; 2] =
     [Taste { shortest_gap: 12, careful: false }, Taste { shortest_gap: 2, careful: true }];
@@ -106,7 +109,8 @@ impl<'a> Choices<'a> {
         let mut sizes: Vec<Size> = problems.flat_map(sizes).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
-        let mut found = side_by_side(&paths, |(size, walk)| size.walk(walk)).into_iter();
+        let alone = family.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
+        let mut found = side_by_side(&paths, alone, |(size, walk)| size.walk(walk)).into_iter();
         for size in &mut sizes {
             let found: Vec<Vec<Point>> = found.by_ref().take(size.walks.len()).collect();
             size.join(found);
@@ -285,9 +289,9 @@ impl<'a> Size<'a> {
 }
 
 /// Does every piece of work, as many at once as the machine has processors for; the results stand in the order of the work.
-fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], body: impl Fn(W) -> R + Sync) -> Vec<R> {
+fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(W) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(work.len());
-    if threads < 2 {
+    if alone || threads < 2 {
         return work.iter().map(|work| body(*work)).collect();
     }
     let next = AtomicUsize::new(0);
