@@ -88,7 +88,7 @@ class Bench:
     def row(self, name: str) -> dict:
         """All runs of a case: a `Run`, or the reason why there is none."""
         case, runs = CASES[name], {}
-        steps = min(case.steps, 6) if self.arguments.quick else case.steps
+        steps = self.arguments.steps or (min(case.steps, 6) if self.arguments.quick else case.steps)
         with tempfile.TemporaryDirectory(dir=self.arguments.scratch) as path:
             folder = Path(path)
             if case.largest_in:
@@ -186,17 +186,16 @@ def ours(runs: dict):
     return runs[LINED] if isinstance(runs.get(LINED), Run) else runs[FREE]
 
 
-def losses_agree(runs: dict) -> str:
-    """Empty, or what differs: every run beside the first, which is TensorFlow's where it ran."""
+def losses_differing(runs: dict) -> list:
+    """The runs whose losses are not those of the first, which is TensorFlow's where it ran."""
     having = {variant: run for variant, run in runs.items() if isinstance(run, Run)}
-    if not having:
-        return "no losses"
-    first, reference = next(iter(having.items()))
+    first, differing = next(iter(having), None), []
     for variant, run in having.items():
-        for step, (one, other, tolerance) in enumerate(zip(run.losses, reference.losses, TOLERANCES), 1):
+        for step, (one, other, tolerance) in enumerate(zip(run.losses, having[first].losses, TOLERANCES), 1):
             if not abs(one - other) <= tolerance * abs(other):
-                return f"{variant} {one:.6g}, {first} {other:.6g} at step {step}"
-    return ""
+                differing.append(f"{variant} {one:.6g}, {first} {other:.6g} at step {step}")
+                break
+    return differing
 
 
 def milliseconds(seconds: float) -> str:
@@ -207,7 +206,6 @@ def cells(name: str, row: dict) -> list:
     """A line of the table."""
     case, runs, own = CASES[name], row["runs"], ours(row["runs"])
     fastest, least = best(runs, "seconds"), best(runs, "bytes")
-    differing = row["differing"]
     line = [case.title]
     line.append(f"{fastest} {milliseconds(runs[fastest].seconds)}; {least} {runs[least].bytes / MIB:.0f} MiB" if fastest else "none")
     if not isinstance(own, Run):
@@ -216,7 +214,7 @@ def cells(name: str, row: dict) -> list:
     for figure, of, goal in (("seconds", fastest, case.goal_time), ("bytes", least, case.goal_memory)):
         ratio = getattr(own, figure) / getattr(runs[of], figure) if of else None
         line += ["–" if ratio is None else f"{ratio:.2f}" + ("" if ratio <= goal else " ✗"), f"≤ {goal}"]
-    return [*line, f"differ: {differing}" if differing else "agree"]
+    return [*line, f"differ: {'; '.join(row['differing'])}" if row["differing"] else "agree"]
 
 
 def show(bench: Bench, rows: dict, peak) -> None:
@@ -309,6 +307,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="small cases, few steps, nothing compiled")
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=CASES, help=", ".join(CASES))
     parser.add_argument("--json", action="store_true", help="all figures, for programs")
+    parser.add_argument("--steps", type=int, help="steps of every run but those of the largest batch, instead of the case's; the first two warm up")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=900, help="the limit of every run")
     parser.add_argument("--memfit", default=os.environ.get("MEMFIT", str(ROOT / "target" / "release" / "memfit")))
@@ -322,6 +321,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse()
+    if arguments.steps is not None and arguments.steps <= 2:
+        raise SystemExit("error: the first two steps warm up\n  hint   `--steps 3` or more")
     if arguments.install:
         return install(Path(arguments.environments)) or 0
     if not Path(arguments.memfit).exists():
@@ -332,7 +333,7 @@ def main() -> int:
     rows = {}
     for name in names:
         rows[name] = bench.row(name)
-        rows[name]["differing"] = losses_agree(rows[name]["runs"])
+        rows[name]["differing"] = losses_differing(rows[name]["runs"])
     if arguments.json:
         plain = lambda value: dataclasses.asdict(value) if isinstance(value, Run) else str(value)
         print(json.dumps({"peak_gflops": peak, "load": os.getloadavg(), "cases": rows}, default=plain, indent=1))

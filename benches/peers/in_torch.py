@@ -71,11 +71,24 @@ class Network(torch.nn.Module):
     def weights(self, node: dict) -> list:
         return [getattr(self, key(node, place)) for place in range(len(node["arrays"]))]
 
+    def padded(self, node: dict, x: torch.Tensor, kernel: torch.Tensor) -> tuple:
+        """A convolution's input and padding; Keras pads by one more at the end where the sides differ, which PyTorch's convolution cannot."""
+        if node["config"]["padding"] == "valid":
+            return x, node["config"].get("folded", 0)
+        ends = []
+        for size, window, stride in zip(x.shape[2:], kernel.shape[2:], node["config"]["strides"]):
+            whole = max((-(-size // stride) - 1) * stride + window - size, 0)
+            ends.append((whole // 2, whole - whole // 2))
+        (top, bottom), (left, right) = ends
+        if top == bottom and left == right:
+            return x, (top, left)
+        return functional.pad(x, (left, right, top, bottom)), 0
+
     def layer(self, node: dict, inputs: list) -> torch.Tensor:
         kind, config, x, weights = node["class"], node["config"], inputs[0], self.weights(node)
         if kind in ("Conv2D", "DepthwiseConv2D"):
             kernel, bias = weights[0], weights[1] if config["use_bias"] else None
-            padding = config.get("folded", 0) or (kernel.shape[2] // 2 if config["padding"] == "same" else 0)
+            x, padding = self.padded(node, x, kernel)
             groups = x.shape[1] if kind == "DepthwiseConv2D" else 1
             y = functional.conv2d(x, kernel, bias, config["strides"], padding, 1, groups)
         elif kind == "Dense":

@@ -39,7 +39,8 @@ def write_model(case: Case, folder: Path) -> None:
     model.compile(optimizer=keras.optimizers.Adam(case.learning_rate), loss=case.loss)
     model.save(folder / "model.keras")
     (folder / "arrays").mkdir()
-    nodes, flops = [], {"forward": 0, "step": 0}
+    # The layers whose values hang on a weight, so that backward computes their gradients.
+    nodes, flops, trained = [], 0, set()
     for layer in in_order(model):
         arrays = []
         for variable in layer.weights:
@@ -52,12 +53,12 @@ def write_model(case: Case, folder: Path) -> None:
             "class": type(layer).__name__, "name": layer.name, "inputs": parents(layer), "arrays": arrays, "config": config,
             "trainable": [bool(variable.trainable) for variable in layer.weights],
         })
-        forward = multiplications(layer) * 2
-        flops["forward"] += forward
         # Backward computes two products of the same size, or one where nobody asks for the input's gradient.
-        first = any(not parents(model.get_layer(name)) for name in parents(layer))
-        flops["step"] += forward * (2 if first else 3)
-    (folder / "nodes.json").write_text(json.dumps({"nodes": nodes, "flops_a_row": flops["step"], "parameters": model.count_params()}))
+        first = trained.isdisjoint(parents(layer))
+        flops += multiplications(layer) * 2 * (2 if first else 3)
+        if layer.weights or not first:
+            trained.add(layer.name)
+    (folder / "nodes.json").write_text(json.dumps({"nodes": nodes, "flops_a_row": flops}))
 
 
 # What the other frameworks' builders read.
