@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,7 +78,9 @@ class Bench:
 
     def variants(self, case: Case) -> list:
         chosen = []
-        for variant, (_, kind) in VARIANTS.items():
+        for variant, (package, kind) in VARIANTS.items():
+            if package not in self.arguments.frameworks:
+                continue
             if kind == "channels_last" and len(case.shape) != 3:
                 continue
             if kind == "compiled" and (self.arguments.quick or not shutil.which("g++")):
@@ -140,9 +143,10 @@ class Bench:
                 self.prepare(name, batch, folder)
                 try:
                     done[batch] = an_image(self.framework(variant, case, folder, case.steps - 1, 1, limit), batch)
-                    tried[batch] = ""
+                    tried[batch] = milliseconds(done[batch].seconds)
                 except NoFigure as reason:
                     tried[batch] = str(reason)
+                say(name, f"{variant}, batch {batch}", tried[batch])
             return batch in done
 
         if not attempt(2) or not attempt(4):
@@ -168,7 +172,12 @@ class Bench:
             said = f"{milliseconds(runs[variant].seconds)}, {runs[variant].bytes / MIB:.0f} MiB"
         except NoFigure as reason:
             runs[variant] = said = str(reason)
-        print(f"  {name:14} {variant:26} {said}   ({time.monotonic() - start:.0f} s)", file=sys.stderr, flush=True)
+        say(name, variant, f"{said}   ({time.monotonic() - start:.0f} s)")
+
+
+def say(name: str, variant: str, said: str) -> None:
+    """A line while it runs."""
+    print(f"  {name:14} {variant:32} {said}", file=sys.stderr, flush=True)
 
 
 def an_image(run: Run, batch: int) -> Run:
@@ -313,6 +322,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--memfit", default=os.environ.get("MEMFIT", str(ROOT / "target" / "release" / "memfit")))
     parser.add_argument("--scratch", help="the folder of models and batches [default: the system's]")
     parser.add_argument("--environments", default=str(ROOT / "target" / "peers"), metavar="FOLDER")
+    parser.add_argument("--frameworks", nargs="+", choices=PACKAGES, default=list(PACKAGES), help="beside these alone")
     parser.add_argument("--install", action="store_true", help="install the three frameworks there, and stop")
     for name in PACKAGES:
         parser.add_argument(f"--{name}", metavar="PYTHON", help="a Python that has it")
@@ -327,6 +337,8 @@ def main() -> int:
         return install(Path(arguments.environments)) or 0
     if not Path(arguments.memfit).exists():
         raise SystemExit(f"error: no {arguments.memfit}\n  hint   `cargo build --release`, or `--memfit FILE`")
+    # Ended by a signal, it still ends what it started and removes its files.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     bench = Bench(arguments)
     names = arguments.only or [name for name, case in CASES.items() if case.quick or not arguments.quick]
     peak = measured_peak(len(bench.cores))

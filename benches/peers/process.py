@@ -78,22 +78,21 @@ def train(command: list, limits: Limits, warm_up: int = WARM_UP) -> Run:
 def watch(child: subprocess.Popen, start: float, limits: Limits) -> str:
     """Waits for its end; ends it at a limit, and says which."""
     most = limits.bytes or available() + resident(child.pid)
-    reason = ""
-    while child.poll() is None:
-        if limits.seconds < time.monotonic() - start:
-            reason = f"took longer than {limits.seconds:.0f} s"
-        if most < resident(child.pid):
-            reason = f"out of memory: over {most / 2**30:.1f} GiB"
-        if reason:
-            break
-        time.sleep(0.02)
     try:
-        # Also what it started itself, as compilers.
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    child.wait()
-    return reason
+        while child.poll() is None:
+            if limits.seconds < time.monotonic() - start:
+                return f"took longer than {limits.seconds:.0f} s"
+            if most < resident(child.pid):
+                return f"out of memory: over {most / 2**30:.1f} GiB"
+            time.sleep(0.02)
+        return ""
+    finally:
+        # Also what it started itself, as compilers; and also where this program is being ended.
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        child.wait()
 
 
 def resident(process: int) -> int:
