@@ -2,7 +2,7 @@
 
     cargo build --release
     python3 benches/peers --install             once: a virtual environment for each framework, under target/peers
-    python3 benches/peers                       every case, about an hour on two quiet cores
+    python3 benches/peers                       every case: by estimate 40 minutes on two quiet cores
     python3 benches/peers --quick               the small cases, few steps, nothing compiled: a few minutes
     python3 benches/peers --only mlp lenet      some cases
     python3 benches/peers --json                all figures, for programs
@@ -25,7 +25,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from cases import CASES, GIB, MIB, Case
-from process import Limits, NoFigure, Run, available, train
+from process import Limits, NoFigure, Run, available, train, why
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -41,6 +41,8 @@ FREE, LINED = "memfit", "memfit at the goal's line"
 # Rounding differs from the first step on, and Adam makes much of little gradients.
 TOLERANCES = (1e-4, 1e-2, 1e-2)
 LARGE_BATCH = 256
+# Seconds for a case's model and batch.
+PREPARING = 300
 
 
 class Bench:
@@ -54,12 +56,12 @@ class Bench:
 
     def prepare(self, name: str, batch: int, folder: Path, *what: str) -> None:
         command = [self.pythons["tensorflow"], HERE / "prepare.py", name, str(batch), folder, *what]
-        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=self.arguments.seconds)
+        try:
+            done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=PREPARING)
+        except subprocess.TimeoutExpired:
+            raise NoFigure(f"could not be prepared in {PREPARING} s") from None
         if done.returncode != 0:
-            raise SystemExit(
-                f"error: {name} could not be prepared: {done.stderr.strip()[-300:]}\n"
-                "  hint   it needs a Python with Keras: `--install`, or `--tensorflow PYTHON`"
-            )
+            raise NoFigure(f"could not be prepared: {why(done.returncode, done.stderr)}; a Python with Keras is needed: --install or --tensorflow")
 
     def framework(self, variant: str, case: Case, folder: Path, steps: int, warm_up: int, limit_bytes: int = 0) -> Run:
         package, kind = VARIANTS[variant]
@@ -218,12 +220,18 @@ def cells(name: str, row: dict) -> list:
     line = [case.title]
     line.append(f"{fastest} {milliseconds(runs[fastest].seconds)}; {least} {runs[least].bytes / MIB:.0f} MiB" if fastest else "none")
     if not isinstance(own, Run):
-        return [*line, own, "–", f"≤ {case.goal_time}", "–", f"≤ {case.goal_memory}", "–"]
+        return [*line, own, "–", f"≤ {case.goal_time}", "–", f"≤ {case.goal_memory}", agreement(row)]
     line.append(f"{milliseconds(own.seconds)}, {own.bytes / MIB:.0f} MiB")
     for figure, of, goal in (("seconds", fastest, case.goal_time), ("bytes", least, case.goal_memory)):
         ratio = getattr(own, figure) / getattr(runs[of], figure) if of else None
         line += ["–" if ratio is None else f"{ratio:.2f}" + ("" if ratio <= goal else " ✗"), f"≤ {goal}"]
-    return [*line, f"differ: {'; '.join(row['differing'])}" if row["differing"] else "agree"]
+    return [*line, agreement(row)]
+
+
+def agreement(row: dict) -> str:
+    if row["differing"]:
+        return f"differ: {'; '.join(row['differing'])}"
+    return "agree" if 2 <= sum(isinstance(run, Run) for run in row["runs"].values()) else "nothing to compare"
 
 
 def show(bench: Bench, rows: dict, peak) -> None:
@@ -344,7 +352,11 @@ def main() -> int:
     peak = measured_peak(len(bench.cores))
     rows = {}
     for name in names:
-        rows[name] = bench.row(name)
+        try:
+            rows[name] = bench.row(name)
+        except NoFigure as reason:
+            say(name, "all", str(reason))
+            rows[name] = {"runs": {FREE: str(reason)}, "flops": 0}
         rows[name]["differing"] = losses_differing(rows[name]["runs"])
     if arguments.json:
         plain = lambda value: dataclasses.asdict(value) if isinstance(value, Run) else str(value)

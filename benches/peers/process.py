@@ -65,6 +65,8 @@ def train(command: list, limits: Limits, warm_up: int = WARM_UP) -> Run:
             errors.seek(0)
             raise NoFigure(why(child.returncode, errors.read()))
     steps = [event for event in events if event["event"] == "step"]
+    if len(steps) <= warm_up or events[-1]["event"] != "end":
+        raise NoFigure("ended before its last step")
     end = events[-1]
     return Run(
         seconds=statistics.median([event["seconds"] for event in steps[warm_up:]]),
