@@ -40,7 +40,7 @@ VARIANTS = {
 FREE, LINED = "memfit", "memfit at the goal's line"
 # Rounding differs from the first step on, and Adam makes much of little gradients.
 TOLERANCES = (1e-4, 1e-2, 1e-2)
-LARGE_BATCH = 256
+LARGE_BATCH, SMALL_BATCH = 256, 2
 # Seconds for a case's model and batch.
 PREPARING = 300
 
@@ -102,7 +102,7 @@ class Bench:
             flops = json.loads((folder / "nodes.json").read_text())["flops_a_row"]
             for variant in self.variants(case):
                 self.note(name, runs, variant, lambda: self.framework(variant, case, folder, steps, 2))
-            job = [folder / "model.keras", "--data", f"{folder / 'x.npy'},{folder / 'y.npy'}", "--batch", case.batch]
+            job = prepared_job(folder, case.batch)
             self.note(name, runs, FREE, lambda: self.memfit(job, folder, steps, 2))
             least = best(runs, "bytes")
             ours = runs[FREE]
@@ -112,12 +112,12 @@ class Bench:
         for run in runs.values():
             if isinstance(run, Run):
                 run.batch = case.batch
-        return {"runs": runs, "flops": flops * case.batch}
+        return {"runs": runs, "flops": flops * case.batch, "differing": losses_differing(runs)}
 
     def largest(self, name: str, folder: Path) -> dict:
         """Every framework at its largest batch inside the limit; `seconds` are those of an image, at the batch where they are fewest."""
         case, runs = CASES[name], {}
-        self.prepare(name, 2, folder, "model")
+        self.prepare(name, SMALL_BATCH, folder, "model")
         flops = json.loads((folder / "nodes.json").read_text())["flops_a_row"]
         limit = min(case.largest_in, available())
         for variant in self.variants(case):
@@ -126,15 +126,21 @@ class Bench:
         self.prepare(name, batch, folder)
         least = best(runs, "bytes")
         line = int(case.goal_memory * runs[least].bytes) if least else 0
-        job = [folder / "model.keras", "--data", f"{folder / 'x.npy'},{folder / 'y.npy'}", "--batch", batch]
+        job = prepared_job(folder, batch)
         self.note(name, runs, FREE, lambda: an_image(self.memfit(job, folder, case.steps, 1, limit), batch))
         if line:
             self.note(name, runs, LINED, lambda: an_image(self.memfit(job, folder, case.steps, 1, line), batch))
         # Made-up rows: a file of them would be 3 GB.
-        job = [ROOT / "examples" / "large-images.toml", "--batch", LARGE_BATCH]
+        made_up = [ROOT / "examples" / "large-images.toml", "--batch", LARGE_BATCH]
         many = {}
-        self.note(name, many, f"memfit, batch {LARGE_BATCH}", lambda: an_image(self.memfit(job, folder, 2, 1, line or 2 * GIB), LARGE_BATCH))
-        return {"runs": runs, "flops": flops, "many": next(iter(many.values()))}
+        self.note(name, many, f"memfit, batch {LARGE_BATCH}", lambda: an_image(self.memfit(made_up, folder, 2, 1, line or 2 * GIB), LARGE_BATCH))
+        # Losses are compared at a batch that all can train, and at memfit's own lines.
+        self.prepare(name, SMALL_BATCH, folder)
+        small = {variant: run for variant, run in runs.items() if variant in VARIANTS}
+        job = prepared_job(folder, SMALL_BATCH)
+        self.note(name, small, f"memfit, batch {SMALL_BATCH}", lambda: an_image(self.memfit(job, folder, 3, 1, line), SMALL_BATCH))
+        own = {variant: run for variant, run in runs.items() if variant not in VARIANTS}
+        return {"runs": runs, "flops": flops, "many": next(iter(many.values())), "differing": losses_differing(small) + losses_differing(own)}
 
     def search(self, name: str, variant: str, folder: Path, limit: int) -> Run:
         """The largest batch that trains inside the limit, from a guess by the bytes of two small ones."""
@@ -151,12 +157,12 @@ class Bench:
                 say(name, f"{variant}, batch {batch}", tried[batch])
             return batch in done
 
-        if not attempt(2) or not attempt(4):
-            batch = 2 if 2 in done else 1
+        if not attempt(SMALL_BATCH) or not attempt(4):
+            batch = SMALL_BATCH if SMALL_BATCH in done else 1
             if not attempt(batch):
                 raise NoFigure(tried[batch])
         else:
-            each = max((done[4].bytes - done[2].bytes) / 2, MIB)
+            each = max((done[4].bytes - done[SMALL_BATCH].bytes) / (4 - SMALL_BATCH), MIB)
             batch = max(4, min(64, int(4 + (limit - done[4].bytes - done[4].bytes_imported) / each)))
             while not attempt(batch) and 4 < batch:
                 batch -= 1
@@ -164,7 +170,7 @@ class Bench:
             while batch < 64 and batch + 1 not in tried and attempt(batch + 1):
                 batch += 1
         largest = done[max(done)]
-        losses = done[2].losses if 2 in done else largest.losses
+        losses = done[SMALL_BATCH].losses if SMALL_BATCH in done else []
         return dataclasses.replace(largest, seconds=min(run.seconds for run in done.values()), losses=losses)
 
     def note(self, name: str, runs: dict, variant: str, measure) -> None:
@@ -180,6 +186,11 @@ class Bench:
 def say(name: str, variant: str, said: str) -> None:
     """A line while it runs."""
     print(f"  {name:14} {variant:32} {said}", file=sys.stderr, flush=True)
+
+
+def prepared_job(folder: Path, batch: int) -> list:
+    """memfit's arguments for what prepare.py wrote."""
+    return [folder / "model.keras", "--data", f"{folder / 'x.npy'},{folder / 'y.npy'}", "--batch", batch]
 
 
 def an_image(run: Run, batch: int) -> Run:
@@ -356,8 +367,7 @@ def main() -> int:
             rows[name] = bench.row(name)
         except NoFigure as reason:
             say(name, "all", str(reason))
-            rows[name] = {"runs": {FREE: str(reason)}, "flops": 0}
-        rows[name]["differing"] = losses_differing(rows[name]["runs"])
+            rows[name] = {"runs": {FREE: str(reason)}, "flops": 0, "differing": []}
     if arguments.json:
         plain = lambda value: dataclasses.asdict(value) if isinstance(value, Run) else str(value)
         print(json.dumps({"peak_gflops": peak, "load": os.getloadavg(), "cases": rows}, default=plain, indent=1))
