@@ -41,6 +41,8 @@ FREE, LINED = "memfit", "memfit at the goal's line"
 # Rounding differs from the first step on, and Adam makes much of little gradients.
 TOLERANCES = (1e-4, 1e-2, 1e-2)
 LARGE_BATCH, SMALL_BATCH = 256, 2
+# No framework's largest batch of large images is sought from here on.
+MOST_BATCH = 65
 # Seconds for a case's model and batch.
 PREPARING = 300
 
@@ -143,7 +145,7 @@ class Bench:
         return {"runs": runs, "flops": flops, "many": next(iter(many.values())), "differing": losses_differing(small) + losses_differing(own)}
 
     def search(self, name: str, variant: str, folder: Path, limit: int) -> Run:
-        """The largest batch that trains inside the limit, from a guess by the bytes of two small ones."""
+        """The largest batch that trains inside the limit."""
         case, done, tried = CASES[name], {}, {}
 
         def attempt(batch: int) -> bool:
@@ -157,18 +159,19 @@ class Bench:
                 say(name, f"{variant}, batch {batch}", tried[batch])
             return batch in done
 
-        if not attempt(SMALL_BATCH) or not attempt(4):
-            batch = SMALL_BATCH if SMALL_BATCH in done else 1
-            if not attempt(batch):
-                raise NoFigure(tried[batch])
-        else:
-            each = max((done[4].bytes - done[SMALL_BATCH].bytes) / (4 - SMALL_BATCH), MIB)
-            batch = max(4, min(64, int(4 + (limit - done[4].bytes - done[4].bytes_imported) / each)))
-            while not attempt(batch) and 4 < batch:
-                batch -= 1
-            # The first guess may be too careful; one that failed above is not tried again.
-            while batch < 64 and batch + 1 not in tried and attempt(batch + 1):
-                batch += 1
+        if not attempt(SMALL_BATCH) and not attempt(1):
+            raise NoFigure(tried[1])
+        low, high = max(done), SMALL_BATCH if SMALL_BATCH not in done else MOST_BATCH
+        while low + 1 < high:
+            # A guess by bytes, and never far beyond what is known: the first bytes of a small batch may be those of something else.
+            before = max((batch for batch in done if batch < low), default=0)
+            bytes_each = max((done[low].bytes - done[before].bytes) / (low - before), MIB) if before else MIB
+            guess = low + int((limit - done[low].bytes - done[low].bytes_imported) / bytes_each)
+            batch = max(low + 1, min(guess, 2 * low if high == MOST_BATCH else (low + high) // 2))
+            if attempt(batch):
+                low = batch
+            else:
+                high = batch
         largest = done[max(done)]
         losses = done[SMALL_BATCH].losses if SMALL_BATCH in done else []
         return dataclasses.replace(largest, seconds=min(run.seconds for run in done.values()), losses=losses)

@@ -116,7 +116,7 @@ CASES = {
     "mlp": Case("MLP 784-1024-1024-10, batch 256", perceptron, (784,), 256, 0.9, 0.5, 60, quick=True),
     "lenet": Case("LeNet-like on 28×28, batch 128", lenet, (28, 28, 1), 128, 0.7, 0.3, 30, convolutions=True, quick=True),
     "resnet50": Case(
-        "ResNet-50 224, batch 8", application("ResNet50"), (224, 224, 3), 8, 0.9, 0.6, 8, classes=1000, convolutions=True
+        "ResNet-50 224, batch 8", application("ResNet50"), (224, 224, 3), 8, 0.9, 0.6, 8, learning_rate=1e-5, classes=1000, convolutions=True
     ),
     "mobilenetv2": Case(
         "MobileNetV2 224, batch 8", application("MobileNetV2"), (224, 224, 3), 8, 0.85, 0.6, 12, classes=1000, convolutions=True
