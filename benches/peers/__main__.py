@@ -135,12 +135,12 @@ class Bench:
         # Made-up rows: a file of them would be 3 GB.
         made_up = [ROOT / "examples" / "large-images.toml", "--batch", LARGE_BATCH]
         many = {}
-        self.note(name, many, f"memfit, batch {LARGE_BATCH}", lambda: an_image(self.memfit(made_up, folder, 2, 1, line or 2 * GIB), LARGE_BATCH))
+        self.note(name, many, f"memfit, batch {LARGE_BATCH}", lambda: an_image(self.memfit(made_up, folder, 2, 1, 2 * GIB), LARGE_BATCH))
         # Losses are compared at a batch that all can train, and at memfit's own lines.
         self.prepare(name, SMALL_BATCH, folder)
         small = {variant: run for variant, run in runs.items() if variant in VARIANTS}
         job = prepared_job(folder, SMALL_BATCH)
-        self.note(name, small, f"memfit, batch {SMALL_BATCH}", lambda: an_image(self.memfit(job, folder, 3, 1, line), SMALL_BATCH))
+        self.note(name, small, f"memfit, batch {SMALL_BATCH}", lambda: an_image(self.memfit(job, folder, 3, 1, limit), SMALL_BATCH))
         own = {variant: run for variant, run in runs.items() if variant not in VARIANTS}
         return {"runs": runs, "flops": flops, "many": next(iter(many.values())), "differing": losses_differing(small) + losses_differing(own)}
 
