@@ -103,7 +103,8 @@ pub struct JobArguments {
     /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
     #[arg(long, value_name = "POLICY")]
     pub precision: Option<Precision>,
-    /// Worker threads [default: the machine's].
+    /// Worker threads [default: the machine's, or its control group's share]. The environment's MEMFIT_VECTORS (plain,
+    /// avx2, avx512 or neon) names the vector instructions they use, else the widest.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print JSON for programs.

@@ -42,5 +42,5 @@ pub use arena::HUGE_PAGE;
 pub use device::{Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Line, Measured, Table};
-pub use setup::{Setup, open};
+pub use setup::{Setup, open, vectors};
 pub use store::reserve;

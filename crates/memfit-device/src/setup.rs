@@ -8,6 +8,7 @@ use memfit_ir::{Bytes, Cost, Graph};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
+use crate::cpu::lanes::Level;
 use crate::cpu::threads::Threads;
 use crate::measure::{self, Allowance, Measured, Table};
 use crate::store::Store;
@@ -23,8 +24,15 @@ pub struct Setup {
 /// or the control group's share of them.
 pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
-    let threads = Threads::new(count).map_err(|reason| DeviceError::Threads { count, reason })?;
+    let level = Level::chosen().map_err(|reason| DeviceError::Vectors { reason })?;
+    let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
     Ok(Setup { threads: Arc::new(threads), store: None })
+}
+
+/// The names of all vector instructions that this machine has and the environment's `MEMFIT_VECTORS` may name, the widest
+/// last.
+pub fn vectors() -> Vec<&'static str> {
+    Level::available().map(Level::name).collect()
 }
 
 impl Setup {
@@ -36,6 +44,11 @@ impl Setup {
     /// How many threads run kernels.
     pub fn threads(&self) -> usize {
         self.threads.count()
+    }
+
+    /// What the vector instructions are called that kernels use.
+    pub fn vectors(&self) -> &'static str {
+        self.threads.vectors()
     }
 
     /// The arena is taken in multiples of this: a page.

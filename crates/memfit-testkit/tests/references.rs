@@ -5,6 +5,8 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
+use std::process::Command;
+
 use memfit::{parse_loss, parse_metric, parse_optimizer};
 use memfit_formats::{Mode, Options, graph_from_keras};
 use memfit_grad::{Optimizer, OutputMetric, Training};
@@ -17,6 +19,20 @@ use serde_json::Value;
 #[test]
 fn every_layer_gives_the_values_and_gradients_of_keras() {
     check_all(references("layers.json"), 20, check_layer);
+}
+
+/// Everything else in this file once more, at each level of vector instructions but the widest, which all others use.
+#[test]
+fn all_of_this_holds_at_every_vector_level() {
+    let levels = memfit_device::vectors();
+    for level in &levels[..levels.len() - 1] {
+        let run = Command::new(std::env::current_exe().unwrap())
+            .args(["--skip", "all_of_this_holds_at_every_vector_level"])
+            .env("MEMFIT_VECTORS", level)
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{level}:\n{}", String::from_utf8_lossy(&run.stdout));
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(crate) fn measure(setup: &Setup, problem: &mut Problem, baseline: Bytes) -> 
     let room = (problem.budget.total + baseline).min(process::limits().available);
     let room = room.saturating_sub(process::resident() + stacks + BYTES_BESIDES);
     let allowance = Allowance { bytes: room.min(BYTES), seconds: SECONDS };
-    let path = cache::path(setup.threads());
+    let path = cache::path(setup.threads(), setup.vectors());
     let mut known =
         path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
     let before = budget::planning_peak_now();

@@ -21,7 +21,7 @@ mod elementwise;
 mod embedding;
 pub mod gemm;
 mod half;
-mod lanes;
+pub(crate) mod lanes;
 mod launch;
 mod loss;
 mod mask;

@@ -1,5 +1,6 @@
 //! Vectors of floats: one trait, one type for each instruction set, and the choice between them at run time.
 
+mod choice;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plain;
