@@ -127,10 +127,10 @@ impl Tasks for Then<'_> {
                 };
                 if self.straight {
                     // SAFETY: the block belongs to this task, and `x` was the only slice that read it.
-                    self.links.run(worker, unsafe { self.y.write(block.clone()) }, read, load);
+                    self.links.run::<L>(worker, unsafe { self.y.write(block.clone()) }, read, load);
                     continue;
                 }
-                self.links.run(worker, &mut result[..count], read, load);
+                self.links.run::<L>(worker, &mut result[..count], read, load);
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
                 unsafe { self.y.store(block.clone(), &result[..count]) };
             }
