@@ -45,6 +45,7 @@ mod tasks;
 pub mod threads;
 mod transpose;
 mod upsample;
+mod vector_maths;
 pub(crate) mod widen;
 
 #[cfg(test)]

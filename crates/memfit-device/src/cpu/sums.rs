@@ -16,8 +16,7 @@ pub(crate) const COLUMNS: usize = 256;
 const SPAN: usize = 1280;
 /// The most tasks a sum over columns is cut in.
 const TASKS: usize = 16;
-/// Terms that are added in single precision before a total in double precision takes them: so few cost no digits that a
-/// float has, and widening costs a fourth.
+/// Vectors of a row that are added in single precision before totals in double precision take them.
 const GROUP: usize = 4;
 /// Elements that are worth a task.
 const TASK: usize = 1 << 14;
@@ -51,7 +50,7 @@ pub(crate) fn sum_pairs(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) ->
 
 /// The sum of all lanes, by halves.
 #[inline(always)]
-fn total(mut lanes: [f64; LANES]) -> f64 {
+pub(crate) fn total(mut lanes: [f64; LANES]) -> f64 {
     let mut half = LANES / 2;
     while 0 < half {
         for lane in 0..half {
@@ -114,6 +113,10 @@ pub(crate) struct Columns {
 
 /// What is summed, `N` sums for each column.
 pub(crate) trait Terms<const N: usize>: Sync {
+    /// Rows whose terms are added in single precision before totals in double precision take them: more than one where
+    /// terms are rounded products, so that a few more roundings cost no digits.
+    const ROWS: usize = 1;
+
     /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column of the
     /// width; zeros behind them. `#[inline(always)]`.
     ///
@@ -198,14 +201,28 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
         let end = ((part + 1) * self.rows).min(self.of.elements.div_ceil(self.of.width));
         // Room for a whole vector behind the last column.
         let mut totals = [[0.0; SPAN + LANES_MAX]; N];
-        let mut row = part * self.rows;
-        // Whole rows, so many at a time; the last row of all may be shorter than the others.
-        while row + GROUP < end {
-            self.rows_of::<L, GROUP>(row, first, columns, &mut totals);
-            row += GROUP;
-        }
-        for row in row..end {
-            self.rows_of::<L, 1>(row, first, columns, &mut totals);
+        let mut near = [[0.0; SPAN + LANES_MAX]; N];
+        // Row by row, as memory is read fastest.
+        for row in part * self.rows..end {
+            if T::ROWS == 1 {
+                self.row::<L, f64>(row, first, columns, &mut totals);
+                continue;
+            }
+            self.row::<L, f32>(row, first, columns, &mut near);
+            if (row + 1).is_multiple_of(T::ROWS) || row + 1 == end {
+                for (near, totals) in near.iter_mut().zip(&mut totals) {
+                    let mut column = 0;
+                    while column < columns {
+                        // SAFETY: a vector's worth of both is left.
+                        unsafe {
+                            let near = near.as_mut_ptr().add(column);
+                            L::load(near).add_to(totals.as_mut_ptr().add(column));
+                            L::splat(0.0).store(near);
+                        }
+                        column += L::COUNT;
+                    }
+                }
+            }
         }
         for (kind, totals) in totals.iter().enumerate() {
             let start = (part * N + kind) * self.of.width + first;
@@ -216,38 +233,55 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
 }
 
 impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
-    /// Adds some neighbouring rows, then to the totals.
+    /// Adds the terms of some columns of a row to their totals.
     #[inline(always)]
-    fn rows_of<L: Lanes, const ROWS: usize>(
+    fn row<L: Lanes, F: Total>(
         &self,
         row: usize,
         first: usize,
         columns: usize,
-        totals: &mut [[f64; SPAN + LANES_MAX]; N],
+        totals: &mut [[F; SPAN + LANES_MAX]; N],
     ) {
+        let start = row * self.of.width + first;
+        let columns = columns.min(self.of.elements.saturating_sub(start));
+        let mut totals = totals.each_mut().map(|totals| totals.as_mut_ptr());
         let mut column = 0;
         while column < columns {
-            let element = row * self.of.width + first + column;
-            let left = L::COUNT.min(columns - column).min(self.of.elements.saturating_sub(element));
-            if left == 0 {
-                break;
-            }
+            let left = L::COUNT.min(columns - column);
             // SAFETY: so many elements are left in this row.
-            let mut sums = unsafe { self.terms.terms::<L>(row, element, first + column, left) };
-            for next in 1..ROWS {
-                let element = element + next * self.of.width;
-                // SAFETY: only the last row is shorter, and it comes alone.
-                let terms = unsafe { self.terms.terms::<L>(row + next, element, first + column, left) };
-                for (sum, term) in sums.iter_mut().zip(terms) {
-                    *sum = sum.add(term);
-                }
-            }
-            for (totals, sum) in totals.iter_mut().zip(sums) {
+            let terms = unsafe { self.terms.terms::<L>(row, start + column, first + column, left) };
+            for kind in 0..N {
                 // SAFETY: a vector's worth of totals is left.
-                unsafe { sum.add_to(totals.as_mut_ptr().add(column)) };
+                unsafe { F::add(totals[kind], terms[kind]) };
+                totals[kind] = totals[kind].wrapping_add(L::COUNT);
             }
             column += L::COUNT;
         }
+    }
+}
+
+/// Totals in single or double precision.
+trait Total: Copy {
+    /// Adds a vector; `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// A vector's worth of totals can be read and written.
+    unsafe fn add<L: Lanes>(to: *mut Self, terms: L);
+}
+
+impl Total for f32 {
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(to: *mut f32, terms: L) {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(to).add(terms).store(to) }
+    }
+}
+
+impl Total for f64 {
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(to: *mut f64, terms: L) {
+        // SAFETY: the caller's promise.
+        unsafe { terms.add_to(to) }
     }
 }
 

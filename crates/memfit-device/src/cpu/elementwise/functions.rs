@@ -3,7 +3,8 @@
 use memfit_ir::{Binary, Unary};
 
 use super::super::lanes::{Lanes, load, store};
-use super::super::maths::{exp, exp_m1, ln, normal_density, normal_distribution, sigmoid, softplus, tanh};
+use super::super::maths::{exp_m1, ln, softplus, tanh};
+use super::super::vector_maths;
 
 /// A loop over elements. No function takes a closure here: those would at times be compiled apart, without the machine's
 /// vectors.
@@ -26,11 +27,28 @@ macro_rules! zip {
     };
 }
 
+/// A loop over vectors of the named slices, for what compilers do badly.
+macro_rules! vectors {
+    ($lanes:ident, $to:expr, |$($x:ident),+| $value:expr) => {{
+        let length = $to.len();
+        assert!($($x.len() == length)&&+, "operands have as many elements");
+        let mut at = 0;
+        while at < length {
+            let count = $lanes::COUNT.min(length - at);
+            // SAFETY: so many elements are left in all of them.
+            $(let $x: $lanes = unsafe { load($x.as_ptr().add(at), count) };)+
+            // SAFETY: as above.
+            unsafe { store($value, $to.as_mut_ptr().add(at), count) };
+            at += $lanes::COUNT;
+        }
+    }};
+}
+
 /// A function of every element.
 #[inline(always)]
 pub(super) fn unary<L: Lanes>(function: Unary, x: &[f32], to: &mut [f32]) {
     match function {
-        Unary::Relu => rectify::<L>(x, to),
+        Unary::Relu => vectors!(L, to, |x| x.at_least(L::splat(0.0))),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => map!(x, to, |x| {
             // Without a slope even what is infinitely far below is 0.
             let flat = negative_slope == 0.0 && x < threshold;
@@ -40,12 +58,12 @@ pub(super) fn unary<L: Lanes>(function: Unary, x: &[f32], to: &mut [f32]) {
         }),
         Unary::LeakyRelu(slope) => map!(x, to, |x| if x > 0.0 { x } else { slope * x }),
         Unary::Elu(alpha) => map!(x, to, |x| if x > 0.0 { x } else { alpha * exp_m1(x) }),
-        Unary::Gelu => map!(x, to, |x| x * normal_distribution(x)),
-        Unary::Silu => map!(x, to, |x| x * sigmoid(x)),
-        Unary::Sigmoid => map!(x, to, |x| sigmoid(x)),
+        Unary::Gelu => vectors!(L, to, |x| x.mul(vector_maths::normal_distribution(x))),
+        Unary::Silu => vectors!(L, to, |x| x.mul(vector_maths::sigmoid(x))),
+        Unary::Sigmoid => vectors!(L, to, |x| vector_maths::sigmoid(x)),
         Unary::Tanh => map!(x, to, |x| tanh(x)),
         Unary::Softplus => map!(x, to, |x| softplus(x)),
-        Unary::Exp => map!(x, to, |x| exp(x)),
+        Unary::Exp => vectors!(L, to, |x| vector_maths::exp(x)),
         Unary::Log => map!(x, to, |x| logarithm(x)),
         Unary::Sqrt => map!(x, to, |x| x.sqrt()),
         Unary::Rsqrt => map!(x, to, |x| 1.0 / x.sqrt()),
@@ -80,17 +98,23 @@ pub(super) fn binary<L: Lanes>(function: Binary, a: &[f32], b: &[f32], to: &mut 
 #[inline(always)]
 fn derivative<L: Lanes>(of: Unary, dy: &[f32], saved: &[f32], to: &mut [f32]) {
     match of {
-        Unary::Relu => rectified::<L>(dy, saved, to),
+        Unary::Relu => vectors!(L, to, |dy, saved| {
+            // Whether 0 lies below.
+            dy.keep(L::splat(0.0).between(L::splat(f32::NEG_INFINITY), saved))
+        }),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => zip!(dy, saved, to, |dy, x| {
             let inside = if x > threshold { dy } else { negative_slope * dy };
             if x >= max_value { 0.0 } else { inside }
         }),
         Unary::LeakyRelu(slope) => zip!(dy, saved, to, |dy, y| if y > 0.0 { dy } else { slope * dy }),
         Unary::Elu(alpha) => zip!(dy, saved, to, |dy, y| if y > 0.0 { dy } else { dy * (y + alpha) }),
-        Unary::Gelu => zip!(dy, saved, to, |dy, x| dy * (normal_distribution(x) + x * normal_density(x))),
-        Unary::Silu => zip!(dy, saved, to, |dy, x| {
-            let s = sigmoid(x);
-            dy * s * (1.0 + x * (1.0 - s))
+        Unary::Gelu => vectors!(L, to, |dy, saved| {
+            let density = vector_maths::normal_density(saved);
+            dy.mul(saved.mul_add(density, vector_maths::normal_distribution(saved)))
+        }),
+        Unary::Silu => vectors!(L, to, |dy, saved| {
+            let (s, one) = (vector_maths::sigmoid(saved), L::splat(1.0));
+            dy.mul(s).mul(saved.mul_add(one.sub(s), one))
         }),
         Unary::Sigmoid => zip!(dy, saved, to, |dy, y| dy * y * (1.0 - y)),
         Unary::Tanh => zip!(dy, saved, to, |dy, y| dy * (1.0 - y * y)),
@@ -128,39 +152,4 @@ fn logarithm(x: f32) -> f32 {
 fn clip(x: f32, low: f32, high: f32) -> f32 {
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
-}
-
-/// No element below 0. Vectors by hand: compilers read twice here, once for the comparison and once under its mask.
-#[inline(always)]
-fn rectify<L: Lanes>(x: &[f32], to: &mut [f32]) {
-    let length = to.len().min(x.len());
-    let mut at = 0;
-    while at < length {
-        let count = L::COUNT.min(length - at);
-        // SAFETY: so many elements are left in both.
-        unsafe {
-            store(
-                load::<L>(x.as_ptr().add(at), count).at_least(L::splat(0.0)),
-                to.as_mut_ptr().add(at),
-                count,
-            )
-        };
-        at += L::COUNT;
-    }
-}
-
-/// `dy` where `y` lies above 0.
-#[inline(always)]
-fn rectified<L: Lanes>(dy: &[f32], y: &[f32], to: &mut [f32]) {
-    let length = to.len().min(dy.len()).min(y.len());
-    let mut at = 0;
-    while at < length {
-        let count = L::COUNT.min(length - at);
-        // SAFETY: so many elements are left in all three.
-        unsafe {
-            let above = L::splat(0.0).between(L::splat(f32::NEG_INFINITY), load(y.as_ptr().add(at), count));
-            store(load::<L>(dy.as_ptr().add(at), count).keep(above), to.as_mut_ptr().add(at), count);
-        }
-        at += L::COUNT;
-    }
 }

@@ -48,6 +48,28 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
     }
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        let [mut values, others] = [self, other].map(floats);
+        for i in 0..Self::COUNT {
+            values[i] /= others[i];
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// `self · 2ⁿ` for whole numbers `n` from −252 to 254; `self` where both are not numbers.
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        let [mut values, n] = [self, n].map(floats);
+        for i in 0..Self::COUNT {
+            // Two factors, since 2ⁿ alone can lie outside the normal numbers.
+            let (n, half) = (n[i] as i32, n[i] as i32 >> 1);
+            let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
+            values[i] = values[i] * power(half) * power(n - half);
+        }
+        // SAFETY: as above.
+        unsafe { Self::load(values.as_ptr()) }
+    }
     /// One bit a lane: whether it is larger than the other's, or not a number.
     #[inline(always)]
     fn beats(self, other: Self) -> u32 {

@@ -124,6 +124,27 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_div_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let n = _mm256_cvtps_epi32(n);
+            let half = _mm256_srai_epi32::<1>(n);
+            let mut value = self;
+            for n in [half, _mm256_sub_epi32(n, half)] {
+                let power = _mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127)));
+                value = _mm256_mul_ps(value, _mm256_castsi256_ps(power));
+            }
+            value
+        }
+    }
+
+    #[inline(always)]
     fn keep(self, bits: u32) -> Self {
         // SAFETY: see above.
         unsafe {
@@ -276,7 +297,9 @@ impl Lanes for __m512 {
             }
             let mut buffer = [0; 16];
             _mm_storeu_si128(buffer.as_mut_ptr().cast(), bytes);
-            std::ptr::copy_nonoverlapping(buffer.as_ptr(), to, count);
+            for (i, byte) in buffer[..count].iter().enumerate() {
+                *to.add(i) = *byte;
+            }
         }
     }
 
@@ -284,6 +307,18 @@ impl Lanes for __m512 {
     unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
         // SAFETY: see above.
         unsafe { bytes_equal(from, byte, count) }
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_div_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_scalef_ps(self, n) }
     }
 
     #[inline(always)]
@@ -401,10 +436,15 @@ unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
         let bytes = match count {
             16 => _mm_loadu_si128(from.cast()),
             8 => _mm_loadl_epi64(from.cast()),
+            // The last eight, moved to where they belong.
+            9..16 => {
+                let first = _mm_loadl_epi64(from.cast());
+                let last = u64::from_le_bytes(from.add(count - 8).cast::<[u8; 8]>().read());
+                _mm_unpacklo_epi64(first, _mm_cvtsi64_si128((last >> (8 * (16 - count))).cast_signed()))
+            }
             _ => {
-                let mut buffer = [0; 16];
-                std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), count);
-                _mm_loadu_si128(buffer.as_ptr().cast())
+                let bytes = (0..count).rev().fold(0, |bytes, i| bytes << 8 | u64::from(*from.add(i)));
+                _mm_cvtsi64_si128(bytes.cast_signed())
             }
         };
         let equal = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed())));

@@ -35,6 +35,7 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm, axes: usize) {
     let gamma = operands.input_if(norm.scale, 4);
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
     let width = width(operands.input_shape(0), axes);
+    assert!(!dy.is_half() && !x.is_half(), "what is summed is of single precision");
 
     // Before the other gradient, which may be written over `dy` or `x`.
     if dgamma.is_some() || dbeta.is_some() {
@@ -136,7 +137,7 @@ impl Terms<2> for Moments<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
         // SAFETY: nobody writes while sums are taken.
-        let distance = unsafe { self.x.vector::<L>(element, count) }.sub(L::splat(self.pivot));
+        let distance = unsafe { self.x.vector_of::<L, false>(element, count) }.sub(L::splat(self.pivot));
         let distance = if count == L::COUNT { distance } else { distance.keep((1 << count) - 1) };
         [distance, distance.mul(distance)]
     }
@@ -150,11 +151,15 @@ struct Products<'a> {
 }
 
 impl Terms<2> for Products<'_> {
+    const ROWS: usize = 8;
+
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
         let (mean, inverse) = (L::splat(self.mean[row]), L::splat(self.inverse[row]));
         // SAFETY: nobody writes while sums are taken.
-        let (dy, x) = unsafe { (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count)) };
+        let (dy, x) = unsafe {
+            (self.dy.vector_of::<L, false>(element, count), self.x.vector_of::<L, false>(element, count))
+        };
         [dy, dy.mul(x.sub(mean).mul(inverse))]
     }
 }
@@ -215,7 +220,8 @@ impl Grad<'_> {
     unsafe fn pair<L: Lanes>(&self, element: usize, weight: usize, count: usize, mean: L) -> (L, L) {
         // SAFETY: the caller's promise; there is a weight for every element of a position.
         unsafe {
-            let (dy, x) = (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count));
+            let (dy, x) =
+                (self.dy.vector_of::<L, false>(element, count), self.x.vector_of::<L, false>(element, count));
             let gradient = match self.gamma {
                 Some(gamma) => dy.mul(load(gamma.as_ptr().add(weight), count)),
                 None => dy,
