@@ -75,6 +75,13 @@ def only(values):
     return values[0] if len(values) == 1 else values
 
 
+def state(optimizer):
+    # Of a matrix, Adafactor keeps means over rows and columns; what it stores beside them it computes before it reads it.
+    spent = [v.path for v in optimizer.variables if v.path.endswith("velocity") and len(v.shape) >= 2]
+    spent = spent if isinstance(optimizer, keras.optimizers.Adafactor) else []
+    return [v.numpy() for v in optimizer.variables[1:] if v.path not in spent]
+
+
 def check(case, folder):
     name, batch = case["name"], case["batch"]
     x = [counter.tensor(spec) for spec in case["inputs"]]
@@ -106,8 +113,7 @@ def check(case, folder):
         # Steps, and not updates, of which `iterations` speaks where gradients are gathered over several steps.
         counts = [int(model.optimizer.variables[0].numpy()) for model in (ours, theirs)]
         assert counts == [6, 6], counts
-        close("optimizer state", [v.numpy() for v in ours.optimizer.variables[1:]],
-              [v.numpy() for v in theirs.optimizer.variables[1:]], 1e-5)
+        close("optimizer state", state(ours.optimizer), state(theirs.optimizer), 1e-5)
     by_weights = keras.models.load_model(HERE / f"{name}.keras")
     by_weights.load_weights(outputs[1])
     close(".weights.h5", [w.numpy() for w in by_weights.weights if "seed" not in w.path],

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Costs, Disk, Error, Job, OneOrMany, Precision};
+use memfit::{Bytes, Costs, DeviceChoice, Disk, Error, Job, OneOrMany, Precision};
 
+use crate::devices::DevicesArguments;
 use crate::evaluate::EvaluateArguments;
 use crate::layers::LayersArguments;
 use crate::model_arguments::ModelArguments;
@@ -74,6 +75,8 @@ pub enum Command {
     Summary(SummaryArguments),
     /// The layers that memfit knows, with their arguments and limits.
     Layers(LayersArguments),
+    /// What there is to run on: CPU, GPUs, NVIDIA's libraries, and how to get what is missing.
+    Devices(DevicesArguments),
     /// The largest batch that trains without a split, and bytes against batch: computed, not tried.
     Batch(JobArguments),
 }
@@ -103,6 +106,10 @@ pub struct JobArguments {
     /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
     #[arg(long, value_name = "POLICY")]
     pub precision: Option<Precision>,
+    /// Where it runs: cpu, cuda or cuda:N. On a GPU, the budget is what the process holds of its memory [default: the
+    /// first GPU where there is one, else the CPU].
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceChoice>,
     /// Worker threads [default: the machine's, or its control group's share]. The environment's MEMFIT_VECTORS (plain,
     /// avx2, avx512 or neon) names the vector instructions they use, else the widest.
     #[arg(long, value_name = "N")]
@@ -211,6 +218,9 @@ impl JobArguments {
             // What is typed is relative to where it is typed, and not to the job file.
             let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());
             job.memory.disk = Some(Disk { folder, size: disk.size });
+        }
+        if let Some(device) = self.device {
+            job.train.device = device;
         }
         if self.host.is_some() {
             job.memory.host = self.host;

@@ -4,6 +4,7 @@ mod arguments;
 mod bar;
 mod curve;
 mod demo;
+mod devices;
 mod difference;
 mod evaluate;
 mod layers;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Some(Command::Predict(arguments)) => predict::run(arguments),
         Some(Command::Summary(arguments)) => summary::run(arguments),
         Some(Command::Layers(arguments)) => layers::run(arguments),
+        Some(Command::Devices(arguments)) => devices::run(arguments),
     };
     match result {
         Ok(code) => code,

@@ -25,8 +25,9 @@ mod synthetic;
 
 pub use error::DataError;
 pub use lent::{Lent, LentArray};
+pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;
 pub use part::Part;
 pub use source::{Field, Source};
-pub use synthetic::{Synthetic, Values};
+pub use synthetic::Synthetic;

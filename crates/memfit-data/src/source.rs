@@ -1,6 +1,6 @@
 //! What every source of rows can do.
 
-use memfit_ir::{Bytes, DType};
+use memfit_ir::{Bytes, DType, MadeUp};
 
 use crate::DataError;
 
@@ -17,6 +17,11 @@ pub trait Source: Send {
 
     /// Bytes on the host that the source holds beside what it is given.
     fn bytes(&self) -> Bytes;
+
+    /// How a field is drawn, where it is made up: a device that can draws it by itself.
+    fn made_up(&self, _field: usize) -> Option<MadeUp> {
+        None
+    }
 }
 
 /// One tensor of a row.

@@ -1,30 +1,9 @@
 //! Made-up rows: every element is a function of a seed and its place, so any stretch can be made again.
 
-use memfit_ir::{Bytes, DType, random};
+use memfit_ir::{Bytes, DType, MadeUp, Values, random};
 
 use crate::DataError;
 use crate::source::{Field, Source, require_rows};
-
-/// What a made-up field holds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Values {
-    /// Floats in `[low, high)`.
-    Uniform {
-        /// Lower end.
-        low: f64,
-        /// Upper end.
-        high: f64,
-    },
-    /// Whole numbers in `low..high`.
-    Integers {
-        /// The smallest.
-        low: i64,
-        /// Above the largest.
-        high: i64,
-    },
-    /// A 1 in each stretch of the last dimension, else 0.
-    OneHot,
-}
 
 /// Seeded random rows that are drawn when they are read and kept nowhere.
 #[derive(Clone, Debug)]
@@ -90,6 +69,11 @@ impl Source for Synthetic {
 
     fn bytes(&self) -> Bytes {
         Bytes::ZERO
+    }
+
+    fn made_up(&self, field: usize) -> Option<MadeUp> {
+        let (values, seed) = self.draws[field];
+        Some(MadeUp { values, seed })
     }
 }
 

@@ -4,11 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{Bytes, Graph, NodeId, Slice, Slot};
+use memfit_ir::{Bytes, Graph, MadeUp, NodeId, Slice, Slot, Tensor};
 
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
 use crate::cpu::widen;
+use crate::cuda::device::CudaDevice;
+use crate::process;
 use crate::store::Store;
 use crate::{DeviceError, Setup};
 
@@ -40,27 +42,48 @@ impl Context {
     }
 }
 
-/// One arena and the threads that work in it. It never allocates.
+/// One arena and what works in it. It never allocates.
+///
+/// A GPU works on its own: a launch returns before it is done, and the host looks at copies. Everything that reads a slot waits.
 pub struct Device {
     threads: Arc<Threads>,
-    arena: Arena,
+    memory: Memory,
     store: Option<Store>,
     /// Highest end of any slot handed out so far; host reads through `&self` count too.
     bytes_peak: AtomicU64,
 }
 
+/// Where the arena is.
+enum Memory {
+    Cpu(Arena),
+    Cuda(Box<CudaDevice>),
+}
+
 impl Device {
     pub(crate) fn new(threads: Arc<Threads>, arena: Arena, store: Option<Store>) -> Device {
-        Device { threads, arena, store, bytes_peak: AtomicU64::new(0) }
+        Device { threads, memory: Memory::Cpu(arena), store, bytes_peak: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn on_gpu(threads: Arc<Threads>, device: CudaDevice) -> Device {
+        Device { threads, memory: Memory::Cuda(Box::new(device)), store: None, bytes_peak: AtomicU64::new(0) }
     }
 
     /// Copies a slot out to the second store.
     ///
     /// # Panics
     /// Where there is none: a plan that copies out is sealed with one.
-    pub fn copy_out(&self, from: Slot, to: Slot) -> io::Result<()> {
-        let store = self.store.as_ref().expect("a plan that copies out is sealed with a store");
-        store.write(to.offset, self.bytes(from))
+    pub fn copy_out(&mut self, from: Slot, to: Slot) -> io::Result<()> {
+        self.mark(from);
+        match &mut self.memory {
+            Memory::Cuda(device) => {
+                device.copy_host(from, to, true);
+                Ok(())
+            }
+            Memory::Cpu(_) => {
+                let store = self.store.as_ref().expect("a plan that copies out is sealed with a store");
+                store.write(to.offset, self.bytes(from))
+            }
+        }
     }
 
     /// Copies a slot in from the second store.
@@ -68,6 +91,11 @@ impl Device {
     /// # Panics
     /// Where there is none: a plan that copies in is sealed with one.
     pub fn copy_in(&mut self, from: Slot, to: Slot) -> io::Result<()> {
+        self.mark(to);
+        if let Memory::Cuda(device) = &mut self.memory {
+            device.copy_host(to, from, false);
+            return Ok(());
+        }
         let store = self.store.take().expect("a plan that copies in is sealed with a store");
         let read = store.read(from.offset, self.bytes_mut(to));
         self.store = Some(store);
@@ -92,26 +120,40 @@ impl Device {
             self.mark(*slot);
         }
         let node = &graph.nodes[node.0];
+        let arena = match &mut self.memory {
+            Memory::Cuda(device) => return device.launch(graph, node, args, workspace, fresh, context),
+            Memory::Cpu(arena) => arena,
+        };
         let slice = graph.slice_of(node);
         let context = slice.map_or(*context, |slice| context.sliced(slice));
         // A batch of fewer rows than slices leaves the last of them empty.
         if slice.is_none() || 0 < context.rows {
-            widen::launch(&mut self.arena, &self.threads, graph, node, args, workspace, fresh, &context);
+            widen::launch(arena, &self.threads, graph, node, args, workspace, fresh, &context);
         }
     }
 
     /// The bytes of a slot.
     pub fn bytes(&self, slot: Slot) -> &[u8] {
         self.mark(slot);
-        // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
-        unsafe { std::slice::from_raw_parts(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        match &self.memory {
+            Memory::Cuda(device) => device.bytes(slot),
+            // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
+            Memory::Cpu(arena) => unsafe {
+                std::slice::from_raw_parts(arena.pointer(slot).as_ptr(), slot.bytes.to_usize())
+            },
+        }
     }
 
     /// The bytes of a slot, to be written.
     pub fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
         self.mark(slot);
-        // SAFETY: as in `bytes`; the device is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        match &mut self.memory {
+            Memory::Cuda(device) => device.bytes_mut(slot),
+            // SAFETY: as in `bytes`; the device is borrowed alone.
+            Memory::Cpu(arena) => unsafe {
+                std::slice::from_raw_parts_mut(arena.pointer(slot).as_ptr(), slot.bytes.to_usize())
+            },
+        }
     }
 
     /// A slot of floats.
@@ -128,6 +170,21 @@ impl Device {
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
+    /// Copies a slot over another of its size.
+    pub fn copy(&mut self, from: Slot, to: Slot) {
+        assert!(from.bytes == to.bytes && !from.overlaps(&to), "two slots of one size");
+        self.mark(from);
+        self.mark(to);
+        match &mut self.memory {
+            Memory::Cuda(device) => device.copy(from, to),
+            Memory::Cpu(arena) => {
+                let (from_at, to_at) = (arena.pointer(from).as_ptr(), arena.pointer(to).as_ptr());
+                // SAFETY: the arena vouches for both slots, which share no byte and are borrowed with the device.
+                unsafe { std::ptr::copy_nonoverlapping(from_at, to_at, from.bytes.to_usize()) };
+            }
+        }
+    }
+
     /// The highest end of any slot that a kernel or the host was handed so far.
     pub fn bytes_peak(&self) -> Bytes {
         Bytes(self.bytes_peak.load(Ordering::Relaxed))
@@ -135,33 +192,155 @@ impl Device {
 
     /// The arena as it is mapped.
     pub fn bytes_arena(&self) -> Bytes {
-        self.arena.bytes()
+        match &self.memory {
+            Memory::Cuda(device) => device.bytes_arena(),
+            Memory::Cpu(arena) => arena.bytes(),
+        }
+    }
+
+    /// What the process holds of the memory that is planned: resident memory, or that of the GPU.
+    pub fn bytes_used(&self) -> Bytes {
+        match &self.memory {
+            Memory::Cuda(device) => device.gpu().bytes_used().unwrap_or(Bytes::ZERO),
+            Memory::Cpu(_) => process::resident(),
+        }
     }
 
     /// Gives the arena's pages from an offset on back to the system; what they held is lost.
     pub fn give_back(&mut self, from: Bytes) {
-        self.arena.give_back(from);
+        match &mut self.memory {
+            Memory::Cuda(device) => device.give_back(from),
+            Memory::Cpu(arena) => arena.give_back(from),
+        }
     }
 
     /// Makes the whole arena resident again.
     pub fn take_again(&mut self) -> Result<(), DeviceError> {
-        self.arena.take_again()
+        match &mut self.memory {
+            Memory::Cuda(device) => Ok(device.take_again()?),
+            Memory::Cpu(arena) => arena.take_again(),
+        }
     }
 
     /// A device on the same threads, for an arena beside this one.
     pub fn setup_beside(&self) -> Setup {
-        Setup::on(Arc::clone(&self.threads))
+        match &self.memory {
+            Memory::Cuda(device) => Setup::on_gpu(Arc::clone(&self.threads), device.shared_gpu()),
+            Memory::Cpu(_) => Setup::on(Arc::clone(&self.threads)),
+        }
     }
 
     /// Runs a closure on a thread of the pool, from where launches cost less.
     pub fn install<R: Send>(&mut self, body: impl FnOnce(&mut Device) -> R + Send) -> R {
+        if let Memory::Cuda(device) = &self.memory {
+            device.enter();
+            return body(self);
+        }
         let threads = Arc::clone(&self.threads);
         threads.install(|| body(self))
+    }
+
+    /// Whether launches return before they are done, and can be recorded.
+    pub fn is_asynchronous(&self) -> bool {
+        matches!(self.memory, Memory::Cuda(_))
+    }
+
+    /// Waits until every launch is done.
+    pub fn synchronise(&mut self) {
+        if let Memory::Cuda(device) = &mut self.memory {
+            device.synchronise();
+        }
+    }
+
+    /// The device that works on its own.
+    ///
+    /// # Panics
+    /// Where [`Device::is_asynchronous`] says that there is none.
+    pub fn asynchronous(&mut self) -> Asynchronous<'_> {
+        match &mut self.memory {
+            Memory::Cuda(device) => Asynchronous { device, bytes_peak: &self.bytes_peak },
+            Memory::Cpu(_) => panic!("a CPU is not ahead of anybody"),
+        }
     }
 
     fn mark(&self, slot: Slot) {
         if slot.bytes != Bytes::ZERO {
             self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
         }
+    }
+}
+
+/// What only a device can do that works on its own: copies from staged rows, and launches that are recorded and played again.
+pub struct Asynchronous<'a> {
+    device: &'a mut CudaDevice,
+    bytes_peak: &'a AtomicU64,
+}
+
+impl Asynchronous<'_> {
+    /// A new step begins: what the device had stopped may go on.
+    pub fn begin_step(&mut self) {
+        self.device.begin_step();
+    }
+
+    /// Gives kernels the context of the piece that comes now.
+    pub fn set_context(&mut self, context: &Context) {
+        self.device.set_context(context);
+    }
+
+    /// Has host memory for rows on their way, and waits until those that were there have been copied.
+    pub fn begin_staging(&mut self, bytes: usize) {
+        self.device.begin_staging(bytes);
+    }
+
+    /// Which half of the staging memory is in use: what is recorded copies from there.
+    pub fn staging_half(&self) -> usize {
+        self.device.staging_half()
+    }
+
+    /// Host memory for rows on their way.
+    pub fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
+        self.device.stage(offset, bytes)
+    }
+
+    /// Says that every copy of staged rows has been asked for.
+    pub fn end_staging(&mut self) {
+        self.device.mark_staging();
+    }
+
+    /// Copies staged rows to a slot.
+    pub fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        self.device.copy_staged(offset, bytes, to);
+    }
+
+    /// Where the batch begins in the sequence of made-up rows.
+    pub fn set_source_row(&mut self, row: u64) {
+        self.device.set_source_row(row);
+    }
+
+    /// Draws made-up rows into a slot: `rows` of them, from so many behind the start of the piece.
+    pub fn make_up(&mut self, tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        self.device.make_up(tensor, made_up, rows, row_start, to);
+    }
+
+    /// Whether launches were recorded under a key.
+    pub fn is_recorded(&self, key: u64) -> bool {
+        self.device.is_recorded(key)
+    }
+
+    /// Begins to record launches and copies instead of running them.
+    pub fn begin_recording(&mut self) {
+        self.device.begin_recording();
+    }
+
+    /// Ends a recording.
+    pub fn end_recording(&mut self, key: u64) {
+        self.device.end_recording(key);
+    }
+
+    /// Plays what was recorded under a key.
+    pub fn play(&mut self, key: u64) {
+        self.device.play(key);
     }
 }

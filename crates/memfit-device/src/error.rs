@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use memfit_ir::Bytes;
 
+use crate::cuda::CudaError;
 use crate::process::LimitedBy;
 
 /// Why there is no device.
@@ -42,6 +43,26 @@ pub enum DeviceError {
         /// What the system said.
         reason: std::io::Error,
     },
+    /// A GPU cannot be used.
+    Cuda(CudaError),
+    /// A layer has no kernel on a GPU.
+    NoKernel {
+        /// What it computes.
+        op: &'static str,
+        /// The layer.
+        layer: String,
+        /// How many other nodes have none.
+        others: usize,
+    },
+    /// A GPU has less memory left than the plan needs.
+    DeviceFull {
+        /// The arena's size.
+        arena: Bytes,
+        /// What is left.
+        free: Bytes,
+        /// What others hold.
+        others: Bytes,
+    },
     /// The system refuses the arena.
     Refused {
         /// The arena's size.
@@ -68,6 +89,19 @@ impl fmt::Display for DeviceError {
                 "cannot take {bytes} in `{}` ({reason}); name a folder on a disk with room, or a smaller size",
                 folder.display()
             ),
+            DeviceError::Cuda(error) => write!(f, "{error}"),
+            DeviceError::NoKernel { op, layer, others } => {
+                write!(f, "layer `{layer}` needs `{op}`, which has no kernel for GPUs yet")?;
+                if 0 < *others {
+                    write!(f, " (nor have {others} others)")?;
+                }
+                f.write_str("; use --device cpu")
+            }
+            DeviceError::DeviceFull { arena, free, others } => write!(
+                f,
+                "the device has {free} left, the plan needs {arena}; other processes hold {others}; \
+                 end them or lower the budget"
+            ),
             DeviceError::Refused { arena, reason } => {
                 write!(f, "the system refuses an arena of {arena} ({reason}); lower the budget")
             }
@@ -75,11 +109,22 @@ impl fmt::Display for DeviceError {
     }
 }
 
+impl From<CudaError> for DeviceError {
+    fn from(error: CudaError) -> DeviceError {
+        DeviceError::Cuda(error)
+    }
+}
+
 impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             DeviceError::Refused { reason, .. } | DeviceError::Store { reason, .. } => Some(reason),
-            DeviceError::Threads { .. } | DeviceError::Vectors { .. } | DeviceError::NoRoom { .. } => None,
+            DeviceError::Cuda(error) => Some(error),
+            DeviceError::Threads { .. }
+            | DeviceError::Vectors { .. }
+            | DeviceError::NoRoom { .. }
+            | DeviceError::NoKernel { .. }
+            | DeviceError::DeviceFull { .. } => None,
         }
     }
 }

@@ -28,6 +28,7 @@
 
 mod arena;
 mod cpu;
+pub mod cuda;
 mod device;
 mod error;
 pub mod heap;
@@ -39,8 +40,8 @@ mod store;
 mod tests;
 
 pub use arena::HUGE_PAGE;
-pub use device::{Context, Device};
+pub use device::{Asynchronous, Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Line, Measured, Table};
-pub use setup::{Setup, open, vectors};
+pub use setup::{Choice, Setup, open, open_on, vectors};
 pub use store::reserve;

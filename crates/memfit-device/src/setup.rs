@@ -1,7 +1,9 @@
-//! Before the door: threads are started, costs are told, and the arena is taken once.
+//! Before the door: a device is opened, costs are told, and the arena is taken once.
 
+use std::fmt;
 use std::num::NonZero;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use memfit_ir::{Bytes, Cost, Graph};
@@ -10,14 +12,78 @@ use crate::arena::{self, Arena};
 use crate::cpu::cost;
 use crate::cpu::lanes::Level;
 use crate::cpu::threads::Threads;
+use crate::cuda::device::CudaDevice;
+use crate::cuda::{self, Gpu};
 use crate::measure::{self, Allowance, Measured, Table};
 use crate::store::Store;
 use crate::{Device, DeviceError, process};
+
+/// Which device runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The first GPU where there is one with its libraries, else the CPU.
+    #[default]
+    Best,
+    /// The CPU.
+    Cpu,
+    /// A GPU by its number.
+    Cuda(usize),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Choice::Best => f.write_str("best"),
+            Choice::Cpu => f.write_str("cpu"),
+            Choice::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        match text.split_once(':') {
+            None if text == "best" => Ok(Choice::Best),
+            None if text == "cpu" => Ok(Choice::Cpu),
+            None if text == "cuda" => Ok(Choice::Cuda(0)),
+            Some(("cuda", number)) if let Ok(number) = number.parse() => Ok(Choice::Cuda(number)),
+            Some(_) | None => Err(format!("unknown device `{text}`; write cpu, cuda or cuda:N")),
+        }
+    }
+}
+
+impl Choice {
+    /// The device that is meant on this machine.
+    pub fn settled(self) -> Choice {
+        let has_gpu = || {
+            cuda::libraries::missing().is_empty() && cuda::descriptions().is_ok_and(|known| !known.is_empty())
+        };
+        match self {
+            Choice::Best if has_gpu() => Choice::Cuda(0),
+            Choice::Best | Choice::Cpu => Choice::Cpu,
+            Choice::Cuda(number) => Choice::Cuda(number),
+        }
+    }
+}
 
 /// A device that can still allocate. [`Setup::seal`] ends that.
 pub struct Setup {
     threads: Arc<Threads>,
     store: Option<Store>,
+    gpu: Option<OnGpu>,
+}
+
+/// Memory in which libraries are timed, at most.
+const TIMING_MOST: Bytes = Bytes(16 << 30);
+
+/// What is known of a job on a GPU.
+struct OnGpu {
+    gpu: Arc<Gpu>,
+    /// Rows of a piece at most: algorithms are chosen for them.
+    rows: usize,
+    store: Option<Bytes>,
 }
 
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
@@ -26,7 +92,25 @@ pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let level = Level::chosen().map_err(|reason| DeviceError::Vectors { reason })?;
     let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
-    Ok(Setup { threads: Arc::new(threads), store: None })
+    Ok(Setup { threads: Arc::new(threads), store: None, gpu: None })
+}
+
+/// Opens a device for pieces of up to so many rows. `tf32` lets a GPU round the factors of f32 products to ten bits, as Keras
+/// does by default.
+pub fn open_on(
+    choice: Choice,
+    threads: Option<usize>,
+    rows: usize,
+    tf32: bool,
+) -> Result<Setup, DeviceError> {
+    match choice.settled() {
+        Choice::Cpu | Choice::Best => open(threads),
+        Choice::Cuda(number) => {
+            let gpu = OnGpu { gpu: Gpu::open(number, tf32)?, rows: rows.max(1), store: None };
+            // The host only feeds.
+            Ok(Setup { gpu: Some(gpu), ..open(Some(1))? })
+        }
+    }
 }
 
 /// The names of all vector instructions that this machine has and the environment's `MEMFIT_VECTORS` may name, the widest
@@ -38,7 +122,12 @@ pub fn vectors() -> Vec<&'static str> {
 impl Setup {
     /// A device on threads that run already.
     pub(crate) fn on(threads: Arc<Threads>) -> Setup {
-        Setup { threads, store: None }
+        Setup { threads, store: None, gpu: None }
+    }
+
+    /// A GPU that is open already, for a plan that was made for it.
+    pub(crate) fn on_gpu(threads: Arc<Threads>, gpu: Arc<Gpu>) -> Setup {
+        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None }) }
     }
 
     /// How many threads run kernels.
@@ -51,24 +140,66 @@ impl Setup {
         self.threads.vectors()
     }
 
-    /// The arena is taken in multiples of this: a page.
+    /// The GPU, where it is one.
+    pub fn gpu(&self) -> Option<&Gpu> {
+        self.gpu.as_ref().map(|on| &*on.gpu)
+    }
+
+    /// The arena is taken in multiples of this: a page, or a GPU's granule.
     pub fn granule(&self) -> Bytes {
-        Bytes(arena::page() as u64)
+        match &self.gpu {
+            None => Bytes(arena::page() as u64),
+            Some(on) => cuda::granule(&on.gpu),
+        }
+    }
+
+    /// Makes everything ready that a graph needs beside its arena, or says what the device lacks for it.
+    pub fn make_ready(&self, graph: &Graph) -> Result<(), DeviceError> {
+        let Some(on) = &self.gpu else { return Ok(()) };
+        let mut missing = Gpu::missing(graph).into_iter();
+        if let Some((op, layer)) = missing.next() {
+            return Err(DeviceError::NoKernel { op, layer, others: missing.count() });
+        }
+        on.gpu.load(graph, on.rows)?;
+        on.gpu.time_libraries(graph, on.rows, TIMING_MOST)?;
+        for node in &graph.nodes {
+            on.gpu.workspace(graph, node, on.rows)?;
+        }
+        Ok(())
     }
 
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.
     pub fn costs(&self, graph: &Graph) -> Vec<Cost> {
-        graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
+        let nodes = graph.nodes.iter();
+        match &self.gpu {
+            None => nodes.map(|node| cost::cost(graph, node, self.threads())).collect(),
+            Some(on) => nodes.map(|node| cuda::cost::cost(&on.gpu, graph, node, on.rows)).collect(),
+        }
     }
 
     /// What each node of a graph costs here, timed at up to `batch` rows in memory that is given back; see [`Table`] for what is
     /// timed at all.
     pub fn measure(&self, graph: &Graph, batch: usize, allowance: Allowance, known: &mut Table) -> Measured {
-        measure::measure(&self.threads, graph, self.costs(graph), batch, allowance, known)
+        measure::measure(self, graph, self.costs(graph), batch, allowance, known)
     }
 
-    /// Takes so many bytes of the disk that a folder is on, for values to be copied out to.
+    /// A device for timing, with an arena of at most so many bytes.
+    pub(crate) fn scratch(&self, arena: Bytes) -> Result<Device, DeviceError> {
+        match &self.gpu {
+            None => Ok(Device::new(Arc::clone(&self.threads), Arena::map(arena)?, None)),
+            Some(on) => {
+                let device = CudaDevice::new(Arc::clone(&on.gpu), arena, None)?;
+                Ok(Device::on_gpu(Arc::clone(&self.threads), device))
+            }
+        }
+    }
+
+    /// Takes so many bytes for values to be copied out to: of the disk that a folder is on, or of the host beside a GPU.
     pub fn take_store(&mut self, folder: &Path, bytes: Bytes) -> Result<(), DeviceError> {
+        if let Some(on) = &mut self.gpu {
+            on.store = Some(bytes);
+            return Ok(());
+        }
         let store = Store::create(folder, bytes);
         self.store =
             Some(store.map_err(|reason| DeviceError::Store { folder: folder.to_owned(), bytes, reason })?);
@@ -77,10 +208,33 @@ impl Setup {
 
     /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
     pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
+        if let Some(on) = self.gpu {
+            let (free, others) = on.gpu.bytes_free()?;
+            if free < arena {
+                return Err(DeviceError::DeviceFull { arena, free, others });
+            }
+            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store)?));
+        }
         let (limits, resident) = (process::limits(), process::resident());
         if limits.available.saturating_sub(resident) < arena {
             return Err(DeviceError::NoRoom { arena, resident, available: limits.available, by: limits.by });
         }
         Ok(Device::new(self.threads, Arena::map(arena)?, self.store))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_written() {
+        for (text, choice) in [("cpu", Choice::Cpu), ("cuda", Choice::Cuda(0)), ("cuda:3", Choice::Cuda(3))] {
+            assert_eq!(text.parse(), Ok(choice));
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        for wrong in ["gpu", "cuda:", "cuda:x", "cpu:1", ""] {
+            assert!(wrong.parse::<Choice>().unwrap_err().contains("write cpu, cuda or cuda:N"));
+        }
     }
 }

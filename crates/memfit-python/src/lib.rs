@@ -51,6 +51,12 @@ mod _engine {
         let limits = process::limits();
         (process::processor(), threads, limits.available.0, limits.by.to_string())
     }
+
+    /// Everything that there is to run on, as JSON: see `memfit devices --json`.
+    #[pyfunction]
+    fn devices() -> String {
+        memfit::Devices::find().to_json().to_string()
+    }
 }
 
 /// Runs without the interpreter, so that other Python threads go on.

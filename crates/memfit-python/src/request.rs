@@ -22,6 +22,7 @@ pub struct Request {
     #[serde(default)]
     seed: u64,
     pub threads: Option<usize>,
+    device: Option<String>,
     baseline: u64,
 }
 
@@ -45,6 +46,7 @@ impl Request {
         job.train.batch = self.batch;
         job.train.seed = self.seed;
         job.train.precision = parse("precision", self.precision.as_deref())?;
+        job.train.device = parse("device", self.device.as_deref())?.unwrap_or_default();
         job.data.lent_sample_weights = self.sample_weights;
         job.memory.budget = match &self.budget {
             None => None,

@@ -35,6 +35,13 @@ pub enum Culprit {
     Gradient,
 }
 
+impl NotFinite {
+    /// Whether every layer's output was finite.
+    pub(crate) fn is_loss(&self) -> bool {
+        self.culprit == Culprit::Loss
+    }
+}
+
 impl fmt::Display for NotFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NotFinite { step, layer, tensor, culprit } = self;

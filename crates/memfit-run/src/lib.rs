@@ -2,6 +2,7 @@
 //!
 //! The runner launches and copies. It never chooses: sizes, order and offsets are the plan's.
 
+mod ahead;
 mod finite;
 mod loss_scale;
 mod runner;

@@ -1,11 +1,12 @@
 //! The runner: behind the one-way door there is one arena, one plan, and a loop.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
-use memfit_device::{Context, Device, DeviceError, Setup, heap, process};
-use memfit_ir::{Bytes, CheckedPlan, Kind, Op, Place, Plan, Slot, Step, TensorId};
+use memfit_device::{Context, Device, DeviceError, Setup, heap};
+use memfit_ir::{Bytes, CheckedPlan, Kind, MadeUp, Op, Place, Plan, Slot, Step, TensorId};
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::loss_scale::LossScale;
@@ -19,6 +20,11 @@ const HEAP_NOISE: u64 = 256 << 10;
 pub trait Feed: Send {
     /// Writes rows of an input, `first..first + rows` counted from the start of the batch.
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError>;
+
+    /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
+    fn made_up(&self, _tensor: TensorId) -> Option<(MadeUp, u64)> {
+        None
+    }
 
     /// Told when a piece of the batch is done.
     fn piece_done(&mut self, _rows_done: usize, _rows_total: usize) {}
@@ -90,6 +96,8 @@ pub struct Runner {
     heap: HeapMark,
     /// Where gradients are scaled.
     loss_scale: Option<LossScale>,
+    /// Sections that ran launch by launch, on a device that works on its own.
+    launched: BTreeSet<u64>,
 }
 
 /// The heap as it was when the first steps were done, and who has taken how much since.
@@ -111,7 +119,8 @@ impl Runner {
         let device = setup.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
-        Ok(Runner { plan, device, trace: Trace::default(), totals, heap: HeapMark::default(), loss_scale })
+        let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
+        Ok(Runner { plan, device, trace, totals, heap, loss_scale, launched })
     }
 
     /// The plan that runs.
@@ -185,14 +194,7 @@ impl Runner {
     /// Copies one persistent tensor over another of its size.
     pub fn copy(&mut self, from: TensorId, to: TensorId) {
         let (from, to) = (self.slot(from), self.slot(to));
-        let count = self.device.floats(from).len();
-        let mut buffer = [0.0; 1024];
-        for start in (0..count).step_by(buffer.len()) {
-            let range = start..count.min(start + buffer.len());
-            let part = &mut buffer[..range.len()];
-            part.copy_from_slice(&self.device.floats(from)[range.clone()]);
-            self.device.floats_mut(to)[range].copy_from_slice(part);
-        }
+        self.device.copy(from, to);
     }
 
     fn slot(&self, tensor: TensorId) -> Slot {
@@ -209,9 +211,10 @@ impl Runner {
         let start = Instant::now();
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
-        let Runner { plan, device, heap, .. } = self;
+        let Runner { plan, device, heap, launched, .. } = self;
         let scaled = loss_scale.unwrap_or(1.0);
-        device.install(|device| Loop { plan, device, feed, input, iteration, scaled, heap }.run())?;
+        device
+            .install(|device| Loop { plan, device, feed, input, iteration, scaled, heap, launched }.run())?;
         let plan = self.plan.plan();
         assert_eq!(
             self.device.bytes_peak(),
@@ -229,7 +232,7 @@ impl Runner {
             loss_scale,
             skipped_by,
             seconds: start.elapsed().as_secs_f64(),
-            bytes_used: process::resident(),
+            bytes_used: self.device.bytes_used(),
         };
         self.trace.add(&record, self.device.bytes_peak());
         Ok(record)
@@ -303,19 +306,23 @@ impl Runner {
 }
 
 /// One step on its way.
-struct Loop<'a> {
-    plan: &'a CheckedPlan,
-    device: &'a mut Device,
-    feed: &'a mut dyn Feed,
-    input: StepInput,
+pub(crate) struct Loop<'a> {
+    pub(crate) plan: &'a CheckedPlan,
+    pub(crate) device: &'a mut Device,
+    pub(crate) feed: &'a mut dyn Feed,
+    pub(crate) input: StepInput,
     iteration: u64,
     /// What gradients are multiplied by.
     scaled: f32,
     heap: &'a mut HeapMark,
+    pub(crate) launched: &'a mut BTreeSet<u64>,
 }
 
 impl Loop<'_> {
     fn run(&mut self) -> Result<(), RunError> {
+        if self.device.is_asynchronous() {
+            return self.run_ahead();
+        }
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
         for step in &plan.prologue {
@@ -349,7 +356,7 @@ impl Loop<'_> {
         Ok(())
     }
 
-    fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
+    pub(crate) fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
         let before = heap::live();
         let taken = || heap::live() as i64 - before as i64;
         match step {
@@ -385,7 +392,7 @@ impl Loop<'_> {
     }
 
     /// Runs the piece again, looking at every value. Training ends here, so nothing is harmed by what it overwrites.
-    fn find_culprit(&mut self, context: &Context) -> Result<NotFinite, RunError> {
+    pub(crate) fn find_culprit(&mut self, context: &Context) -> Result<NotFinite, RunError> {
         let plan = self.plan.plan();
         let graph = &self.plan.problem().graph;
         let number = self.input.step;
@@ -436,7 +443,7 @@ impl Loop<'_> {
         })
     }
 
-    fn context(&self, row_start: usize, rows: usize) -> Context {
+    pub(crate) fn context(&self, row_start: usize, rows: usize) -> Context {
         Context {
             step: self.input.step,
             iteration: self.iteration,

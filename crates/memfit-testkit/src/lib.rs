@@ -2,6 +2,7 @@
 //! for the planner.
 
 mod attention_cases;
+pub mod device_cases;
 mod distances;
 pub mod halves;
 pub mod harness;

@@ -43,6 +43,12 @@ pub fn op_cases() -> Vec<OpCase> {
             b.conv(x, conv.clone(), 6)
         });
     }
+    for (name, conv) in convolutions().into_iter().filter(|(_, conv)| conv.groups == 1) {
+        add(&format!("conv2d of three channels {name}"), &move |b| {
+            let x = b.input([6, 11, 3]);
+            b.conv(x, conv.clone(), 8)
+        });
+    }
     for (name, pool) in pools() {
         add(&format!("max_pool2d {name}"), &{
             let pool = pool.clone();
@@ -334,7 +340,7 @@ fn focal(from_logits: bool) -> Distance {
     Distance::CategoricalFocalCrossentropy { from_logits, label_smoothing: 0.1, alpha: 0.4, gamma: 2.5 }
 }
 
-fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> TensorId) -> OpCase {
+pub(crate) fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> TensorId) -> OpCase {
     let mut graph = Graph::default();
     let layer = graph.layer("case");
     let mut builder = Builder { graph, layer };
@@ -365,7 +371,8 @@ impl Builder {
         id
     }
 
-    pub(crate) fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
+    /// Ids below a number of entries.
+    pub fn ids(&mut self, dims: impl Into<Vec<usize>>, entries: usize) -> TensorId {
         let id = self.graph.tensor(
             format!("ids below {entries}"),
             Shape::rows(dims),
@@ -391,7 +398,8 @@ impl Builder {
         self.graph.tensor(name, Shape::fixed(dims), DType::F32, kind, self.layer)
     }
 
-    fn norm_operands(&mut self, x: TensorId, norm: &Norm, dims: &[usize]) -> Vec<TensorId> {
+    /// The first operand of a normalisation and the weights it has.
+    pub fn norm_operands(&mut self, x: TensorId, norm: &Norm, dims: &[usize]) -> Vec<TensorId> {
         let mut operands = vec![x];
         if norm.scale {
             operands.push(self.weight("gamma", dims));

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_device::process;
+use memfit_device::{Setup, process};
 use memfit_ir::Bytes;
+
+use crate::Error;
 
 /// The program's own memory is counted up to the next of 3, 7, 11, 15 … MiB, so that the same job gets the same plan twice though
 /// the system maps a few pages more or fewer. A small job holds 9 to 10 MiB, far from where the count would change.
@@ -12,6 +14,12 @@ pub(crate) fn in_steps(program: Bytes) -> Bytes {
     const BELOW: u64 = 1 << 20;
     (program + Bytes(BELOW)).align_up(STEP) - Bytes(BELOW)
 }
+
+/// What is held of a GPU is counted in steps of this, so that the same job gets the same plan twice.
+const STEP_GPU: u64 = 8 << 20;
+
+/// What the driver takes of a GPU when launches are recorded, and when libraries load a kernel at its first launch.
+const RECORDED: u64 = 32 << 20;
 
 /// Stack that a worker may still touch behind the measurement.
 const STACK_PER_THREAD: u64 = 256 << 10;
@@ -41,8 +49,21 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Measures the process as it is now: the program, its libraries, the graph and the plan.
-    pub fn measure(threads: usize, input: Bytes, file: Bytes, baseline: Bytes) -> Runtime {
+    /// Measures the process as it is now: the program, its libraries, the graph and the plan; or what the driver, the kernels
+    /// and the libraries hold of a GPU.
+    pub fn measure(setup: &Setup, input: Bytes, file: Bytes, baseline: Bytes) -> Result<Runtime, Error> {
+        if let Some(gpu) = setup.gpu() {
+            let held = gpu.bytes_used().map_err(memfit_device::DeviceError::from)?;
+            let lines = vec![
+                Line { name: "driver, kernels, libraries", bytes: held.align_up(STEP_GPU) },
+                Line { name: "recorded launches", bytes: Bytes(RECORDED) },
+            ];
+            return Ok(Runtime { baseline: Bytes::ZERO, lines });
+        }
+        Ok(Runtime::of_process(setup.threads(), input, file, baseline))
+    }
+
+    fn of_process(threads: usize, input: Bytes, file: Bytes, baseline: Bytes) -> Runtime {
         process::trim();
         let line = |name, bytes| Line { name, bytes };
         Runtime {
@@ -109,4 +130,12 @@ pub(crate) fn measuring_ended(before: Bytes) {
 pub fn default_budget(baseline: Bytes) -> Bytes {
     let allowed = process::limits().available.saturating_sub(baseline);
     allowed - Bytes(allowed.0 / MARGIN)
+}
+
+/// The same on a device: of a GPU, what is free or ours already, less a sixteenth.
+pub(crate) fn default_budget_on(setup: &Setup, baseline: Bytes) -> Result<Bytes, Error> {
+    let Some(gpu) = setup.gpu() else { return Ok(default_budget(baseline)) };
+    let failed = memfit_device::DeviceError::from;
+    let allowed = gpu.bytes_free().map_err(failed)?.0 + gpu.bytes_used().map_err(failed)?;
+    Ok(allowed - Bytes(allowed.0 / MARGIN))
 }

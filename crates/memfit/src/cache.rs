@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use memfit_device::{Line, Table, process};
+use memfit_device::{Line, Setup, Table, process};
 use serde::{Deserialize, Serialize};
 
 /// A file beyond this is started anew.
@@ -23,15 +23,19 @@ struct Entry {
     nanos_per_row: f64,
 }
 
-/// The file for this processor, its vectors, this many threads and this version; none where the user has no such folder.
-pub(crate) fn path(threads: usize, vectors: &str) -> Option<PathBuf> {
+/// The file for this device and its vectors, this many threads and this version; none where the user has no such folder.
+pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let processor: String = process::processor().chars().take(64).map(plain).collect();
-    let version = env!("CARGO_PKG_VERSION");
-    Some(folder.join("memfit").join(format!("costs-{version}-{processor}-{vectors}-{threads}-threads.jsonl")))
+    let processor = match setup.gpu() {
+        Some(gpu) => gpu.description().name.clone(),
+        None => format!("{} {}", process::processor(), setup.vectors()),
+    };
+    let processor: String = processor.chars().take(64).map(plain).collect();
+    let (version, threads) = (env!("CARGO_PKG_VERSION"), setup.threads());
+    Some(folder.join("memfit").join(format!("costs-{version}-{processor}-{threads}-threads.jsonl")))
 }
 
 /// Those of the wanted entries that the file has. A file that is not there, or not ours, has none.

@@ -84,11 +84,8 @@ impl CostsUsed {
 /// a few seconds.
 pub(crate) fn measure(setup: &Setup, problem: &mut Problem, baseline: Bytes) -> CostsUsed {
     process::trim();
-    let stacks = budget::stacks(setup.threads());
-    let room = (problem.budget.total + baseline).min(process::limits().available);
-    let room = room.saturating_sub(process::resident() + stacks + BYTES_BESIDES);
-    let allowance = Allowance { bytes: room.min(BYTES), seconds: SECONDS };
-    let path = cache::path(setup.threads(), setup.vectors());
+    let allowance = Allowance { bytes: room(setup, problem, baseline), seconds: SECONDS };
+    let path = cache::path(setup);
     let mut known =
         path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
     let before = budget::planning_peak_now();
@@ -104,6 +101,16 @@ pub(crate) fn measure(setup: &Setup, problem: &mut Problem, baseline: Bytes) -> 
         costs: Costs::Measured,
         seconds_measuring: if measured.timed == 0 { 0.0 } else { measured.seconds },
     }
+}
+
+/// What measuring may take: on a GPU all that the arena may, since times are those of full pieces.
+fn room(setup: &Setup, problem: &Problem, baseline: Bytes) -> Bytes {
+    if setup.gpu().is_some() {
+        return problem.budget.arena();
+    }
+    let stacks = budget::stacks(setup.threads());
+    let room = (problem.budget.total + baseline).min(process::limits().available);
+    room.saturating_sub(process::resident() + stacks + BYTES_BESIDES).min(BYTES)
 }
 
 fn signatures(graph: &Graph) -> BTreeSet<String> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memfit_data::{Field, Npy, Part, Source, Synthetic, Values};
-use memfit_ir::{DType, Graph, Loss, LossKind, Node, Op, TensorId, random};
+use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Node, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
@@ -111,6 +111,11 @@ impl Feed for Feeder<'_> {
             .position(|input| *input == tensor)
             .expect("the plan feeds only the graph's inputs");
         Ok(self.source.read(field, self.start + first as u64, rows, to)?)
+    }
+
+    fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
+        let field = self.inputs.iter().position(|input| *input == tensor)?;
+        Some((self.source.made_up(field)?, self.start))
     }
 
     fn piece_done(&mut self, rows_done: usize, rows_total: usize) {

@@ -157,7 +157,8 @@ fn run(
         number += 1;
     }
     let (plan, trace) = runner.finish();
-    let (vm_hwm, budget) = (process::resident_peak(), problem.budget.total);
+    let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
+    let (vm_hwm, budget) = (held, problem.budget.total);
     if budget < vm_hwm {
         return Err(Error::OverBudget { used: vm_hwm, budget });
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use memfit_device::Choice;
 use memfit_formats::Precision;
 use memfit_ir::Bytes;
 use serde::Deserialize;
@@ -78,6 +79,11 @@ pub struct TrainSection {
     /// A dtype policy by Keras's name, for every layer that has none of its own.
     #[serde(default, deserialize_with = "precision")]
     pub precision: Option<Precision>,
+    /// Where it runs: `cpu`, `cuda` or `cuda:N`. The first GPU where there is one, else the CPU, where it is not given.
+    #[serde(default, deserialize_with = "device")]
+    pub device: Choice,
+    /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
+    pub tf32: Option<bool>,
     /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
     pub output: Option<PathBuf>,
 }
@@ -186,6 +192,10 @@ fn precision<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Precisi
     String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
+fn device<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Choice, D::Error> {
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+}
+
 fn disk<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Disk>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
@@ -240,6 +250,17 @@ impl Job {
         self.folder.join(path)
     }
 
+    /// Whether it runs on a GPU, on this machine.
+    pub(crate) fn is_on_gpu(&self) -> bool {
+        matches!(self.train.device.settled(), Choice::Cuda(_))
+    }
+
+    /// Opens the device that it runs on.
+    pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<memfit_device::Setup, Error> {
+        let tf32 = self.train.tf32.unwrap_or(true);
+        Ok(memfit_device::open_on(self.train.device, threads, self.train.batch, tf32)?)
+    }
+
     /// What must hold whatever the model is.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.train.batch == 0 {
@@ -251,7 +272,13 @@ impl Job {
         if self.train.steps.is_some() && self.train.epochs.is_some() {
             return Err(Error::job("train.steps", "give either steps or epochs, not both"));
         }
-        if self.memory.host.is_some() {
+        if self.is_on_gpu() && self.memory.disk.is_some() {
+            return Err(Error::job(
+                "memory.disk (--disk)",
+                "beside a GPU, values are copied out to host memory; give room there with `--host SIZE`",
+            ));
+        }
+        if self.memory.host.is_some() && !self.is_on_gpu() {
             return Err(Error::job(
                 "memory.host (--host)",
                 "on the CPU, host memory is the memory that the budget is about: what would be copied out there stays \

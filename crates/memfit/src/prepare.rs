@@ -9,7 +9,7 @@ use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
-use crate::budget::{self, Runtime, default_budget, planning_peak};
+use crate::budget::{self, Runtime, default_budget_on, planning_peak};
 use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
@@ -130,11 +130,17 @@ pub(crate) struct Solved {
 /// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
 pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) -> Result<Solved, Error> {
     let source = data::open(job, &graph)?;
-    let setup = memfit_device::open(threads)?;
+    let setup = job.open_device(threads)?;
+    setup.make_ready(&graph)?;
     let baseline = job.memory.baseline;
-    let mut runtime = Runtime::measure(setup.threads(), source.bytes(), for_file, baseline);
-    let total = job.memory.budget.unwrap_or_else(|| default_budget(baseline));
-    let host = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
+    let measure = |setup: &Setup| Runtime::measure(setup, source.bytes(), for_file, baseline);
+    let mut runtime = measure(&setup)?;
+    let total = match job.memory.budget {
+        Some(budget) => budget,
+        None => default_budget_on(&setup, baseline)?,
+    };
+    let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
+    let host = job.memory.host.unwrap_or(disk);
     let mut problem = Problem {
         costs: setup.costs(&graph),
         budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
@@ -160,7 +166,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             Ok(_) => None,
             Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
         };
-        let again = Runtime::measure(setup.threads(), source.bytes(), for_file, baseline);
+        let again = measure(&setup)?;
         if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
             answer.plan = stand_in.plan().clone();
         }
@@ -187,7 +193,8 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         };
     }
     let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
-    let outcome = outcome.and_then(|plan| match planning_over(&problem, baseline) {
+    let over = || if setup.gpu().is_none() { planning_over(&problem, baseline) } else { None };
+    let outcome = outcome.and_then(|plan| match over() {
         Some(answer) => Err(answer),
         None => Ok(plan),
     });

@@ -185,7 +185,7 @@ impl Session {
         };
         let setup = match setup {
             Some(setup) => setup,
-            None => memfit_device::open(self.threads)?,
+            None => self.job.open_device(self.threads)?,
         };
         let disk = self.job.memory.disk.as_ref();
         let folder = disk.map(|disk| self.job.path(&disk.folder)).unwrap_or_default();

@@ -140,7 +140,8 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let values = std::iter::once(means.loss).chain(means.values);
         names.zip(values).map(|(name, value)| (format!("val_{name}"), value)).collect()
     });
-    let report = Report { validated, ..Report::new(summary, &plan, trace, process::resident_peak()) };
+    let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
+    let report = Report { validated, ..Report::new(summary, &plan, trace, held) };
     if report.summary.budget < report.vm_hwm {
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }
@@ -163,6 +164,10 @@ fn begin(runner: &mut Runner, model: &ModelFile, resumes: Option<&[Variable]>) -
 /// training cannot.
 pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
+    // What a GPU has left is seen when it is opened.
+    if job.is_on_gpu() {
+        return job;
+    }
     let mut allowed = process::limits();
     allowed.available = allowed.available.saturating_sub(job.memory.baseline);
     if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {

@@ -29,7 +29,8 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64)
             + operation.bytes(rows) / BYTES_PER_NANO
     };
-    let (workspace_fixed, workspace_per_row) = line_above(|rows| operation.workspace(rows).0);
+    let (workspace_fixed, workspace_per_row) =
+        line_above(|rows| operation.workspace(rows).0, ROWS_ORDINARY, ROWS_MOST);
     Cost {
         workspace_fixed: Bytes(workspace_fixed),
         workspace_per_row: Bytes(workspace_per_row),
@@ -244,14 +245,15 @@ fn mixed((doubles, floats): (usize, usize)) -> Demand {
     Demand { workspace: Bytes::of::<f64>(doubles) + Bytes::of::<f32>(floats), flops: 0.0 }
 }
 
-/// The line, fixed part and slope, that lies nowhere below a need that never falls, and lowest at an ordinary batch.
-fn line_above(need: impl Fn(usize) -> u64) -> (u64, u64) {
-    if need(1) == need(ROWS_MOST) {
+/// The line, fixed part and slope, that lies nowhere below a need that never falls for up to so many rows, and lowest at an
+/// ordinary batch.
+pub(crate) fn line_above(need: impl Fn(usize) -> u64, ordinary: usize, most: usize) -> (u64, u64) {
+    if need(1) == need(most) {
         return (need(1), 0);
     }
     let mut samples = vec![(0usize, 0)];
-    while let Some((rows, _)) = samples.last().copied().filter(|(rows, _)| *rows < ROWS_MOST) {
-        let next = rows + (rows / 8).max(1);
+    while let Some((rows, _)) = samples.last().copied().filter(|(rows, _)| *rows < most) {
+        let next = (rows + (rows / 8).max(1)).min(most);
         samples.push((next, need(next)));
     }
     // Between two samples the need may be that of the later one already.
@@ -262,7 +264,7 @@ fn line_above(need: impl Fn(usize) -> u64) -> (u64, u64) {
         (missing.max().unwrap_or(0), slope)
     });
     lines
-        .min_by_key(|(fixed, slope)| fixed + slope * ROWS_ORDINARY as u64)
+        .min_by_key(|(fixed, slope)| fixed + slope * ordinary as u64)
         .expect("there is at least a level line")
 }
 
@@ -272,7 +274,7 @@ mod tests {
 
     /// The line above a need at an ordinary batch, which must cover every smaller and larger one.
     fn check(need: impl Fn(usize) -> u64) -> u64 {
-        let (fixed, slope) = line_above(&need);
+        let (fixed, slope) = line_above(&need, ROWS_ORDINARY, ROWS_MOST);
         let line = |rows: usize| fixed + slope * rows as u64;
         for rows in (1..3000).chain([5000, 77_777, 1 << 20, ROWS_MOST]) {
             assert!(need(rows) <= line(rows), "{rows} rows need {}, not {}", need(rows), line(rows));

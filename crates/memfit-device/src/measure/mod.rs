@@ -5,14 +5,11 @@ mod scratch;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use memfit_ir::{Bytes, Cost, Graph, Nanos, NodeId, Op};
 
-use crate::arena::{self, Arena};
-use crate::cpu::threads::Threads;
-use crate::{Device, process};
+use crate::{Setup, process};
 use scratch::{RUNS, Scratch};
 
 /// Times by [`Graph::signature`]. What is in it is not timed again.
@@ -63,7 +60,7 @@ struct Kind {
 }
 
 pub(crate) fn measure(
-    threads: &Arc<Threads>,
+    setup: &Setup,
     graph: &Graph,
     estimates: Vec<Cost>,
     batch: usize,
@@ -72,8 +69,12 @@ pub(crate) fn measure(
 ) -> Measured {
     let start = Instant::now();
     let mut kinds = kinds(graph, &estimates, batch);
-    let room = allowance.bytes.min(process::limits().available.saturating_sub(process::resident())).0;
-    let room = Bytes(room - room % arena::page() as u64);
+    let free = match setup.gpu() {
+        None => process::limits().available.saturating_sub(process::resident()),
+        Some(gpu) => gpu.bytes_free().map_or(Bytes::ZERO, |(free, _)| free),
+    };
+    let room = allowance.bytes.min(free).0;
+    let room = Bytes(room - room % setup.granule().0);
     let bytes = |kind: &Kind, rows: usize| {
         scratch::bytes(graph, &graph.nodes[kind.node.0], &estimates[kind.node.0], rows)
     };
@@ -82,9 +83,8 @@ pub(crate) fn measure(
     let wanted = kinds.iter().map(|kind| bytes(kind, batch)).max().unwrap_or_default() * RUNS as u64;
     let mut timed = 0;
     if !kinds.is_empty()
-        && let Ok(arena) = Arena::map(wanted.min(room))
+        && let Ok(mut device) = setup.scratch(wanted.min(room))
     {
-        let mut device = Device::new(Arc::clone(threads), arena, None);
         timed = device.install(|device| {
             let scratch = Scratch::new(device, graph, batch);
             Timing { scratch, estimates: &estimates, batch, start, seconds: allowance.seconds }

@@ -93,6 +93,7 @@ def plan(
     allow_batchnorm_split: bool = False,
     costs: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> Plan: ...
 def fit(
     model: keras.Model,
@@ -119,6 +120,7 @@ def fit(
     allow_batchnorm_split: bool = False,
     costs: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
     seed: int | None = None,
 ) -> keras.callbacks.History: ...
 def evaluate(
@@ -135,6 +137,7 @@ def evaluate(
     precision: str | None = None,
     costs: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> float | list[float] | dict[str, float]: ...
 def predict(
     model: keras.Model,
@@ -147,6 +150,7 @@ def predict(
     precision: str | None = None,
     costs: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> np.ndarray | list[np.ndarray] | dict[str, np.ndarray]: ...
 def largest_batch(
     model: keras.Model,
@@ -154,6 +158,7 @@ def largest_batch(
     budget: _Size | None = None,
     precision: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> Batches: ...
 def sweep(
     model: keras.Model,
@@ -165,6 +170,7 @@ def sweep(
     allow_batchnorm_split: bool = False,
     costs: str | None = None,
     threads: int | None = None,
+    device: str | None = None,
 ) -> Sweep: ...
 def load(path: str | PathLike[str], model: keras.Model | None = None) -> keras.Model: ...
 def save(model: keras.Model, path: str | PathLike[str]) -> None: ...

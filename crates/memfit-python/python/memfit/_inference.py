@@ -8,13 +8,13 @@ from ._rows import rows_of
 
 
 def evaluate(model, x=None, y=None, *, batch_size=None, sample_weight=None, steps=None, return_dict=False, budget=None,
-             disk=None, precision=None, costs=None, threads=None):
+             disk=None, precision=None, costs=None, threads=None, device=None):
     """Loss and metrics over all rows, as `model.evaluate` gives them, within a budget.
 
     `x` and `y` are what `memfit.fit` takes. Returns the loss, or a list of loss and metrics, or a dict with `return_dict=True`.
     """
     require_model(model, compiled=True)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads}
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device}
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     logs = Evaluator(model, rows, options).run()
     if return_dict:
@@ -61,7 +61,7 @@ class Evaluator:
         return logs
 
 
-def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, precision=None, costs=None, threads=None):
+def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):
     """What the model predicts for all rows, as `model.predict` gives it, within a budget.
 
     The predictions themselves are an array of yours, which the budget does not count.
@@ -70,7 +70,7 @@ def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, pr
     import numpy as np
 
     require_model(model, compiled=False)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads}
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device}
     rows = rows_of(model, x, batch_size=batch_size, steps=steps, targets=False)
     session = _engine.Session(request(model, rows.batch_size, options), "prediction")
     outputs, piece = session.outputs(), session.micro_batch()

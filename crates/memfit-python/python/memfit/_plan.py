@@ -97,7 +97,7 @@ class Device:
 
 
 def plan(model, *, batch_size=32, budget=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
-         costs=None, threads=None):
+         costs=None, threads=None, device=None):
     """Plans training a compiled model without running it.
 
     `budget` is a size such as "3GiB", or bytes; what the machine allows where it is not given. `disk="/scratch:20GiB"` lets values
@@ -108,31 +108,35 @@ def plan(model, *, batch_size=32, budget=None, sample_weight=False, disk=None, p
     Raises `memfit.DoesNotFit` where nothing fits.
     """
     require_model(model, compiled=True)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split}
     answer = _engine.plan(request(model, batch_size, options, sample_weights=sample_weight))
     return Plan(answer.table(), answer.json(), answer.html)
 
 
-def largest_batch(model, *, budget=None, precision=None, threads=None):
+def largest_batch(model, *, budget=None, precision=None, threads=None, device=None):
     """The largest batch that trains in one piece within a budget, and what smaller and larger ones need."""
     require_model(model, compiled=True)
-    options = {"budget": budget, "precision": precision, "threads": threads}
+    options = {"budget": budget, "precision": precision, "threads": threads, "device": device}
     answer = json.loads(_engine.largest_batch(request(model, 1, options)))
     return Batches(answer["budget"], answer["largest_batch"], [tuple(point) for point in answer["points"]])
 
 
-def sweep(model, *, batch_size=32, budget=None, disk=None, precision=None, allow_batchnorm_split=False, costs=None, threads=None):
+def sweep(model, *, batch_size=32, budget=None, disk=None, precision=None, allow_batchnorm_split=False, costs=None, threads=None, device=None):
     """Every plan worth having, from the fastest to the smallest: what each budget buys."""
     require_model(model, compiled=True)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split}
     return Sweep(*_engine.sweep(request(model, batch_size, options), model.name))
 
 
 def devices():
-    """What there is to run on: the CPU, with the threads and the memory that this process may use."""
-    return [Device("cpu", *_engine.cpu())]
+    """What there is to run on: the CPU, with the threads and the memory that this process may use, and every GPU."""
+    found = [Device("cpu", *_engine.cpu())]
+    for gpu in json.loads(_engine.devices())["gpus"]:
+        free = gpu["bytes_free"] if gpu["bytes_free"] is not None else gpu["bytes_total"]
+        found.append(Device(gpu["device"], gpu["name"], 1, free, "what others leave of the device"))
+    return found
 
 
 def _frame(page):

@@ -21,6 +21,7 @@ def request(model, batch_size, options, *, sample_weights=0, baseline=None):
         "sample_weights": int(sample_weights),
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
+        "device": options.get("device"),
         "baseline": _engine.baseline() if baseline is None else baseline,
     })
 

@@ -17,7 +17,7 @@ from ._rows import rows_of, split
 def fit(model, x=None, y=None, *, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
         validation_steps=None, validation_batch_size=None, validation_freq=1, budget=None, disk=None, precision=None,
-        allow_batchnorm_split=False, costs=None, threads=None, seed=None):
+        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None):
     """Trains a compiled Keras model inside a memory budget.
 
     The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
@@ -36,7 +36,7 @@ def fit(model, x=None, y=None, *, batch_size=None, epochs=1, verbose="auto", cal
         (x, y, sample_weight), validation_data = split(model, x, y, sample_weight, validation_split)
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, class_weight=class_weight, shuffle=shuffle,
                    steps=steps_per_epoch)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads,
+    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split, "seed": _drawn(seed)}
     validation_rows = None
     if validation_data is not None:

@@ -1,0 +1,123 @@
+//! A node as the functions in `lower` see it: its operands with their sizes at the rows of a piece.
+
+use memfit_ir::{DType, Graph, Node, Shape, Tensor};
+
+use super::work::{Address, Argument, c_type};
+
+/// Threads of most blocks.
+pub(crate) const THREADS: u32 = 256;
+
+/// Blocks of a kernel that goes through its elements in strides: enough to fill any device several times.
+const BLOCKS_MOST: usize = 4096;
+
+/// A node that is to run.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) node: &'a Node,
+    /// Rows that the node works on: of its slice, where it has one.
+    pub(crate) rows: usize,
+    /// The first of them in the piece.
+    pub(crate) row_start: usize,
+    /// Whether updates count as zero before the node adds to them.
+    pub(crate) fresh: bool,
+}
+
+/// An operand of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    /// Its place among inputs, outputs and updates.
+    pub(crate) index: usize,
+    pub(crate) tensor: &'a Tensor,
+    /// Elements at the rows of this call.
+    pub(crate) elements: usize,
+}
+
+impl<'a> Call<'a> {
+    /// An input.
+    pub(crate) fn input(&self, index: usize) -> Operand<'a> {
+        self.operand(index)
+    }
+
+    /// An output.
+    pub(crate) fn output(&self, index: usize) -> Operand<'a> {
+        self.operand(self.node.inputs.len() + index)
+    }
+
+    /// A tensor that is changed in place.
+    pub(crate) fn update(&self, index: usize) -> Operand<'a> {
+        self.operand(self.node.inputs.len() + self.node.outputs.len() + index)
+    }
+
+    fn operand(&self, index: usize) -> Operand<'a> {
+        let Node { inputs, outputs, updates, .. } = self.node;
+        let id = inputs.iter().chain(outputs).chain(updates).nth(index).expect("the op has this operand");
+        let tensor = &self.graph.tensors[id.0];
+        Operand { index, tensor, elements: tensor.shape.elements(self.rows) }
+    }
+
+    /// A pointer to an input that the op may be without.
+    pub(crate) fn input_if(&self, present: bool, index: usize) -> Argument {
+        if present { self.input(index).pointer() } else { Argument::Null }
+    }
+
+    /// The first argument of a kernel that adds: 1 where it overwrites instead.
+    pub(crate) fn fresh(&self) -> Argument {
+        Argument::Int(i32::from(self.fresh))
+    }
+}
+
+impl<'a> Operand<'a> {
+    /// Where it stands.
+    pub(crate) fn address(&self) -> Address {
+        Address::operand(self.index)
+    }
+
+    /// A pointer to it.
+    pub(crate) fn pointer(&self) -> Argument {
+        Argument::At(self.address())
+    }
+
+    /// Its dimensions behind the batch.
+    pub(crate) fn dims(&self) -> &'a [usize] {
+        &self.tensor.shape.dims
+    }
+
+    /// Its shape.
+    pub(crate) fn shape(&self) -> &'a Shape {
+        &self.tensor.shape
+    }
+
+    /// Its element type.
+    pub(crate) fn dtype(&self) -> DType {
+        self.tensor.dtype
+    }
+
+    /// Its element type in kernels.
+    pub(crate) fn c_type(&self) -> &'static str {
+        c_type(self.tensor.dtype)
+    }
+}
+
+/// How many neighbours of a line of so many elements a thread takes at once: sixteen bytes, or less where the line is no
+/// multiple of them.
+pub(crate) fn pack_width(line: usize, dtype: DType) -> usize {
+    let most = if dtype.size() == 2 { 8 } else { 4 };
+    [most, 4, 2, 1].into_iter().find(|width| line.is_multiple_of(*width)).unwrap_or(1)
+}
+
+/// Blocks for a kernel whose threads go through so many items in strides of the whole grid.
+pub(crate) fn blocks_for(items: usize) -> [u32; 3] {
+    let blocks = items.div_ceil(THREADS as usize).clamp(1, BLOCKS_MOST);
+    [u32::try_from(blocks).expect("there are at most a few thousand blocks"), 1, 1]
+}
+
+/// A count as a kernel takes it.
+pub(crate) fn long(count: usize) -> Argument {
+    Argument::Long(i64::try_from(count).expect("no tensor has so many elements"))
+}
+
+/// A count below two billion as a kernel takes it.
+pub(crate) fn int(count: usize) -> Argument {
+    Argument::Int(i32::try_from(count).expect("a dimension has fewer indices"))
+}

@@ -1,0 +1,129 @@
+//! Kernels compiled for a device, once for all jobs of a user: what was compiled stays in the cache folder.
+
+use std::ffi::{CString, c_char};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cudarc::nvrtc::sys::{self, nvrtcResult};
+use memfit_ir::random;
+
+use super::work::Source;
+
+const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+/// The whole text of a source.
+pub(crate) fn text(source: &Source) -> String {
+    [PRELUDE, &source.defines, source.text].join("\n")
+}
+
+/// Machine code for an architecture such as `sm_90`, or the compiler's words. The compiler must have been found.
+pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
+    let source = CString::new(text).map_err(|_| "a kernel's text has no zero byte".to_owned())?;
+    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
+    let options: Vec<CString> = options.into_iter().filter_map(|option| CString::new(option).ok()).collect();
+    let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+    let mut program = std::ptr::null_mut();
+    // SAFETY: the compiler reads texts that end in zero and live until it returns, and writes into buffers of the sizes it
+    // asked for; the program is destroyed once.
+    unsafe {
+        let name = c"memfit.cu".as_ptr();
+        let made = sys::nvrtcCreateProgram(
+            &mut program,
+            source.as_ptr(),
+            name,
+            0,
+            std::ptr::null(),
+            std::ptr::null(),
+        );
+        check(made)?;
+        let compiled =
+            sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr().cast_mut().cast());
+        let result = if compiled == nvrtcResult::NVRTC_SUCCESS {
+            let mut size = 0;
+            check(sys::nvrtcGetCUBINSize(program, &mut size)).and_then(|()| {
+                let mut code = vec![0u8; size];
+                check(sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast())).map(|()| code)
+            })
+        } else {
+            let mut size = 0;
+            check(sys::nvrtcGetProgramLogSize(program, &mut size)).and_then(|()| {
+                let mut log = vec![0u8; size];
+                check(sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast()))?;
+                Err(String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned())
+            })
+        };
+        sys::nvrtcDestroyProgram(&mut program);
+        result
+    }
+}
+
+/// The same from the user's cache, where it is there; else it is compiled and put there. A cache that cannot be read or
+/// written is none.
+pub(crate) fn compile_cached(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
+    let path = cache(text, architecture);
+    if let Some(code) = path.as_deref().and_then(|path| read(path, text)) {
+        return Ok(code);
+    }
+    let code = compile(text, architecture)?;
+    if let Some(path) = path {
+        // Nothing is lost but time where this fails.
+        let _ = write(&path, text, &code);
+    }
+    Ok(code)
+}
+
+fn check(result: nvrtcResult) -> Result<(), String> {
+    if result == nvrtcResult::NVRTC_SUCCESS {
+        Ok(())
+    } else {
+        Err(format!("the compiler answers {result:?}"))
+    }
+}
+
+fn cache(text: &str, architecture: &str) -> Option<PathBuf> {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!("{:016x}-{}.cubin", random::purpose(text), text.len());
+    Some(cache_folder()?.join(format!("kernels-{version}-{architecture}")).join(name))
+}
+
+/// Where this user's programs keep what can be made again; none where there is no such folder.
+pub(crate) fn cache_folder() -> Option<PathBuf> {
+    let folder =
+        |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(folder.join("memfit"))
+}
+
+/// A file is the length of the text, the text, and its code: two texts never share a code by mistake.
+fn read(path: &Path, text: &str) -> Option<Vec<u8>> {
+    let file = fs::read(path).ok()?;
+    let (length, rest) = file.split_first_chunk()?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).ok()?;
+    let known = rest.get(..length)?;
+    (known == text.as_bytes()).then(|| rest[length..].to_vec())
+}
+
+fn write(path: &Path, text: &str, code: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    fs::write(&temporary, [&(text.len() as u64).to_le_bytes(), text.as_bytes(), code].concat())?;
+    fs::rename(&temporary, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cached_code_is_that_of_its_text_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a").join("kernel.cubin");
+        write(&path, "text", b"code").unwrap();
+        assert_eq!(read(&path, "text").as_deref(), Some(&b"code"[..]));
+        assert_eq!(read(&path, "next"), None);
+        fs::write(&path, b"broken").unwrap();
+        assert_eq!(read(&path, "text"), None);
+    }
+}

@@ -1,0 +1,432 @@
+//! Behind the door on a GPU: an arena, launches in order, and copies of slots that the host looks at.
+
+use std::sync::{Arc, Mutex};
+
+use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
+
+use super::driver::{CudaError, Event, Recording};
+use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
+use super::memory::{DeviceArena, Pinned};
+use super::updates::{Updates, WORDS};
+use super::work::{Source, Work};
+use super::{call_of, lower};
+use crate::Context;
+
+/// Contexts that are on their way to the device at most, before the host waits.
+const CONTEXTS: usize = 64;
+
+/// A GPU with its arena.
+pub(crate) struct CudaDevice {
+    // Dropped before the GPU that they belong to.
+    recordings: Vec<(u64, Recording)>,
+    arena: DeviceArena,
+    contexts: Pinned,
+    contexts_used: usize,
+    /// Rows on their way, and when they have been copied: one half is filled while the device reads the other.
+    staging: [Pinned; 2],
+    staged: [Event; 2],
+    half: usize,
+    store: Option<Pinned>,
+    views: Mutex<Vec<View>>,
+    /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
+    /// stream sends them off first.
+    updates: Mutex<Option<Updates>>,
+    last_context: Option<Context>,
+    /// The batch's first row in the sequence of made-up rows.
+    source_row: u64,
+    /// The start of the arena on the host, while its memory is given back.
+    kept: Option<View>,
+    gpu: Arc<Gpu>,
+}
+
+/// A copy of a slot that the host looks at.
+struct View {
+    slot: Slot,
+    /// Words, so that it is aligned to any element.
+    words: Box<[u64]>,
+    /// Whether the host may have changed it.
+    changed: bool,
+}
+
+/// What to say when the GPU itself fails, which no plan can answer.
+const FAILED: &str = "the GPU works";
+
+impl CudaDevice {
+    pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
+        let arena = DeviceArena::map(&gpu.context, arena)?;
+        let store = store.map(|bytes| Pinned::new(bytes.to_usize())).transpose()?;
+        let contexts = Pinned::new(CONTEXTS * CONTEXT_BYTES)?;
+        let staging = [Pinned::new(0)?, Pinned::new(0)?];
+        let staged = [Event::new()?, Event::new()?];
+        let device = CudaDevice {
+            recordings: Vec::new(),
+            arena,
+            contexts,
+            contexts_used: 0,
+            staging,
+            staged,
+            half: 0,
+            store,
+            views: Mutex::default(),
+            updates: Mutex::default(),
+            last_context: None,
+            source_row: 0,
+            kept: None,
+            gpu,
+        };
+        // Nothing in the arena is ever read before it is written, but a value that is not finite must not come from nowhere.
+        if device.arena.bytes() != Bytes::ZERO {
+            let whole = Slot { offset: Bytes::ZERO, bytes: device.arena.bytes() };
+            // SAFETY: the whole arena and nothing else.
+            unsafe { device.gpu.stream.fill(device.arena.address(whole), 0, whole.bytes.to_usize())? };
+        }
+        // SAFETY: the block that the GPU took for its context.
+        unsafe { device.gpu.stream.fill(device.gpu.context_address(), 0, CONTEXT_BYTES + 8)? };
+        device.gpu.stream.synchronise()?;
+        Ok(device)
+    }
+
+    pub(crate) fn bytes_arena(&self) -> Bytes {
+        self.arena.bytes()
+    }
+
+    pub(crate) fn shared_gpu(&self) -> Arc<Gpu> {
+        Arc::clone(&self.gpu)
+    }
+
+    /// Gives the arena's memory back; what stands before an offset stays on the host and can be read there.
+    pub(crate) fn give_back(&mut self, from: Bytes) {
+        self.settle();
+        self.enter();
+        self.synchronise();
+        self.kept = Some(self.download(Slot { offset: Bytes::ZERO, bytes: from }));
+        self.arena.give_back().expect(FAILED);
+    }
+
+    /// Takes the memory again, with what was kept.
+    pub(crate) fn take_again(&mut self) -> Result<(), CudaError> {
+        self.settle();
+        self.arena.take_again(&self.gpu.context)?;
+        if let Some(kept) = self.kept.take() {
+            // SAFETY: the words stay where they are until the copy was waited for.
+            unsafe {
+                let (from, to) = (kept.words.as_ptr().cast(), self.arena.address(kept.slot));
+                self.gpu.stream.upload(from, to, kept.slot.bytes.to_usize())?;
+            }
+        }
+        // Another device may have told kernels of its own step meanwhile.
+        self.synchronise();
+        Ok(())
+    }
+
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Makes this thread one that may work on the device.
+    pub(crate) fn enter(&self) {
+        self.gpu.context.make_current().expect(FAILED);
+    }
+
+    /// Puts a node into the stream.
+    pub(crate) fn launch(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        args: &[Slot],
+        workspace: Slot,
+        fresh: bool,
+        context: &Context,
+    ) {
+        let shares = matches!(node.op, Op::Update(_));
+        if !shares {
+            self.send_updates();
+        }
+        self.settle_views();
+        self.set_context(context);
+        let call = call_of(graph, node, context.rows, fresh);
+        if call.rows == 0 && graph.slice_of(node).is_some() {
+            return;
+        }
+        let lowered = lower::lower(&call).unwrap_or_else(|lower::Missing| {
+            panic!("{} has no kernel here, which was asked before anything ran", node.op.name())
+        });
+        let slots = Slots { arena: &self.arena, args, workspace };
+        if let [Work::Update(kernel)] = &lowered.work[..] {
+            self.put_aside(&kernel.source, self.gpu.weight_of(kernel, &slots));
+            return;
+        }
+        self.send_updates();
+        if let Err(error) = self.gpu.run(&lowered, &slots) {
+            panic!("{} of layer `{}`: {error}", node.op.name(), graph.layers[node.layer.0]);
+        }
+    }
+
+    /// Keeps an update back until it can go with others.
+    fn put_aside(&self, source: &Source, weight: [u64; WORDS]) {
+        let mut waiting = self.updates.lock().expect("nobody panics with the lock");
+        if !waiting.as_mut().is_some_and(|updates| updates.take(source, weight))
+            && let Some(full) = waiting.replace(Updates::new(source.clone(), weight))
+        {
+            self.gpu.update(&full).expect(FAILED);
+        }
+    }
+
+    /// Puts updates that wait into the stream.
+    fn send_updates(&self) {
+        let waiting = self.updates.lock().expect("nobody panics with the lock").take();
+        if let Some(updates) = waiting {
+            self.gpu.update(&updates).expect(FAILED);
+        }
+    }
+
+    /// Gives kernels the context of the step and piece that come now.
+    pub(crate) fn set_context(&mut self, context: &Context) {
+        if self.last_context == Some(*context) {
+            return;
+        }
+        self.enter();
+        self.send_updates();
+        self.last_context = Some(*context);
+        if self.contexts_used == CONTEXTS {
+            self.synchronise();
+        }
+        let offset = self.contexts_used * CONTEXT_BYTES;
+        self.contexts_used += 1;
+        let numbers = [
+            context.step,
+            context.iteration,
+            context.row_start as u64,
+            context.rows as u64,
+            context.rows_total as u64,
+            context.seed,
+            u64::from(context.learning_rate.to_bits()) | u64::from(context.loss_scale.to_bits()) << 32,
+            self.source_row,
+        ];
+        let part = self.contexts.part_mut(offset, CONTEXT_BYTES);
+        for (to, number) in part.chunks_exact_mut(8).zip(numbers) {
+            to.copy_from_slice(&number.to_le_bytes());
+        }
+        // SAFETY: the part is not written again before the stream was waited for.
+        unsafe {
+            let from = self.contexts.at(offset);
+            self.gpu.stream.upload(from, self.gpu.context_address(), 64).expect(FAILED);
+        }
+    }
+
+    /// Where the batch begins in the sequence of made-up rows.
+    pub(crate) fn set_source_row(&mut self, row: u64) {
+        if self.source_row != row {
+            self.source_row = row;
+            self.last_context = None;
+        }
+    }
+
+    /// Draws made-up rows into a slot.
+    pub(crate) fn make_up(
+        &mut self,
+        tensor: &Tensor,
+        made_up: MadeUp,
+        rows: usize,
+        row_start: usize,
+        to: Slot,
+    ) {
+        self.send_updates();
+        let none = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
+        let slots = Slots { arena: &self.arena, args: &[to], workspace: none };
+        self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
+    }
+
+    /// Lets weights be written again: a new step begins.
+    pub(crate) fn begin_step(&mut self) {
+        self.settle();
+        self.enter();
+        // SAFETY: the word behind the context.
+        unsafe {
+            self.gpu.stream.fill(self.gpu.context_address() + CONTEXT_BYTES as u64, 0, 4).expect(FAILED)
+        };
+    }
+
+    /// Waits until everything is done.
+    pub(crate) fn synchronise(&mut self) {
+        self.send_updates();
+        self.gpu.stream.synchronise().expect(FAILED);
+        self.contexts_used = 0;
+        self.last_context = None;
+    }
+
+    /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there has been copied.
+    pub(crate) fn begin_staging(&mut self, bytes: usize) {
+        self.enter();
+        self.half = 1 - self.half;
+        self.staged[self.half].wait().expect(FAILED);
+        if self.staging[self.half].len() < bytes {
+            // A recording holds the address of what was there before, and is made anew.
+            self.gpu.stream.synchronise().expect(FAILED);
+            self.recordings.clear();
+            self.staging[self.half] = Pinned::new(bytes).expect("the host has memory for the rows of a step");
+        }
+    }
+
+    /// Which half is filled now: recordings are made for each.
+    pub(crate) fn staging_half(&self) -> usize {
+        self.half
+    }
+
+    /// Host memory for rows, which the device has read what was there before.
+    pub(crate) fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
+        self.staging[self.half].part_mut(offset, bytes)
+    }
+
+    /// Marks that everything staged so far has been asked for.
+    pub(crate) fn mark_staging(&mut self) {
+        self.staged[self.half].record(&self.gpu.stream).expect(FAILED);
+    }
+
+    /// Copies staged rows into a slot.
+    pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
+        assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
+        self.send_updates();
+        // SAFETY: the staged part is not written again before its event has passed.
+        unsafe {
+            let from = self.staging[self.half].at(offset);
+            self.gpu.stream.upload(from, self.arena.address(to), bytes).expect(FAILED);
+        }
+    }
+
+    /// Copies a slot to the second store, or back.
+    pub(crate) fn copy_host(&mut self, slot: Slot, store: Slot, out: bool) {
+        self.settle();
+        let memory = self.store.as_ref().expect("a plan that copies out is sealed with a store");
+        assert!(store.end().to_usize() <= memory.len(), "the store has room for what is copied out");
+        let (host, device, bytes) =
+            (memory.at(store.offset.to_usize()), self.arena.address(slot), slot.bytes.to_usize());
+        // SAFETY: both stretches are the plan's, and the stream keeps the order.
+        unsafe {
+            let copied = if out {
+                self.gpu.stream.download(device, host, bytes)
+            } else {
+                self.gpu.stream.upload(host, device, bytes)
+            };
+            copied.expect(FAILED);
+        }
+    }
+
+    /// Copies a slot over another of its size.
+    pub(crate) fn copy(&mut self, from: Slot, to: Slot) {
+        self.settle();
+        self.enter();
+        let (from_at, to_at) = (self.arena.address(from), self.arena.address(to));
+        // SAFETY: both are slots of the arena.
+        unsafe { self.gpu.stream.copy(from_at, to_at, from.bytes.to_usize()).expect(FAILED) };
+    }
+
+    /// Whether launches under a key were recorded.
+    pub(crate) fn is_recorded(&self, key: u64) -> bool {
+        self.recordings.iter().any(|(known, _)| *known == key)
+    }
+
+    /// Begins to record launches instead of running them.
+    pub(crate) fn begin_recording(&mut self) {
+        self.settle();
+        self.enter();
+        self.gpu.stream.begin_recording().expect(FAILED);
+    }
+
+    /// Ends a recording.
+    pub(crate) fn end_recording(&mut self, key: u64) {
+        self.send_updates();
+        let recording = self.gpu.stream.end_recording().expect("what runs can be recorded");
+        self.recordings.push((key, recording));
+    }
+
+    /// Plays what was recorded under a key.
+    pub(crate) fn play(&mut self, key: u64) {
+        self.settle();
+        let (_, recording) =
+            self.recordings.iter().find(|(known, _)| *known == key).expect("it was recorded");
+        self.gpu.stream.play(recording).expect(FAILED);
+    }
+
+    /// A copy of a slot's bytes, kept until something on the device changes.
+    pub(crate) fn bytes(&self, slot: Slot) -> &[u8] {
+        if let Some(kept) = &self.kept {
+            assert!(slot.end() <= kept.slot.bytes, "what was given back is not read");
+            let start = slot.offset.to_usize();
+            // SAFETY: the words hold the start of the arena, in which the slot lies; they are borrowed with the device.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(kept.words.as_ptr().cast::<u8>(), kept.slot.bytes.to_usize())
+            };
+            return &bytes[start..start + slot.bytes.to_usize()];
+        }
+        self.enter();
+        let mut views = self.views.lock().expect("nobody panics with the lock");
+        let index = views.iter().position(|view| view.slot == slot).unwrap_or_else(|| {
+            views.push(self.download(slot));
+            views.len() - 1
+        });
+        let words = &views[index].words;
+        // SAFETY: a view is dropped or written only by those who borrow the device alone, and its words do not move.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), slot.bytes.to_usize()) }
+    }
+
+    /// A copy of a slot's bytes that goes back to the device before anything else happens there.
+    pub(crate) fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
+        self.settle();
+        self.enter();
+        let view = View { changed: true, ..self.download(slot) };
+        let views = self.views.get_mut().expect("nobody panics with the lock");
+        views.push(view);
+        let words = &mut views.last_mut().expect("it was just put there").words;
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), slot.bytes.to_usize()) }
+    }
+
+    fn download(&self, slot: Slot) -> View {
+        self.send_updates();
+        let bytes = slot.bytes.to_usize();
+        let mut words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
+        if bytes != 0 {
+            // SAFETY: the words have room for the slot's bytes, and are looked at once the copy was waited for.
+            unsafe {
+                let to = words.as_mut_ptr().cast();
+                self.gpu.stream.download(self.arena.address(slot), to, bytes).expect(FAILED);
+            }
+            self.gpu.stream.synchronise().expect(FAILED);
+        }
+        View { slot, words, changed: false }
+    }
+
+    /// Sends off what waits here before anything else happens on the device.
+    fn settle(&mut self) {
+        self.send_updates();
+        self.settle_views();
+    }
+
+    /// Sends back what the host has changed, and forgets the other copies.
+    fn settle_views(&mut self) {
+        let views = std::mem::take(self.views.get_mut().expect("nobody panics with the lock"));
+        if views.is_empty() {
+            return;
+        }
+        self.enter();
+        for view in views.iter().filter(|view| view.changed) {
+            // SAFETY: the words stay where they are until the copy was waited for.
+            unsafe {
+                let (from, to) = (view.words.as_ptr().cast(), self.arena.address(view.slot));
+                self.gpu.stream.upload(from, to, view.slot.bytes.to_usize()).expect(FAILED);
+            }
+        }
+        if views.iter().any(|view| view.changed) {
+            self.gpu.stream.synchronise().expect(FAILED);
+        }
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
+        let _ = self.gpu.context.make_current();
+        let _ = self.gpu.stream.synchronise();
+    }
+}

@@ -1,0 +1,389 @@
+//! A GPU that is open: context, stream, libraries and loaded kernels. It can still take memory; a sealed device cannot.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, Weak};
+
+use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Slot};
+
+use super::call::THREADS;
+use super::convolutions::{self, Convolutions};
+use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
+use super::memory::{Block, DeviceArena};
+use super::products::{self, Products};
+use super::times::Times;
+use super::updates::{Updates, WORDS};
+use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
+use super::{call_of, compiler, libraries, lower, usage};
+
+/// Workspace that a library's algorithm may take, unless none takes so little.
+const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
+
+/// Where the workspace of a library begins.
+const LIBRARY_ALIGNMENT: u64 = 256;
+
+/// Bytes of what is decided anew for every step and piece, and of the word behind it that the device sets.
+pub(crate) const CONTEXT_BYTES: usize = 64;
+const STOPPED_BYTES: usize = 8;
+
+/// An open GPU.
+pub struct Gpu {
+    // Dropped in this order: what lives in the context before the context.
+    products: Products,
+    convolutions: Convolutions,
+    modules: Mutex<BTreeMap<Source, Loaded>>,
+    /// What kernels read as `Context`.
+    block: Block,
+    pub(crate) stream: Stream,
+    pub(crate) context: Context,
+    description: Description,
+    /// What the libraries' ways took on it.
+    times: Times,
+    /// What others held of the device before it was opened.
+    bytes_others: Bytes,
+}
+
+/// A module and its kernels.
+struct Loaded {
+    module: Module,
+    functions: BTreeMap<&'static str, Function>,
+}
+
+/// Where the operands of a launch are.
+pub(crate) struct Slots<'a> {
+    pub(crate) arena: &'a DeviceArena,
+    pub(crate) args: &'a [Slot],
+    pub(crate) workspace: Slot,
+}
+
+impl Gpu {
+    /// Opens a GPU by its number, with every library that kernels need. One that is open already is shared.
+    pub(crate) fn open(number: usize, tf32: bool) -> Result<Arc<Gpu>, CudaError> {
+        type Open = (usize, bool, Weak<Gpu>);
+        static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+        let mut open = OPEN.lock().expect("nobody panics with the lock");
+        open.retain(|(_, _, gpu)| 0 < gpu.strong_count());
+        let wanted = |known: &&Open| (known.0, known.1) == (number, tf32);
+        if let Some(gpu) = open.iter().find(wanted).and_then(|(_, _, gpu)| gpu.upgrade()) {
+            return Ok(gpu);
+        }
+        let gpu = Arc::new(Gpu::new(number, tf32)?);
+        open.push((number, tf32, Arc::downgrade(&gpu)));
+        Ok(gpu)
+    }
+
+    fn new(number: usize, tf32: bool) -> Result<Gpu, CudaError> {
+        if let Some(library) = libraries::missing().first() {
+            return Err(CudaError(format!("{} is not here; {}", library.name(), library.remedy())));
+        }
+        let known = driver::descriptions()?;
+        let count = known.len();
+        let description = known.into_iter().nth(number).ok_or_else(|| {
+            CudaError(match count {
+                0 => "the driver knows no GPU; use --device cpu".to_owned(),
+                _ => format!("there is no GPU {number}: they are counted from 0, and there are {count}"),
+            })
+        })?;
+        let before = usage::of_device(&description.bus);
+        let context = Context::open(number)?;
+        let stream = Stream::new()?;
+        let block = Block::new(CONTEXT_BYTES + STOPPED_BYTES)?;
+        let products = Products::open(tf32)?;
+        let convolutions = Convolutions::open(&stream, tf32)?;
+        let modules = Mutex::default();
+        let versions = libraries::find().iter().filter_map(|found| found.version.as_deref());
+        let times =
+            Times::open(&versions.fold(description.name.clone(), |name, version| name + " " + version));
+        // The two counts of the driver do not begin at the same place, but what opening added is the same in both.
+        let (free, total) = context.bytes_free()?;
+        let added = before.and_then(|before| {
+            let after = usage::of_device(&description.bus)?;
+            Some(after.bytes_used.saturating_sub(before.bytes_used))
+        });
+        let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
+        Ok(Gpu { products, convolutions, modules, block, stream, context, description, times, bytes_others })
+    }
+
+    /// What the driver says of it.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// What this process holds of the device: what is used less what others used before.
+    pub fn bytes_used(&self) -> Result<Bytes, CudaError> {
+        let (free, total) = self.context.bytes_free()?;
+        Ok(total.saturating_sub(free).saturating_sub(self.bytes_others))
+    }
+
+    /// What is free, and what others held when the device was opened.
+    pub fn bytes_free(&self) -> Result<(Bytes, Bytes), CudaError> {
+        Ok((self.context.bytes_free()?.0, self.bytes_others))
+    }
+
+    /// Where kernels read their context.
+    pub(crate) fn context_address(&self) -> u64 {
+        self.block.start
+    }
+
+    /// The nodes of a graph that have no kernel here, by op and layer.
+    pub fn missing(graph: &Graph) -> Vec<(&'static str, String)> {
+        let lacks = |node: &&Node| lower::lower(&call_of(graph, node, 1, false)).is_err();
+        let nodes = graph.nodes.iter().filter(lacks);
+        nodes.map(|node| (node.op.name(), graph.layers[node.layer.0].clone())).collect()
+    }
+
+    /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
+    /// which they can compute at least a row at a time.
+    pub(crate) fn workspace(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+    ) -> Result<(Bytes, Bytes), CudaError> {
+        let (own, libraries) = self.workspace_at(graph, node, rows)?;
+        Ok((own, libraries.max(self.workspace_at(graph, node, 1)?.1)))
+    }
+
+    fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
+        let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else {
+            return Ok((Bytes::ZERO, Bytes::ZERO));
+        };
+        let mut libraries = Bytes::ZERO;
+        for work in &lowered.work {
+            libraries = libraries.max(match work {
+                Work::Product(product) => self.products.workspace(product, LIBRARY_WORKSPACE)?,
+                Work::Convolution(convolution) => {
+                    self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
+                }
+                Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => {
+                    Bytes::ZERO
+                }
+            });
+        }
+        let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
+        Ok((lowered.workspace, (libraries + slack).align_up(ALIGNMENT)))
+    }
+
+    /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
+    /// its nodes takes, or less where that is not free. What has no room keeps the library's own judgement.
+    pub(crate) fn time_libraries(&self, graph: &Graph, rows: usize, most: Bytes) -> Result<(), CudaError> {
+        let free = self.context.bytes_free()?.0;
+        let room = Bytes(free.0 - free.0 / 16).min(most);
+        let need = |node: &Node| -> Bytes {
+            let Node { inputs, outputs, updates, .. } = node;
+            let operands = inputs.iter().chain(outputs).chain(updates);
+            operands.map(|id| graph.tensors[id.0].bytes(rows).align_up(256)).sum()
+        };
+        let mut calls = Vec::new();
+        for node in &graph.nodes {
+            let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else { continue };
+            let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
+            let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
+            if lowered.work.iter().any(uses) && bytes <= room {
+                calls.push((node, lowered, bytes));
+            }
+        }
+        let Some(bytes) = calls.iter().map(|(_, _, bytes)| *bytes).max() else { return Ok(()) };
+        let arena = DeviceArena::map(&self.context, bytes)?;
+        for (node, lowered, _) in calls {
+            let Node { inputs, outputs, updates, .. } = node;
+            let mut end = Bytes::ZERO;
+            let mut place = |bytes: Bytes| {
+                let slot = Slot { offset: end, bytes };
+                end = slot.end().align_up(256);
+                slot
+            };
+            let operands = inputs.iter().chain(outputs).chain(updates);
+            let args: Vec<Slot> = operands.map(|id| place(graph.tensors[id.0].bytes(rows))).collect();
+            let workspace = place(lowered.workspace + LIBRARY_WORKSPACE + Bytes(LIBRARY_ALIGNMENT));
+            let slots = Slots { arena: &arena, args: &args, workspace };
+            for work in &lowered.work {
+                match work {
+                    Work::Product(product) => {
+                        let places = slots.of_product(&lowered, product);
+                        self.products.time(&self.stream, product, &places, &self.times)?;
+                    }
+                    Work::Convolution(convolution) => {
+                        let places = slots.of_convolution(&lowered, convolution);
+                        self.convolutions.time(&self.stream, convolution, &places, &self.times)?;
+                    }
+                    Work::Kernel(_)
+                    | Work::Bias(_)
+                    | Work::Update(_)
+                    | Work::Zero { .. }
+                    | Work::Copy { .. } => {}
+                }
+            }
+        }
+        self.stream.synchronise()
+    }
+
+    /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
+    pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
+        self.context.make_current()?;
+        for node in &graph.nodes {
+            if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
+                for work in &lowered.work {
+                    if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
+                        self.function(&kernel.source, kernel.entry)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel of a description, compiled and loaded where it was not yet.
+    fn function(&self, source: &Source, entry: &'static str) -> Result<Function, CudaError> {
+        let mut modules = self.modules.lock().expect("nobody panics with the lock");
+        if !modules.contains_key(source) {
+            let text = compiler::text(source);
+            let code = compiler::compile_cached(&text, &self.description.architecture())
+                .map_err(|words| CudaError(format!("the kernel `{}` does not compile: {words}", entry)))?;
+            let loaded = Loaded { module: Module::load(&code)?, functions: BTreeMap::new() };
+            modules.insert(source.clone(), loaded);
+        }
+        let loaded = modules.get_mut(source).expect("it was just put there");
+        if let Some(function) = loaded.functions.get(entry) {
+            return Ok(*function);
+        }
+        let function = loaded.module.function(entry)?;
+        loaded.functions.insert(entry, function);
+        Ok(function)
+    }
+
+    /// Puts the work of a node into the stream.
+    pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
+        let at = |address: Address| slots.at(address);
+        let mut has_bias = false;
+        for work in &lowered.work {
+            match work {
+                Work::Kernel(kernel) => self.launch(kernel, slots)?,
+                Work::Bias(kernel) => {
+                    if !has_bias {
+                        self.launch(kernel, slots)?;
+                    }
+                }
+                Work::Update(kernel) => {
+                    let weight = self.weight_of(kernel, slots);
+                    self.update(&Updates::new(kernel.source.clone(), weight))?;
+                }
+                // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
+                Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
+                Work::Copy { from, to, bytes } => {
+                    if at(*from) != at(*to) {
+                        // SAFETY: as above.
+                        unsafe { self.stream.copy(at(*from), at(*to), bytes.to_usize())? };
+                    }
+                }
+                Work::Product(product) => {
+                    self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
+                }
+                Work::Convolution(convolution) => {
+                    has_bias = self.convolve(convolution, lowered, slots)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What an update takes of its weight.
+    pub(crate) fn weight_of(&self, kernel: &Kernel, slots: &Slots<'_>) -> [u64; WORDS] {
+        let values: Vec<u64> = kernel.arguments.iter().map(|argument| self.value(*argument, slots)).collect();
+        values.try_into().expect("an update takes as many words as its kernel has for a weight")
+    }
+
+    /// Puts updates that share a launch into the stream.
+    pub(crate) fn update(&self, updates: &Updates) -> Result<(), CudaError> {
+        let function = self.function(&updates.source, "update_many")?;
+        let (mut many, blocks) = updates.packed();
+        let mut context = self.block.start;
+        let mut pointers = [many.as_mut_ptr().cast(), std::ptr::from_mut(&mut context).cast()];
+        // SAFETY: the words are laid out as the kernel's first parameter, which the driver copies, and point into the arena.
+        unsafe { driver::launch(&self.stream, function, [blocks, 1, 1], THREADS, &mut pointers) }
+    }
+
+    /// What a kernel is handed for an argument. Every value takes at most eight bytes, and the driver reads as many as the
+    /// parameter has.
+    fn value(&self, argument: Argument, slots: &Slots<'_>) -> u64 {
+        match argument {
+            Argument::At(address) => slots.at(address),
+            Argument::Null => 0,
+            Argument::Context => self.block.start,
+            Argument::Long(value) => value.cast_unsigned(),
+            Argument::Int(value) => u64::from(value.cast_unsigned()),
+            Argument::Float(value) => u64::from(value.to_bits()),
+        }
+    }
+
+    /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
+    /// added its bias.
+    fn convolve(
+        &self,
+        convolution: &Convolution,
+        lowered: &Lowered,
+        slots: &Slots<'_>,
+    ) -> Result<bool, CudaError> {
+        let places = slots.of_convolution(lowered, convolution);
+        if convolution.rows < 2 || self.convolutions.fits(convolution, places.workspace_bytes)? {
+            return self.convolutions.run(convolution, &places);
+        }
+        // Of several, each might choose another way, so that none adds the bias.
+        for part in convolution.halves() {
+            self.convolve(&part, lowered, slots)?;
+        }
+        Ok(false)
+    }
+
+    fn launch(&self, kernel: &Kernel, slots: &Slots<'_>) -> Result<(), CudaError> {
+        let function = self.function(&kernel.source, kernel.entry)?;
+        let mut values: Vec<u64> =
+            kernel.arguments.iter().map(|argument| self.value(*argument, slots)).collect();
+        let mut pointers: Vec<*mut c_void> =
+            values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
+        // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.
+        unsafe { driver::launch(&self.stream, function, kernel.blocks, kernel.threads, &mut pointers) }
+    }
+}
+
+impl Slots<'_> {
+    /// What is behind the kernels' own workspace.
+    fn rest(&self, lowered: &Lowered) -> (u64, usize) {
+        let (start, end) = (self.arena.address(self.workspace), self.workspace.bytes.0);
+        assert!(
+            lowered.workspace <= self.workspace.bytes,
+            "the plan gives kernels the workspace that they ask for"
+        );
+        let address = (start + lowered.workspace.0).next_multiple_of(LIBRARY_ALIGNMENT);
+        (address, (start + end).saturating_sub(address) as usize)
+    }
+
+    fn of_product(&self, lowered: &Lowered, product: &Product) -> products::Places {
+        let Product { a, b, d, bias, .. } = *product;
+        let (workspace, workspace_bytes) = self.rest(lowered);
+        let bias = bias.map_or(0, |bias| self.at(bias));
+        products::Places { a: self.at(a), b: self.at(b), d: self.at(d), bias, workspace, workspace_bytes }
+    }
+
+    fn of_convolution(&self, lowered: &Lowered, convolution: &Convolution) -> convolutions::Places {
+        let [x, filter, y] =
+            [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
+        let (workspace, workspace_bytes) = self.rest(lowered);
+        let (bias, adds) = (convolution.bias.map_or(0, |bias| self.at(bias)), convolution.adds);
+        convolutions::Places { x, filter, y, bias, adds, workspace, workspace_bytes }
+    }
+
+    fn at(&self, address: Address) -> u64 {
+        match address {
+            Address::Operand(index, offset) => {
+                let slot = self.args[index];
+                assert!(offset <= slot.bytes, "an offset lies inside its operand");
+                self.arena.address(slot) + offset.0
+            }
+            Address::Workspace(offset) => {
+                assert!(offset <= self.workspace.bytes, "an offset lies inside the workspace");
+                self.arena.address(self.workspace) + offset.0
+            }
+        }
+    }
+}

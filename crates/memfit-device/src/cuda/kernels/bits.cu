@@ -1,0 +1,40 @@
+// One bit an element, lowest first, every row from a byte of its own. A thread has one byte; `whole` says that rows are whole bytes.
+
+extern "C" __global__ void sign_bits(const X* x, u8* bits, i64 bytes, i64 elements, i64 row_bytes, int whole, float below) {
+    for (i64 i = first_item(); i < bytes; i += item_stride()) {
+        float a[8];
+        int count = 8;
+        if (whole) {
+            load_pack<8>(x, i, a);
+        } else {
+            i64 row = i / row_bytes, first = (i - row * row_bytes) * 8;
+            count = (int)min((i64)8, elements - first);
+            for (int j = 0; j < count; j++) a[j] = load(x, row * elements + first + j);
+        }
+        u32 byte = 0;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+            if (j < count && a[j] > 0.0f && a[j] < below) byte |= 1u << j;
+        bits[i] = (u8)byte;
+    }
+}
+
+extern "C" __global__ void mask_bits(const X* dy, const u8* bits, X* dx, i64 bytes, i64 elements, i64 row_bytes, int whole) {
+    for (i64 i = first_item(); i < bytes; i += item_stride()) {
+        u32 byte = bits[i];
+        if (whole) {
+            float a[8];
+            load_pack<8>(dy, i, a);
+#pragma unroll
+            for (int j = 0; j < 8; j++) a[j] = byte >> j & 1 ? a[j] : 0.0f;
+            store_pack<8>(dx, i, a);
+        } else {
+            i64 row = i / row_bytes, first = (i - row * row_bytes) * 8;
+            int count = (int)min((i64)8, elements - first);
+            for (int j = 0; j < count; j++) {
+                i64 at = row * elements + first + j;
+                store(dx, at, byte >> j & 1 ? load(dy, at) : 0.0f);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+// Losses with their gradients, and metrics. X is the type of predictions and slopes, T that of targets.
+
+#define EPSILON 1e-7f
+__device__ __forceinline__ float clipped(float p) { p = p < EPSILON ? EPSILON : p; return p > 1.0f - EPSILON ? 1.0f - EPSILON : p; }
+__device__ __forceinline__ float unless_clipped(float p, float slope) { slope = p < EPSILON ? 0.0f : slope; return p > 1.0f - EPSILON ? 0.0f : slope; }
+__device__ __forceinline__ float sign_of(float x) { float s = x < 0.0f ? -1.0f : x; return x > 0.0f ? 1.0f : s; }
+__device__ __forceinline__ float smoothed(float t, float smoothing) { return t * (1.0f - smoothing) + 0.5f * smoothing; }
+
+#ifdef ELEMENT
+// Losses of single elements: ELEMENT gives `value` and `slope` from `p` and `t`.
+extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 row, i64 in_row, i64 classes, float weight) {
+    double share = (double)weight * context->loss_scale / ((double)context->rows_total * in_row) / classes;
+    double total = 0.0;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        float p = load(prediction, i), t = load(target, i), value, slope;
+        double mine = weights ? share * weights[i / row] : share;
+        ELEMENT
+        total += mine * value;
+        store(slopes, i, slope * (float)mine);
+    }
+    total = block_sum(total);
+    if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+#endif
+
+#ifdef SAMPLE
+// Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 2 soft probabilities, 3 numbered
+// probabilities, 4 the cosine, 5 the categorical hinge.
+extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float smoothing) {
+    double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row), all = 0.0;
+    float kept = 1.0f - smoothing, added = smoothing / classes;
+    for (i64 sample = blockIdx.x; sample < count; sample += gridDim.x) {
+        const X* x = prediction + sample * classes;
+        X* d = slopes + sample * classes;
+        double share = weights ? base * weights[sample / in_row] : base;
+        double value;
+#if SAMPLE == 0
+        float most = -INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) most = f_maximum(most, load(x, c));
+        most = block_max(most);
+        double powers = 0.0, total = 0.0, weighed = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float a = load(x, c);
+            powers += expf(a - most);
+            float t = load(target, sample * classes + c) * kept + added;
+            total += t;
+            weighed += t == 0.0f ? 0.0 : (double)t * ((double)a - most);
+        }
+        powers = block_sum(powers);
+        total = block_sum(total);
+        weighed = block_sum(weighed);
+        value = total * log(powers) - weighed;
+        float factor = (float)(share * total / powers), mine = (float)share;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float slope = factor * expf(load(x, c) - most);
+            store(d, c, slope - mine * (load(target, sample * classes + c) * kept + added));
+        }
+#elif SAMPLE == 2
+        double sum = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += load(x, c);
+        float inverse = (float)(1.0 / block_sum(sum));
+        double entropy = 0.0, middle = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
+            entropy += -t * logf(clipped(q));
+            middle += unless_clipped(q, -t);
+        }
+        value = block_sum(entropy);
+        float mean = (float)block_sum(middle), scale = (float)share * inverse;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
+            store(d, c, scale * (unless_clipped(q, -t / q) - mean));
+        }
+#elif SAMPLE == 3
+        int wanted = target[sample];
+        bool known = 0 <= wanted && wanted < classes;
+        double sum = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += clipped(load(x, c));
+        sum = block_sum(sum);
+        double likely = clipped(load(x, known ? wanted : 0));
+        __syncthreads();
+        float scale = (float)(share / sum), best = (float)(share / likely);
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float p = load(x, c);
+            float slope = unless_clipped(p, c == wanted ? scale - best : scale);
+            store(d, c, known ? slope : NOT_A_NUMBER);
+        }
+        value = known ? log(sum) - log(likely) : (double)NOT_A_NUMBER;
+#elif SAMPLE == 4
+        double squares = 0.0, of_targets = 0.0, along = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            double p = load(x, c), t = load(target, sample * classes + c);
+            squares += p * p;
+            of_targets += t * t;
+            along += p * t;
+        }
+        double least = (double)EPSILON * (double)EPSILON;
+        double of_p = sqrt(fmax(block_sum(squares), least)), of_t = sqrt(fmax(block_sum(of_targets), least));
+        double cosine = block_sum(along) / (of_p * of_t);
+        double bend = (double)EPSILON < of_p ? cosine / (of_p * of_p) : 0.0;
+        float of_target = (float)(share / (of_p * of_t)), of_self = (float)(share * bend);
+        for (int c = threadIdx.x; c < classes; c += blockDim.x)
+            store(d, c, of_self * load(x, c) - of_target * load(target, sample * classes + c));
+        value = -cosine;
+#else
+        double right = 0.0;
+        float wrong = -INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float p = load(x, c), t = load(target, sample * classes + c);
+            right += (double)p * t;
+            wrong = f_maximum(wrong, (1.0f - t) * p);
+        }
+        right = block_sum(right);
+        wrong = block_max(wrong);
+        // The first place of the largest.
+        float place = INFINITE;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x)
+            if ((1.0f - load(target, sample * classes + c)) * load(x, c) == wrong) place = fminf(place, (float)c);
+        place = -block_max(-place);
+        value = (double)wrong - right + 1.0;
+        float scale = value < 0.0 ? 0.0f : (float)share;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float t = load(target, sample * classes + c);
+            store(d, c, scale * (((float)c == place ? 1.0f - t : 0.0f) - t));
+        }
+        value = value < 0.0 ? 0.0 : value;
+#endif
+        all += share * value;
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+#endif
+
+#ifdef TEAM
+// Cross-entropy of logits with numbered targets: TEAM threads have a sample. One pass takes the largest logit and the sum of powers,
+// a second one writes the slopes; what lies between the first and the last pack of WIDTH goes in packs.
+
+// e to the power of x, for sums of powers of which the largest is 1: accurate where it counts.
+__device__ __forceinline__ float power(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+
+#if TEAM == 32
+#define TEAM_MAX(x) warp_max(x)
+#define TEAM_SUM(x) warp_sum(x)
+#else
+#define TEAM_MAX(x) block_max(x)
+#define TEAM_SUM(x) block_sum(x)
+#endif
+#define BATCH 4
+
+extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float) {
+    const double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row);
+    const int member = threadIdx.x % TEAM, teams = blockDim.x / TEAM;
+    double all = 0.0;
+    for (i64 sample = (i64)blockIdx.x * teams + threadIdx.x / TEAM; sample < count; sample += (i64)gridDim.x * teams) {
+        const i64 start = sample * classes;
+        const X* x = prediction + start;
+        X* d = slopes + start;
+        const int head = min(classes, (int)((WIDTH - start % WIDTH) % WIDTH)), packs = (classes - head) / WIDTH, tail = head + packs * WIDTH;
+        const int wanted = target[sample];
+        const bool known = 0 <= wanted && wanted < classes;
+        const float aim = load(x, known ? wanted : 0);
+        // A finite start, so that logits of minus infinity count nothing.
+        float most = -3.402823466e38f, sum = 0.0f;
+        auto take = [&](float a) {
+            if (a > most) {
+                sum *= power(most - a);
+                most = a;
+            }
+            sum += power(a - most);
+        };
+        const int singles[2] = {member < head ? member : classes, tail + member};
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            if (singles[s] < classes) take(load(x, singles[s]));
+        for (int first = member; first < packs; first += BATCH * TEAM) {
+            Pack<X, WIDTH> a[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) a[b] = ((const Pack<X, WIDTH>*)(x + head))[first + b * TEAM];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) {
+                    float highest = most;
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) highest = fmaxf(highest, widen(a[b].at[j]));
+                    if (highest > most) sum *= power(most - highest);
+                    most = highest;
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) sum += power(widen(a[b].at[j]) - most);
+                }
+        }
+        const float own = most;
+        most = TEAM_MAX(most);
+        const double powers = TEAM_SUM((double)(sum * power(own - most)));
+        const double share = weights ? base * weights[sample / in_row] : base;
+        const float factor = known ? (float)(share / powers) : NOT_A_NUMBER, mine = (float)share;
+        if (member == 0) all += known ? share * (log(powers) - (double)(aim - most)) : (double)NOT_A_NUMBER;
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            if (singles[s] < classes) {
+                const int c = singles[s];
+                store(d, c, factor * power(load(x, c) - most) - (c == wanted ? mine : 0.0f));
+            }
+        for (int first = member; first < packs; first += BATCH * TEAM) {
+            Pack<X, WIDTH> a[BATCH];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) a[b] = ((const Pack<X, WIDTH>*)(x + head))[first + b * TEAM];
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (first + b * TEAM < packs) {
+                    const int place = wanted - head - (first + b * TEAM) * WIDTH;
+                    float slope[WIDTH];
+#pragma unroll
+                    for (int j = 0; j < WIDTH; j++) slope[j] = factor * power(widen(a[b].at[j]) - most) - (j == place ? mine : 0.0f);
+                    store_pack<WIDTH>(d + head, first + b * TEAM, slope);
+                }
+        }
+    }
+    all = block_sum(all);
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+#endif
+
+// One block. A loss that is not finite stops whatever would outlive the step.
+extern "C" __global__ void settle_loss(const double* parts, int count, float* loss, Context* context, int fresh) {
+    double total = 0.0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    total = block_sum(total);
+    if (threadIdx.x == 0) {
+        float sum = (float)((fresh ? 0.0 : (double)*loss) + total / context->loss_scale);
+        *loss = sum;
+        if (!isfinite(sum)) context->stopped = 1;
+    }
+}
+
+#ifdef METRIC
+// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 the absolute and 4 the squared
+// error, 5 categorical and 6 numbered among the first so many.
+extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 in_row, int classes, float number) {
+    int lane = threadIdx.x & 31;
+    double all = 0.0;
+    for (i64 sample = first_item() >> 5; sample < count; sample += item_stride() >> 5) {
+        const X* x = prediction + sample * classes;
+        double weight = weights ? (double)weights[sample / in_row] : 1.0;
+#if METRIC == 1 || METRIC == 2 || METRIC == 5 || METRIC == 6
+        int place = 0, wanted = 0;
+        float most = -INFINITE, most_target = -INFINITE;
+        for (int c = lane; c < classes; c += 32) {
+            float a = load(x, c);
+            if (a > most) { most = a; place = c; }
+#if METRIC == 1 || METRIC == 5
+            float t = load(target, sample * classes + c);
+            if (t > most_target) { most_target = t; wanted = c; }
+#endif
+        }
+        for (int step = 16; step > 0; step >>= 1) {
+            float a = __shfl_xor_sync(0xffffffffu, most, step);
+            int at = __shfl_xor_sync(0xffffffffu, place, step);
+            if (a > most || (a == most && a != -INFINITE && at < place)) { most = a; place = at; }
+#if METRIC == 1 || METRIC == 5
+            float t = __shfl_xor_sync(0xffffffffu, most_target, step);
+            int t_at = __shfl_xor_sync(0xffffffffu, wanted, step);
+            if (t > most_target || (t == most_target && t != -INFINITE && t_at < wanted)) { most_target = t; wanted = t_at; }
+#endif
+        }
+#if METRIC == 2 || METRIC == 6
+        wanted = target[sample];
+#endif
+        bool known = 0 <= wanted && wanted < classes;
+#if METRIC == 1 || METRIC == 2
+        if (lane == 0 && known && place == wanted) all += weight;
+#else
+        float border = known ? load(x, wanted) : NOT_A_NUMBER;
+        int above = 0;
+        for (int c = lane; c < classes; c += 32) above += load(x, c) > border;
+        above = warp_sum(above);
+        if (lane == 0 && isfinite(border) && above < number) all += weight;
+#endif
+#else
+        for (int c = lane; c < classes; c += 32) {
+            double p = load(x, c), t = load(target, sample * classes + c);
+#if METRIC == 0
+            all += weight * (t == (p > (double)number ? 1.0 : 0.0) ? 1.0 : 0.0) / classes;
+#elif METRIC == 3
+            all += weight * fabs(p - t) / classes;
+#else
+            all += weight * (p - t) * (p - t) / classes;
+#endif
+        }
+#endif
+    }
+    all = block_sum(all);
+    if (threadIdx.x == 0) parts[blockIdx.x] = all;
+}
+
+// Two sums: of weighted values, and of weights.
+extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 in_row, const float* weights, i64 rows) {
+    double total = 0.0, weight = 0.0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    if (weights)
+        for (i64 i = threadIdx.x; i < rows; i += blockDim.x) weight += weights[i];
+    total = block_sum(total);
+    weight = block_sum(weight);
+    if (threadIdx.x == 0) {
+        sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / in_row);
+        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)rows));
+    }
+}
+#endif

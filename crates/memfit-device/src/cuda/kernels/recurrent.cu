@@ -1,0 +1,272 @@
+// Recurrent cells over all steps: a block takes ROWS rows through them, and keeps what runs along in floats of workspace.
+// Before this stand types X (inputs, states and what is kept), W (the kernel) and B (the bias), CELL, ACTIVATION and RECURRENT,
+// HAS_BIAS, READS_BACKWARDS and WRITES_BACKWARDS.
+
+#define ROWS 4
+#define SIMPLE 0
+#define LSTM 1
+#define GRU_AFTER 2
+#define GRU_BEFORE 3
+#define LINEAR 0
+#define RELU 1
+#define SIGMOID 2
+#define TANH 3
+#define GATES (CELL == SIMPLE ? 1 : CELL == LSTM ? 4 : 3)
+#define KEPT (CELL == SIMPLE ? 0 : CELL == LSTM ? 5 : CELL == GRU_AFTER ? 4 : 3)
+#define THREADS 256
+
+template <int KIND> __device__ __forceinline__ float gate(float x) {
+    return KIND == RELU ? f_relu(x) : KIND == SIGMOID ? f_sigmoid(x) : KIND == TANH ? tanhf(x) : x;
+}
+// The derivative, from the function's value.
+template <int KIND> __device__ __forceinline__ float slope(float dy, float y) {
+    return KIND == RELU ? (y > 0.0f ? dy : 0.0f) : KIND == SIGMOID ? dy * (y * (1.0f - y)) : KIND == TANH ? dy * (1.0f - y * y) : dy;
+}
+
+__device__ __forceinline__ i64 read_at(i64 row, int steps, int step) { return row * steps + (READS_BACKWARDS ? steps - 1 - step : step); }
+__device__ __forceinline__ i64 written_at(i64 row, int steps, int step) { return row * steps + (WRITES_BACKWARDS ? steps - 1 - step : step); }
+
+// `to[r][j] = sum of from[r][k] kernel[k][j]` for some columns of the kernel.
+__device__ __forceinline__ void times_kernel(const float* from, const W* kernel, float* to, int units, int wide, int first, int last) {
+    for (int j = first + threadIdx.x; j < last; j += THREADS) {
+        float sums[ROWS] = {};
+        for (int k = 0; k < units; k++) {
+            float weight = load(kernel, (i64)k * wide + j);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) sums[r] += from[r * units + k] * weight;
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) to[r * wide + j] = sums[r];
+    }
+}
+
+// `to[r][k] (+)= sum of from[r][j] kernel[k][j]` over some columns of the kernel: a warp for each k.
+__device__ __forceinline__ void times_kernel_back(const float* from, const W* kernel, float* to, int units, int wide, int first, int last, bool adds) {
+    int lane = threadIdx.x % 32;
+    for (int k = threadIdx.x / 32; k < units; k += THREADS / 32) {
+        float sums[ROWS] = {};
+        for (int j = first + lane; j < last; j += 32) {
+            float weight = load(kernel, (i64)k * wide + j);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) sums[r] += from[r * wide + j] * weight;
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float sum = warp_sum(sums[r]);
+            if (lane == 0) to[r * units + k] = adds ? to[r * units + k] + sum : sum;
+        }
+    }
+}
+
+// Floats of workspace of a block: states, the LSTM's own, what a reset gate lets through, and gates.
+#define FLOATS(units, wide) ((i64)ROWS * (3 * (units) + (wide)))
+
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, const W* kernel, const B* bias, X* y, X* kept, float* memory, int rows, int steps, int units) {
+    const int wide = GATES * units;
+    float* states = memory + blockIdx.x * FLOATS(units, wide);
+    float* cells = states + ROWS * units;
+    float* passed = cells + ROWS * units;
+    float* gates = passed + ROWS * units;
+    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) states[i] = cells[i] = 0.0f;
+    __syncthreads();
+    for (int step = 0; step < steps; step++) {
+        times_kernel(states, kernel, gates, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide);
+        __syncthreads();
+        if (CELL == GRU_BEFORE) {
+            for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+                int r = i / units, u = i % units;
+                i64 row = (i64)blockIdx.x * ROWS + r;
+                if (row >= rows) continue;
+                const X* from = x + read_at(row, steps, step) * wide;
+                float* own = gates + r * wide;
+#pragma unroll
+                for (int g = 0; g < 2; g++) {
+                    float value = own[g * units + u] + load(from, g * units + u);
+                    if (HAS_BIAS) value += load(bias, g * units + u);
+                    own[g * units + u] = gate<RECURRENT>(value);
+                }
+                passed[i] = own[units + u] * states[i];
+            }
+            __syncthreads();
+            times_kernel(passed, kernel, gates, units, wide, 2 * units, wide);
+            __syncthreads();
+        }
+        for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+            int r = i / units, u = i % units;
+            i64 row = (i64)blockIdx.x * ROWS + r;
+            if (row >= rows) continue;
+            const X* from = x + read_at(row, steps, step) * wide;
+            const float* own = gates + r * wide;
+            X* keep = kept + written_at(row, steps, step) * KEPT * units;
+            // What a gate reads, with the bias before the product.
+            auto input = [&](int g) { return load(from, g * units + u) + (HAS_BIAS ? load(bias, g * units + u) : 0.0f); };
+            float state;
+            if (CELL == SIMPLE) {
+                state = gate<ACTIVATION>(own[u] + input(0));
+            } else if (CELL == LSTM) {
+                float in = gate<RECURRENT>(own[u] + input(0)), forget = gate<RECURRENT>(own[units + u] + input(1));
+                float candidate = gate<ACTIVATION>(own[2 * units + u] + input(2)), out = gate<RECURRENT>(own[3 * units + u] + input(3));
+                float cell = forget * cells[i] + in * candidate;
+                cells[i] = cell;
+                state = out * gate<ACTIVATION>(cell);
+                store(keep, u, in);
+                store(keep, units + u, forget);
+                store(keep, 2 * units + u, candidate);
+                store(keep, 3 * units + u, out);
+                store(keep, 4 * units + u, cell);
+            } else {
+                float update, reset, candidate;
+                if (CELL == GRU_AFTER) {
+                    auto product = [&](int g) { return own[g * units + u] + (HAS_BIAS ? load(bias, wide + g * units + u) : 0.0f); };
+                    update = gate<RECURRENT>(product(0) + input(0));
+                    reset = gate<RECURRENT>(product(1) + input(1));
+                    candidate = gate<ACTIVATION>(reset * product(2) + input(2));
+                    store(keep, 3 * units + u, product(2));
+                } else {
+                    update = own[u];
+                    reset = own[units + u];
+                    candidate = gate<ACTIVATION>(own[2 * units + u] + input(2));
+                }
+                state = update * states[i] + (1.0f - update) * candidate;
+                store(keep, u, update);
+                store(keep, units + u, reset);
+                store(keep, 2 * units + u, candidate);
+            }
+            states[i] = state;
+            store(y, written_at(row, steps, step) * units + u, state);
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, X* dx, float* memory, int rows, int steps, int units) {
+    const int wide = GATES * units;
+    float* slopes = memory + blockIdx.x * FLOATS(units, wide);
+    float* cells = slopes + ROWS * units;
+    float* passed = cells + ROWS * units;
+    float* gates = passed + ROWS * units;
+    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) slopes[i] = cells[i] = 0.0f;
+    for (int i = threadIdx.x; i < ROWS * wide; i += THREADS) gates[i] = 0.0f;
+    __syncthreads();
+    for (int step = steps - 1; step >= 0; step--) {
+        for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+            int r = i / units, u = i % units;
+            i64 row = (i64)blockIdx.x * ROWS + r;
+            if (row >= rows) continue;
+            i64 here = written_at(row, steps, step), before = step > 0 ? written_at(row, steps, step - 1) : 0;
+            const X* keep = kept + here * KEPT * units;
+            X* to = dx + read_at(row, steps, step) * wide;
+            float* own = gates + r * wide;
+            float now = slopes[i] + load(dy, here * units + u);
+            if (CELL == SIMPLE) {
+                own[u] = slope<ACTIVATION>(now, load(y, here * units + u));
+                store(to, u, own[u]);
+                slopes[i] = 0.0f;
+            } else if (CELL == LSTM) {
+                float in = load(keep, u), forget = load(keep, units + u), candidate = load(keep, 2 * units + u), out = load(keep, 3 * units + u);
+                float shaped = gate<ACTIVATION>(load(keep, 4 * units + u));
+                float cell = cells[i] + slope<ACTIVATION>(now * out, shaped);
+                float cell_before = step > 0 ? load(kept, (before * KEPT + 4) * units + u) : 0.0f;
+                own[u] = slope<RECURRENT>(cell * candidate, in);
+                own[units + u] = slope<RECURRENT>(cell * cell_before, forget);
+                own[2 * units + u] = slope<ACTIVATION>(cell * in, candidate);
+                own[3 * units + u] = slope<RECURRENT>(now * shaped, out);
+#pragma unroll
+                for (int g = 0; g < 4; g++) store(to, g * units + u, own[g * units + u]);
+                cells[i] = cell * forget;
+                slopes[i] = 0.0f;
+            } else {
+                float update = load(keep, u), reset = load(keep, units + u), candidate = load(keep, 2 * units + u);
+                float state_before = step > 0 ? load(y, before * units + u) : 0.0f;
+                float d_update = slope<RECURRENT>((state_before - candidate) * now, update);
+                float d_candidate = slope<ACTIVATION>(now * (1.0f - update), candidate);
+                slopes[i] = now * update;
+                own[u] = d_update;
+                store(to, u, d_update);
+                store(to, 2 * units + u, d_candidate);
+                if (CELL == GRU_AFTER) {
+                    float d_reset = slope<RECURRENT>(d_candidate * load(keep, 3 * units + u), reset);
+                    own[units + u] = d_reset;
+                    store(to, units + u, d_reset);
+                    own[2 * units + u] = d_candidate * reset;
+                } else {
+                    own[2 * units + u] = d_candidate;
+                }
+            }
+        }
+        __syncthreads();
+        if (CELL == GRU_BEFORE) {
+            times_kernel_back(gates, kernel, passed, units, wide, 2 * units, wide, false);
+            __syncthreads();
+            for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+                int r = i / units, u = i % units;
+                i64 row = (i64)blockIdx.x * ROWS + r;
+                if (row >= rows) continue;
+                float reset = load(kept, (written_at(row, steps, step) * KEPT + 1) * units + u);
+                float state_before = step > 0 ? load(y, written_at(row, steps, step - 1) * units + u) : 0.0f;
+                float d_reset = slope<RECURRENT>(passed[i] * state_before, reset);
+                gates[r * wide + units + u] = d_reset;
+                store(dx, read_at(row, steps, step) * wide + units + u, d_reset);
+                slopes[i] += passed[i] * reset;
+            }
+            __syncthreads();
+        }
+        if (step > 0) times_kernel_back(gates, kernel, slopes, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide, true);
+        __syncthreads();
+    }
+}
+
+// The states before each step and the gradients of the products with the kernel, side by side, of rows from `first` on.
+// `part` is 0 for all, 1 for the gates and 2 for the candidate of a GRU whose reset gate stands before the kernel.
+extern "C" __global__ void recurrent_gather(const X* dx, const X* y, const X* kept, float* states, float* gates, i64 first, i64 count, int steps, int units, int part) {
+    const i64 wide = GATES * units, line = units + wide;
+    for (i64 i = first_item(); i < count * steps * line; i += item_stride()) {
+        i64 at = i / line, column = i % line, row = first + at / steps;
+        int step = (int)(at % steps);
+        const X* keep = kept + written_at(row, steps, step) * KEPT * units;
+        if (column < units) {
+            float state = step > 0 ? load(y, written_at(row, steps, step - 1) * units + column) : 0.0f;
+            if (part == 2) state *= load(keep, units + column);
+            states[at * units + column] = state;
+        } else {
+            i64 j = column - units;
+            bool is_candidate = j >= 2 * units;
+            float value = load(dx, read_at(row, steps, step) * wide + j);
+            if (CELL == GRU_AFTER && is_candidate) value *= load(keep, j - units);
+            if ((part == 1 && is_candidate) || (part == 2 && !is_candidate)) value = 0.0f;
+            gates[at * wide + j] = value;
+        }
+    }
+}
+
+// Sums of biases: blocks are 32 columns by 8 steps, along y every part has its own steps.
+extern "C" __global__ void recurrent_bias_parts(const X* dx, const X* kept, double* parts, i64 rows, int steps, int units, i64 columns) {
+    __shared__ double sums[8][32];
+    const i64 wide = GATES * units;
+    i64 column = (i64)blockIdx.x * 32 + threadIdx.x % 32;
+    int lane = threadIdx.x / 32;
+    double sum = 0.0;
+    if (column < columns) {
+        i64 j = column % wide;
+        bool is_passed = column >= wide && j >= 2 * units;
+        for (i64 i = (i64)blockIdx.y * 8 + lane; i < rows * steps; i += (i64)gridDim.y * 8) {
+            int step = (int)(i % steps);
+            float value = load(dx, read_at(i / steps, steps, step) * wide + j);
+            if (CELL == GRU_AFTER && is_passed) value *= load(kept, written_at(i / steps, steps, step) * KEPT * units + j - units);
+            sum += value;
+        }
+    }
+    sums[lane][threadIdx.x % 32] = sum;
+    __syncthreads();
+    if (lane == 0 && column < columns) {
+        for (int i = 1; i < 8; i++) sum += sums[i][threadIdx.x];
+        parts[blockIdx.y * columns + column] = sum;
+    }
+}
+extern "C" __global__ void recurrent_bias_sum(const double* parts, B* dbias, i64 count, i64 columns, int fresh) {
+    for (i64 column = first_item(); column < columns; column += item_stride()) {
+        double sum = 0.0;
+        for (i64 part = 0; part < count; part++) sum += parts[part * columns + column];
+        store(dbias, column, fresh ? (float)sum : (float)(load(dbias, column) + sum));
+    }
+}

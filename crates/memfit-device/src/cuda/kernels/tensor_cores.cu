@@ -1,0 +1,50 @@
+// Tiles of halves in shared memory, and products of them by a warp: `mma` of 16 x 8 x 16, summed up in floats.
+//
+// Thread `t` of a warp holds, of A (16 x 16), rows t/4 and t/4 + 8 at columns 2(t%4) and 2(t%4) + 8 and their right neighbours,
+// in the order (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8); of B (16 x 8) column t/4 at those
+// rows; of the sums (16 x 8) rows t/4 and t/4 + 8 at column 2(t%4) and its right neighbour.
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+// Four tiles of 8 x 8 halves: lane 8 i + j names row j of tile i; every lane gets a pair of each, as A and B want them.
+template <class T> __device__ __forceinline__ void load_tiles(u32 (&to)[4], const T* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
+}
+// The same of the transposed tiles.
+template <class T> __device__ __forceinline__ void load_tiles_turned(u32 (&to)[4], const T* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
+}
+
+__device__ __forceinline__ void multiply_tiles(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_tiles(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two neighbours in one word, the first in its lower half.
+__device__ __forceinline__ u32 pair_of(float first, float second, bf16) {
+    u32 pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+__device__ __forceinline__ u32 pair_of(float first, float second, f16) {
+    u32 pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+
+// A copy of 16 or 4 bytes to shared memory that runs on beside the thread; zeros where there is nothing to copy.
+__device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copy_4(void* to, const void* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}

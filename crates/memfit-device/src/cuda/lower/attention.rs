@@ -1,0 +1,143 @@
+//! Attention and its gradients: tiles of scores on tensor cores where widths and types allow, else on plain floats.
+
+use memfit_ir::{Attention, Bytes, DType};
+
+use crate::cuda::call::{Call, Operand, int};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source};
+
+/// For every width and type.
+const PLAIN: &str = include_str!("../kernels/attention.cu");
+const PLAIN_TILE: usize = 32;
+const PLAIN_THREADS: u32 = 256;
+
+/// For halves in heads of some widths.
+const TENSOR_CORES: &str =
+    concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_tensor_cores.cu"));
+const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
+const TENSOR_CORES_THREADS: u32 = 128;
+
+/// One of the two sets of kernels, with the sizes of its tiles.
+struct Kernels {
+    source: Source,
+    threads: u32,
+    /// Queries of a block in forward, queries and keys of a block in backward.
+    queries: usize,
+    queries_grad: usize,
+    keys_grad: usize,
+}
+
+/// The sizes of an attention's operands.
+struct Sizes {
+    rows: usize,
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    key_heads: usize,
+    width: usize,
+    value_width: usize,
+}
+
+impl Sizes {
+    fn new(call: &Call<'_>, [q, k, v]: [Operand<'_>; 3]) -> Sizes {
+        let (queries, keys) = (q.dims(), k.dims());
+        Sizes {
+            rows: call.rows,
+            queries: queries[0],
+            keys: keys[0],
+            heads: queries[1],
+            key_heads: keys[1],
+            width: q.shape().last(),
+            value_width: v.shape().last(),
+        }
+    }
+
+    /// What every kernel takes behind its pointers.
+    fn arguments(&self, kind: &Attention) -> [Argument; 5] {
+        let Sizes { queries, keys, heads, key_heads, .. } = *self;
+        [int(queries), int(keys), int(heads), int(key_heads), Argument::Float(kind.scale)]
+    }
+
+    fn kernels(&self, kind: &Attention, x: Operand<'_>, log_sums: Operand<'_>) -> Kernels {
+        let Sizes { width, value_width, .. } = *self;
+        let types = [x.dtype(), log_sums.dtype()];
+        let causal = i32::from(kind.causal);
+        // The largest score of a row is sought before scores are scaled.
+        let fits = width == value_width && TENSOR_CORES_WIDTHS.contains(&width) && 0.0 < kind.scale;
+        if fits && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
+            let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
+            let source = Source { text: TENSOR_CORES, defines };
+            let queries = if width == 128 { 64 } else { 128 };
+            return Kernels {
+                source,
+                threads: TENSOR_CORES_THREADS,
+                queries,
+                queries_grad: 64,
+                keys_grad: 64,
+            };
+        }
+        let defines = format!(
+            "typedef {} X;\ntypedef {} L;\n#define WIDTH {width}\n#define VALUE_WIDTH {value_width}\n\
+             #define CAUSAL {causal}\n",
+            x.c_type(),
+            log_sums.c_type(),
+        );
+        let (source, tile) = (Source { text: PLAIN, defines }, PLAIN_TILE);
+        Kernels { source, threads: PLAIN_THREADS, queries: tile, queries_grad: tile, keys_grad: tile }
+    }
+}
+
+/// Blocks for so many heads and tiles.
+fn blocks(heads: usize, positions: usize, tile: usize) -> [u32; 3] {
+    let count = |count: usize| u32::try_from(count).expect("there are fewer tiles than blocks of a grid");
+    [count(heads), count(positions.div_ceil(tile)), 1]
+}
+
+/// `y = softmax(scale q kᵀ) v`, and the logarithm of each softmax's sum.
+pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
+    let [q, k, v] = [0, 1, 2].map(|index| call.input(index));
+    let [y, log_sums] = [0, 1].map(|index| call.output(index));
+    let sizes = Sizes::new(call, [q, k, v]);
+    let kernels = sizes.kernels(kind, q, log_sums);
+    let mut arguments = [q, k, v, y, log_sums].map(|operand| operand.pointer()).to_vec();
+    arguments.extend(sizes.arguments(kind));
+    Kernel {
+        source: kernels.source,
+        entry: "attention",
+        blocks: blocks(sizes.rows * sizes.heads, sizes.queries, kernels.queries),
+        threads: kernels.threads,
+        arguments,
+    }
+    .into()
+}
+
+/// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`: so what reads every
+/// key and value comes first, and sums up `dy y` of its queries before it writes; then comes what writes keys and values.
+pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
+    let [dy, q, k, v, y, log_sums] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
+    let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
+    let sizes = Sizes::new(call, [q, k, v]);
+    let kernels = sizes.kernels(kind, q, log_sums);
+    let sums = sizes.rows * sizes.heads * sizes.queries;
+    let mut lowered = Lowered::default();
+    let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));
+    let read = [dy, q, k, v, log_sums].map(|operand| operand.pointer());
+    let arguments = |behind: [Operand<'_>; 2]| -> Vec<Argument> {
+        let behind = behind.map(|operand| operand.pointer());
+        read.into_iter().chain([deltas]).chain(behind).chain(sizes.arguments(kind)).collect()
+    };
+    lowered.kernel(Kernel {
+        source: kernels.source.clone(),
+        entry: "attention_grad_queries",
+        blocks: blocks(sizes.rows * sizes.heads, sizes.queries, kernels.queries_grad),
+        threads: kernels.threads,
+        arguments: arguments([y, dq]),
+    });
+    lowered.kernel(Kernel {
+        source: kernels.source,
+        entry: "attention_grad_keys",
+        blocks: blocks(sizes.rows * sizes.key_heads, sizes.keys, kernels.keys_grad),
+        threads: kernels.threads,
+        arguments: arguments([dk, dv]),
+    });
+    lowered
+}

@@ -1,0 +1,135 @@
+//! Layer normalisation: a row is held in the registers of a warp or a block, and read again only where it is too long for that.
+
+use memfit_ir::{Bytes, Norm};
+
+use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source};
+
+const TEXT: &str = include_str!("../kernels/layer_norm.cu");
+
+/// Elements of a row that a thread holds, at most.
+const HELD: usize = 32;
+/// Threads of a row that is too long to be held.
+const THREADS_LONG: u32 = 1024;
+/// Blocks of a gradient, at most, or twice as many small ones. Each leaves a part of the sums for gamma and beta.
+const BLOCKS_GRAD: usize = 264;
+
+/// Normalises every position, and writes its mean and inverse deviation.
+pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
+    let (x, y) = (call.input(0), call.output(0));
+    let rows = Rows::of(x, axes);
+    let beta = 1 + usize::from(norm.scale);
+    let arguments = vec![
+        x.pointer(),
+        call.input_if(norm.scale, 1),
+        call.input_if(norm.center, beta),
+        y.pointer(),
+        call.output(1).pointer(),
+        call.output(2).pointer(),
+        long(rows.count),
+        int(rows.packs),
+        Argument::Float(norm.epsilon),
+    ];
+    rows.kernel("layer_norm", rows.source(x, false), rows.blocks(8 * BLOCKS_GRAD), arguments).into()
+}
+
+/// The gradient through normalised values, mean and deviation; adds those of gamma and beta.
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
+    let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
+    let (mean, inverse) = (call.input(2).pointer(), call.input(3).pointer());
+    let rows = Rows::of(dy, axes);
+    let has_weights = !call.node.updates.is_empty();
+    let source = rows.source(dy, has_weights);
+    let columns = rows.packs * rows.width;
+    let mut lowered = Lowered::default();
+    let blocks = rows.blocks(if rows.team == 64 { 2 * BLOCKS_GRAD } else { BLOCKS_GRAD });
+    let stretches = if rows.items == 0 { rows.count.clamp(1, 16) } else { blocks };
+    let parts = if has_weights {
+        Argument::At(lowered.scratch(Bytes::of::<f32>(2 * stretches * columns)))
+    } else {
+        Argument::Null
+    };
+    let shape = [long(rows.count), int(rows.packs)];
+    if has_weights && rows.items == 0 {
+        let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse, parts];
+        arguments.extend(shape);
+        lowered.kernel(Kernel {
+            source: source.clone(),
+            entry: "weight_parts",
+            blocks: [count(rows.packs.div_ceil(THREADS as usize)), count(stretches), 1],
+            threads: THREADS,
+            arguments,
+        });
+    }
+    let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse];
+    arguments.extend([call.input_if(norm.scale, 4), dx.pointer(), parts]);
+    arguments.extend(shape);
+    lowered.kernel(rows.kernel("layer_norm_grad", source.clone(), blocks, arguments));
+    if has_weights {
+        let to = |wanted: bool, index: usize| {
+            if wanted { call.update(index).pointer() } else { Argument::Null }
+        };
+        let (dgamma, dbeta) = (to(norm.scale, 0), to(norm.center, usize::from(norm.scale)));
+        lowered.kernel(Kernel {
+            source,
+            entry: "weight_sums",
+            blocks: [count(columns.div_ceil(32)), 2, 1],
+            threads: THREADS,
+            arguments: vec![parts, int(stretches), int(columns), dgamma, dbeta, call.fresh()],
+        });
+    }
+    lowered
+}
+
+/// Rows of the last axes, and how threads share them.
+struct Rows {
+    count: usize,
+    /// Packs of a row, and elements of a pack.
+    packs: usize,
+    width: usize,
+    /// Threads of a row.
+    team: usize,
+    /// Packs of a row that a thread holds; 0 where a row is too long.
+    items: usize,
+}
+
+impl Rows {
+    fn of(x: Operand<'_>, axes: usize) -> Rows {
+        let dims = x.dims();
+        let length = dims[dims.len() - axes..].iter().product::<usize>().max(1);
+        let width = pack_width(length, x.dtype());
+        let packs = length / width;
+        let items = |team: usize| packs.div_ceil(team);
+        let team = [32, 64, 128, 256].into_iter().find(|team| items(*team) * width <= HELD);
+        let (team, items) = team.map_or((THREADS_LONG as usize, 0), |team| (team, items(team)));
+        Rows { count: x.elements / length, packs, width, team, items }
+    }
+
+    fn source(&self, x: Operand<'_>, has_weights: bool) -> Source {
+        let Rows { width, team, items, .. } = self;
+        let weights = u8::from(has_weights);
+        let defines = format!(
+            "typedef {} X;\n#define WIDTH {width}\n#define TEAM {team}\n#define ITEMS {items}\n#define WEIGHTS {weights}\n",
+            x.c_type()
+        );
+        Source { text: TEXT, defines }
+    }
+
+    /// Threads of a block: teams of one warp share one.
+    fn threads(&self) -> usize {
+        if self.team == 32 { THREADS as usize } else { self.team }
+    }
+
+    /// Blocks for all rows, at most so many.
+    fn blocks(&self, most: usize) -> usize {
+        self.count.div_ceil(self.threads() / self.team).clamp(1, most)
+    }
+
+    fn kernel(&self, entry: &'static str, source: Source, blocks: usize, arguments: Vec<Argument>) -> Kernel {
+        Kernel { source, entry, blocks: [count(blocks), 1, 1], threads: count(self.threads()), arguments }
+    }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).expect("there are few blocks")
+}

@@ -1,0 +1,37 @@
+//! Made-up rows, drawn on the device: the same numbers as the host draws.
+
+use memfit_ir::{MadeUp, Tensor, Values};
+
+use crate::cuda::call::{THREADS, blocks_for, long};
+use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source, c_type};
+
+const TEXT: &str = include_str!("../kernels/made_up.cu");
+
+/// Draws so many rows of a tensor, the first of which is so far behind the start of the piece.
+pub(crate) fn made_up(tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize) -> Lowered {
+    let (entry, low, high) = match made_up.values {
+        Values::Uniform { low, high } => {
+            ("uniform", low.to_bits().cast_signed(), high.to_bits().cast_signed())
+        }
+        Values::Integers { low, high } => ("integers", low, high),
+        Values::OneHot => ("one_hot", tensor.shape.last().max(1) as i64, 0),
+    };
+    let count = tensor.shape.elements(rows);
+    Kernel {
+        source: Source { text: TEXT, defines: format!("typedef {} T;\n", c_type(tensor.dtype)) },
+        entry,
+        blocks: blocks_for(count.div_ceil(4)),
+        threads: THREADS,
+        arguments: vec![
+            Argument::At(Address::operand(0)),
+            Argument::Context,
+            long(count),
+            long(tensor.shape.elements_per_row()),
+            long(row_start),
+            Argument::Long(made_up.seed.cast_signed()),
+            Argument::Long(low),
+            Argument::Long(high),
+        ],
+    }
+    .into()
+}

@@ -1,0 +1,127 @@
+//! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
+
+mod affine;
+mod attention;
+mod augment;
+mod batch_norm;
+mod chain;
+mod convolution;
+mod embedding;
+mod few_channels;
+mod layer_norm;
+mod loss;
+pub(crate) mod made_up;
+mod mean_pool;
+mod moves;
+mod noise;
+mod places;
+mod pool;
+mod product;
+mod rearrange;
+mod recurrent;
+mod resize;
+mod rows;
+mod sums;
+mod update;
+mod weight_rules;
+mod whole_update;
+
+use memfit_ir::{Attention, Op};
+
+use super::call::Call;
+use super::work::Lowered;
+
+/// An op without a kernel here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Missing;
+
+/// What runs for a node.
+pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
+    Ok(match &call.node.op {
+        Op::Dense => product::dense(call),
+        Op::DenseGradInput => product::dense_grad_input(call),
+        Op::DenseGradKernel => product::dense_grad_kernel(call),
+        Op::MatMul(matmul) => product::matmul(call, *matmul),
+        Op::Conv2D(conv) => convolution::forward(call, conv),
+        Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
+        Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
+        Op::Elementwise(chain) => chain::elementwise(call, chain),
+        Op::Reshape(_) => moves::reshape(call),
+        Op::TakeRows => moves::take_rows(call),
+        Op::PutRows => moves::put_rows(call),
+        Op::Zero => moves::zero(call),
+        Op::Cast(_) => moves::cast(call),
+        Op::BiasGrad => sums::bias_grad(call),
+        Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
+        Op::MaxPool2D(pool) => pool::max_pool(call, pool),
+        Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
+        Op::GlobalAveragePool2D => pool::global_average(call),
+        Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
+        Op::SignBits { below } => rows::sign_bits(call, *below),
+        Op::MaskBits => rows::mask_bits(call),
+        Op::Softmax => rows::softmax(call),
+        Op::SoftmaxGrad => rows::softmax_grad(call),
+        Op::Loss(loss) => loss::loss(call, loss)?,
+        Op::Metric(metric) => loss::metric(call, metric)?,
+        Op::BatchNormStatistics => batch_norm::statistics(call),
+        Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
+        Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
+        Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
+        Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
+        Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
+        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
+        Op::Embedding => embedding::forward(call),
+        Op::EmbeddingGrad => embedding::grad(call),
+        Op::Attention(kind) if is_plain(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) if is_plain(kind) => attention::grad(call, kind),
+        Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
+        Op::Noise(kind) => noise::noise(call, kind),
+        Op::Concat(axis) => rearrange::concat(call, *axis),
+        Op::Slice { axis, start, .. } => rearrange::slice(call, *axis, *start),
+        Op::PadAxis { axis, before, .. } => rearrange::pad_axis(call, *axis, *before),
+        Op::Pad2D(pads) => rearrange::pad(call, pads),
+        Op::Crop2D(pads) => rearrange::crop(call, pads),
+        Op::Transpose(order) => rearrange::transpose(call, order),
+        Op::Broadcast(_) => rearrange::broadcast(call),
+        Op::SumTo(_) => rearrange::sum_to(call),
+        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
+        Op::AffineGradScale => affine::grad_scale(call),
+        Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
+        Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
+        Op::Update(update) => update::update(call, update),
+        Op::Penalty(regularizer) if regularizer.orthogonal.is_none() => {
+            weight_rules::penalty(call, regularizer)
+        }
+        Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
+        Op::AveragePool2D(pool) => mean_pool::forward(call, pool),
+        Op::AveragePool2DGrad(pool, _) => mean_pool::grad(call, pool),
+        Op::GlobalMaxPool2D => mean_pool::global_max(call),
+        Op::GlobalMaxPool2DGrad(_) => mean_pool::global_max_grad(call),
+        Op::Augment(augment) => augment::augment(call, augment),
+        Op::UpSample2D(_, interpolation) | Op::Resize2D(_, interpolation) => {
+            resize::forward(call, *interpolation)
+        }
+        Op::UpSample2DGrad(_, interpolation) | Op::Resize2DGrad(_, interpolation) => {
+            resize::grad(call, *interpolation)
+        }
+        Op::Recurrent(kind) if !kind.masked => recurrent::forward(call, kind),
+        Op::RecurrentGrad(kind) if !kind.masked => recurrent::grad(call, kind),
+        Op::Attention(_)
+        | Op::AttentionGrad(_)
+        | Op::Recurrent(_)
+        | Op::RecurrentGrad(_)
+        | Op::Penalty(_)
+        | Op::Conv3D(_)
+        | Op::Conv3DGradInput(..)
+        | Op::Conv3DGradKernel(_)
+        | Op::ActivityPenalty(_)
+        | Op::Mask(_)
+        | Op::BalanceWeights => return Err(Missing),
+    })
+}
+
+/// Whether an attention has neither masks nor dropout, which have no kernel here.
+fn is_plain(attention: &Attention) -> bool {
+    attention.masks() == 0 && attention.dropout.is_none()
+}

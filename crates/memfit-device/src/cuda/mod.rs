@@ -1,0 +1,65 @@
+//! NVIDIA GPUs: libraries that are opened at run time, one arena in device memory, and kernels compiled for the device.
+//!
+//! Nothing here is needed to build, and a machine without a GPU says so in one sentence. What a node runs is decided by pure
+//! functions in `lower`; what touches the device stands beside them.
+
+mod call;
+mod candidates;
+pub mod compiler;
+mod convolutions;
+pub(crate) mod cost;
+pub(crate) mod device;
+mod driver;
+mod gpu;
+pub mod libraries;
+mod lower;
+mod memory;
+mod products;
+mod times;
+mod updates;
+pub mod usage;
+mod work;
+
+pub use driver::{CudaError, Description, descriptions};
+pub use gpu::Gpu;
+
+use memfit_ir::{Bytes, Graph, Node};
+
+use call::Call;
+use work::Work;
+
+/// The kernels of a graph at so many rows, each text once, as they are handed to the compiler; nodes without one are named in
+/// the second list. For looking at kernels where there is no device.
+pub fn kernel_texts(graph: &Graph, rows: usize) -> (Vec<String>, Vec<String>) {
+    let (mut texts, mut missing) = (Vec::new(), Vec::new());
+    for node in &graph.nodes {
+        let call = call_of(graph, node, rows, false);
+        match lower::lower(&call) {
+            Ok(lowered) => texts.extend(lowered.work.into_iter().filter_map(|work| match work {
+                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
+                    Some(compiler::text(&kernel.source))
+                }
+                Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
+            })),
+            Err(lower::Missing) => {
+                missing.push(format!("{} of layer `{}`", node.op.name(), graph.layers[node.layer.0]));
+            }
+        }
+    }
+    texts.sort();
+    texts.dedup();
+    (texts, missing)
+}
+
+/// A node at the rows of a piece.
+fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, fresh: bool) -> Call<'a> {
+    let slice = graph.slice_of(node);
+    let row_start = slice.map_or(0, |slice| slice.start(rows));
+    Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, fresh }
+}
+
+/// The arena of a GPU is taken in multiples of this.
+pub(crate) fn granule(gpu: &Gpu) -> Bytes {
+    // A device that is open tells; where it does not, two megabytes are what every one has.
+    memory::granule(&gpu.context).unwrap_or(Bytes::mib(2))
+}

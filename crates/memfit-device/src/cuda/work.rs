@@ -1,0 +1,207 @@
+//! What a node is to a GPU, as plain data: kernels and library calls in the order in which they run, and their workspace.
+//!
+//! Nothing here touches a device, so that every kernel can be made, compiled and looked at without one.
+
+use memfit_ir::{ALIGNMENT, Bytes, DType};
+
+/// A node at so many rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Lowered {
+    /// What runs, one after the other.
+    pub(crate) work: Vec<Work>,
+    /// Scratch memory of kernels, from the start of the node's workspace. What is behind it is the libraries'.
+    pub(crate) workspace: Bytes,
+}
+
+/// One thing that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Work {
+    /// A kernel of ours.
+    Kernel(Kernel),
+    /// The update of one weight, whose launch it may share with others. Its grid is not used.
+    Update(Kernel),
+    /// Zeros.
+    Zero { to: Address, bytes: Bytes },
+    /// Bytes that move.
+    Copy { from: Address, to: Address, bytes: Bytes },
+    /// A matrix product of a library.
+    Product(Product),
+    /// A convolution of a library.
+    Convolution(Convolution),
+    /// A kernel that adds the bias of the convolution before it, where that did not do so by itself.
+    Bias(Kernel),
+}
+
+/// A kernel with its arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Kernel {
+    pub(crate) source: Source,
+    /// The name of an `extern "C" __global__` function of the source.
+    pub(crate) entry: &'static str,
+    /// Blocks along x, y and z.
+    pub(crate) blocks: [u32; 3],
+    /// Threads of a block.
+    pub(crate) threads: u32,
+    /// In the order of the function's parameters.
+    pub(crate) arguments: Vec<Argument>,
+}
+
+/// A text to compile: the prelude, then the defines, then the text of a file. What is alike is compiled once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source {
+    /// One of the files in `kernels`.
+    pub(crate) text: &'static str,
+    /// Lines that stand before it: types and generated code.
+    pub(crate) defines: String,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Argument {
+    /// A pointer.
+    At(Address),
+    /// A pointer to nothing: an operand that the op is without.
+    Null,
+    /// `const Context*`: what is decided anew for every step and piece. It is read on the device, so that a launch that was
+    /// recorded can be played again.
+    Context,
+    /// `long long`.
+    Long(i64),
+    /// `int`.
+    Int(i32),
+    /// `float`.
+    Float(f32),
+}
+
+/// A place in the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// So many bytes behind the start of an operand, counted over inputs, outputs and updates.
+    Operand(usize, Bytes),
+    /// So many bytes behind the start of the workspace.
+    Workspace(Bytes),
+}
+
+/// `d = a b (+ d)`, or `d = a b + bias`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Product {
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    /// Stored the other way round.
+    pub(crate) transpose_a: bool,
+    pub(crate) transpose_b: bool,
+    /// Products that stand one behind the other.
+    pub(crate) count: usize,
+    /// The type of `a` and `b`.
+    pub(crate) dtype: DType,
+    /// The type of `d`.
+    pub(crate) dtype_result: DType,
+    pub(crate) a: Address,
+    pub(crate) b: Address,
+    pub(crate) d: Address,
+    /// `n` numbers of `d`'s type, added to every row.
+    pub(crate) bias: Option<Address>,
+    /// Whether the product is added to what is there.
+    pub(crate) adds: bool,
+}
+
+/// A convolution or one of its gradients, images NHWC and filters `[out, height, width, in / groups]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Convolution {
+    pub(crate) pass: Pass,
+    pub(crate) rows: usize,
+    /// Height, width and channels, with margins that are the same on both sides.
+    pub(crate) input: [usize; 3],
+    pub(crate) output: [usize; 3],
+    pub(crate) kernel: [usize; 2],
+    pub(crate) strides: [usize; 2],
+    pub(crate) dilation: [usize; 2],
+    pub(crate) groups: usize,
+    /// Zeros above and below, left and right.
+    pub(crate) pads: [usize; 2],
+    pub(crate) dtype: DType,
+    pub(crate) x: Address,
+    pub(crate) filter: Address,
+    pub(crate) y: Address,
+    /// A number for each filter in the type of `y`, added where the library does that in the same pass.
+    pub(crate) bias: Option<Address>,
+    /// Whether the result is added to what is there.
+    pub(crate) adds: bool,
+}
+
+/// Which of a convolution's three operands is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pass {
+    /// `y` from `x` and the filter.
+    Forward,
+    /// `dx` from `dy` and the filter.
+    Input,
+    /// `dfilter` from `x` and `dy`.
+    Filter,
+}
+
+impl Convolution {
+    /// The same over the first half of the rows and over the rest; without a bias, which somebody else then adds.
+    pub(crate) fn halves(&self) -> [Convolution; 2] {
+        let first = self.rows / 2;
+        let bytes =
+            |image: [usize; 3]| Bytes(self.dtype.size()) * (image.iter().product::<usize>() * first) as u64;
+        let rest = Convolution {
+            rows: self.rows - first,
+            x: self.x.behind(bytes(self.input)),
+            y: self.y.behind(bytes(self.output)),
+            bias: None,
+            adds: self.adds || self.pass == Pass::Filter,
+            ..*self
+        };
+        [Convolution { rows: first, bias: None, ..*self }, rest]
+    }
+}
+
+impl Lowered {
+    /// Takes a part of the workspace.
+    pub(crate) fn scratch(&mut self, bytes: Bytes) -> Address {
+        let address = Address::Workspace(self.workspace);
+        self.workspace += bytes.align_up(ALIGNMENT.max(256));
+        address
+    }
+
+    /// Adds a kernel.
+    pub(crate) fn kernel(&mut self, kernel: Kernel) {
+        self.work.push(Work::Kernel(kernel));
+    }
+}
+
+impl From<Kernel> for Lowered {
+    fn from(kernel: Kernel) -> Lowered {
+        Lowered { work: vec![Work::Kernel(kernel)], workspace: Bytes::ZERO }
+    }
+}
+
+impl Address {
+    /// So many bytes further.
+    pub(crate) fn behind(self, bytes: Bytes) -> Address {
+        match self {
+            Address::Operand(index, offset) => Address::Operand(index, offset + bytes),
+            Address::Workspace(offset) => Address::Workspace(offset + bytes),
+        }
+    }
+
+    /// The start of an operand.
+    pub(crate) fn operand(index: usize) -> Address {
+        Address::Operand(index, Bytes::ZERO)
+    }
+}
+
+/// The name of an element type in kernels.
+pub(crate) fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "float",
+        DType::F16 => "f16",
+        DType::BF16 => "bf16",
+        DType::I32 => "int",
+        DType::I64 => "i64",
+        DType::U8 | DType::Bool => "u8",
+    }
+}

@@ -1,0 +1,31 @@
+//! Made-up numbers as data: every element is a function of a seed and its place, so that any device can draw them.
+
+/// What a made-up field holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values {
+    /// Floats in `[low, high)`.
+    Uniform {
+        /// Lower end.
+        low: f64,
+        /// Upper end.
+        high: f64,
+    },
+    /// Whole numbers in `low..high`.
+    Integers {
+        /// The smallest.
+        low: i64,
+        /// Above the largest.
+        high: i64,
+    },
+    /// A 1 in each stretch of the last dimension, else 0.
+    OneHot,
+}
+
+/// How the rows of a field are drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MadeUp {
+    /// What they hold.
+    pub values: Values,
+    /// The seed of the field's sequence.
+    pub seed: u64,
+}

@@ -1,0 +1,154 @@
+//! Steps on a device that works on its own: the host stages rows and goes ahead, and what was launched once is recorded, so that
+//! from then on a piece is one launch.
+//!
+//! The first time, a section of the plan runs launch by launch, which lets libraries make themselves ready; the second time it is
+//! recorded; then it is played.
+
+use memfit_device::Context;
+use memfit_ir::{MadeUp, Op, Place, Plan, Slot, Step, TensorId};
+
+use crate::RunError;
+use crate::runner::Loop;
+
+/// Parts of a plan that are recorded apart.
+#[derive(Clone, Copy)]
+enum Section {
+    Prologue,
+    Body,
+    Epilogue,
+}
+
+impl Loop<'_> {
+    /// One step. A loss that is not finite keeps the device itself from writing weights, and is told here when the step is over.
+    pub(crate) fn run_ahead(&mut self) -> Result<(), RunError> {
+        let plan: &Plan = self.plan.plan();
+        let none = self.context(0, 0);
+        self.device.asynchronous().begin_step();
+        self.section(Section::Prologue, &plan.prologue, &none)?;
+        for (first, rows) in plan.pieces(self.input.rows) {
+            self.section(Section::Body, &plan.body, &self.context(first, rows))?;
+            self.feed.piece_done(first + rows, self.input.rows);
+        }
+        self.section(Section::Epilogue, &plan.epilogue, &none)?;
+        self.check_losses()
+    }
+
+    fn section(&mut self, section: Section, steps: &[Step], context: &Context) -> Result<(), RunError> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        let stages = self.stage_all(steps, context)?;
+        let mut ahead = self.device.asynchronous();
+        let half = if stages { ahead.staging_half() as u64 } else { 0 };
+        let key = (section as u64) << 33 | half << 32 | context.rows as u64;
+        ahead.set_context(context);
+        if ahead.is_recorded(key) {
+            ahead.play(key);
+        } else if self.launched.insert(key) {
+            self.launch_all(steps, context)?;
+        } else {
+            ahead.begin_recording();
+            self.launch_all(steps, context)?;
+            let mut ahead = self.device.asynchronous();
+            ahead.end_recording(key);
+            ahead.play(key);
+        }
+        if stages {
+            self.device.asynchronous().end_staging();
+        }
+        Ok(())
+    }
+
+    /// Feeds every row of a section into host memory, from where the device copies it when its time has come; says whether there
+    /// were any.
+    fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
+        let graph = &self.plan.problem().graph;
+        let all = steps.iter().filter_map(|step| match step {
+            Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
+            Step::Copy { .. } | Step::Launch { .. } => None,
+        });
+        // Made-up rows are drawn where they are needed.
+        if let Some((_, row)) = all.clone().find_map(|tensor| self.made_up(tensor)) {
+            self.device.asynchronous().set_source_row(row);
+        }
+        let fed: Vec<TensorId> = all.filter(|tensor| self.made_up(*tensor).is_none()).collect();
+        let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
+        let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
+        if total == 0 {
+            return Ok(false);
+        }
+        self.device.asynchronous().begin_staging(total);
+        let mut offset = 0;
+        for tensor in fed {
+            let mut ahead = self.device.asynchronous();
+            let to = ahead.stage(offset, bytes(tensor));
+            let (input, context) = match graph.tensors[tensor.0].slice {
+                Some(slice) => (slice.of, context.sliced(slice)),
+                None => (tensor, *context),
+            };
+            if context.rows != 0 {
+                self.feed.feed(input, context.row_start, context.rows, to).map_err(RunError::Feed)?;
+            }
+            offset += staged(bytes(tensor));
+        }
+        Ok(true)
+    }
+
+    fn launch_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {
+        let mut offset = 0;
+        for step in steps {
+            if let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step {
+                let known = &self.plan.problem().graph.tensors[tensor.0];
+                if let Some((made_up, _)) = self.made_up(*tensor) {
+                    let (start, rows) = match known.slice {
+                        Some(slice) => (slice.start(context.rows), slice.rows(context.rows)),
+                        None => (0, context.rows),
+                    };
+                    self.device.asynchronous().make_up(known, made_up, rows, start, *slot);
+                    continue;
+                }
+                let bytes = known.bytes(context.rows).to_usize();
+                self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                offset += staged(bytes);
+            } else {
+                self.just_do(step, context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How an input is drawn, where it is made up; a slice as the input that it is of.
+    fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
+        let slice = self.plan.problem().graph.tensors[tensor.0].slice;
+        self.feed.made_up(slice.map_or(tensor, |slice| slice.of))
+    }
+
+    /// Looks at the sums of the losses, which waits for the step to be over.
+    fn check_losses(&mut self) -> Result<(), RunError> {
+        let (plan, graph) = (self.plan.plan(), &self.plan.problem().graph);
+        let sums = plan.body.iter().filter_map(|step| match step {
+            Step::Launch { node, args, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => args.last(),
+            Step::Launch { .. } | Step::Copy { .. } => None,
+        });
+        let is_finite = |slot: &Slot| self.device.floats(*slot)[0].is_finite();
+        if sums.into_iter().all(is_finite) {
+            return Ok(());
+        }
+        // Any piece may be the one; the last of them says that it was the loss itself where no piece has another culprit.
+        let mut found = None;
+        for (first, rows) in plan.pieces(self.input.rows) {
+            let culprit = self.find_culprit(&self.context(first, rows))?;
+            let is_loss = culprit.is_loss();
+            found = Some(culprit);
+            if !is_loss {
+                break;
+            }
+        }
+        Err(RunError::NotFinite(found.expect("a batch has at least one piece")))
+    }
+}
+
+/// Room for rows in host memory, so that the next ones begin where any element may begin.
+fn staged(bytes: usize) -> usize {
+    bytes.next_multiple_of(64)
+}

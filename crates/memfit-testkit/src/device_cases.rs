@@ -1,0 +1,242 @@
+//! Training graphs for one device beside another that the op table does not have: every optimizer with all that goes with it, and
+//! sizes at which a device with many threads cuts its work in another way.
+
+use memfit_grad::{ClipBy, Optimizer, OutputMetric, Training, training_graph};
+use memfit_ir::{
+    Average, Constraint, DType, Graph, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Regularizer, RowValue,
+    TensorId, UpdateRule,
+};
+
+use crate::halves::in_type;
+use crate::op_cases::{Builder, OpCase, case};
+
+/// All graphs, with their names.
+pub fn device_cases() -> Vec<(String, Graph)> {
+    let mut graphs = optimizer_cases();
+    graphs.extend(weight_rule_cases());
+    graphs.extend(metric_cases());
+    graphs
+}
+
+/// Forward graphs with sizes that the op table does not reach.
+pub fn size_cases() -> Vec<OpCase> {
+    let mut cases = Vec::new();
+    let mut add = |name: &str, build: &dyn Fn(&mut Builder) -> TensorId| {
+        cases.push(case(name, LossKind::MeanSquaredError, build));
+    };
+    let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+    // A warp, a warp with a rest, two warps, four, eight, and rows that are read again.
+    for width in [768, 129, 1030, 2052, 4104, 8200] {
+        add(&format!("layer_norm of {width}"), &|b| {
+            let x = b.input([7, width]);
+            let operands = b.norm_operands(x, &norm, &[width]);
+            b.op(Op::LayerNorm(norm.clone(), 1), &operands)
+        });
+    }
+    for channels in [64, 24, 7, 2080] {
+        add(&format!("batch_norm of {channels}"), &|b| {
+            let x = b.input([9, 11, channels]);
+            let operands = b.norm_operands(x, &norm, &[channels]);
+            b.batch_norm(&norm, operands)
+        });
+        add(&format!("dense to {channels} at many positions"), &|b| {
+            let x = b.input([333, 5]);
+            b.dense(x, channels, true)
+        });
+    }
+    // Ids that repeat within a chunk and over many, and a table of more entries than a digit has.
+    for (entries, width, positions) in [(3, 8, 700), (700, 36, 90), (70_000, 5, 40), (200, 1030, 300)] {
+        add(&format!("embedding of {positions} in {entries} entries"), &|b| {
+            let ids = b.ids([positions], entries);
+            let table = b.weight("table", &[entries, width]);
+            b.op(Op::Embedding, &[ids, table])
+        });
+    }
+    add("softmax of 5000", &|b| {
+        let x = b.input([2, 5000]);
+        b.op(Op::Softmax, &[x])
+    });
+    add("global_average_pool2d of 72 channels", &|b| {
+        let x = b.input([14, 13, 72]);
+        b.op(Op::GlobalAveragePool2D, &[x])
+    });
+    let logits = [
+        LossKind::SparseCategoricalCrossentropy { from_logits: true },
+        LossKind::CategoricalCrossentropy { from_logits: true, label_smoothing: 0.1 },
+    ];
+    for kind in logits {
+        cases.push(case(&format!("{kind:?} of 5003 classes"), kind, &|b| {
+            let x = b.input([4]);
+            b.dense(x, 5003, true)
+        }));
+    }
+    cases
+}
+
+/// What a step of well-known networks moves besides its convolutions and products: a name, a training graph in its type, and rows.
+pub fn speed_cases() -> Vec<(String, Graph, usize)> {
+    let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+    let pool = |size: usize, stride: usize, pad: usize| Pool2D {
+        window: [size; 2],
+        strides: [stride; 2],
+        pads: Pads { top: pad, bottom: pad, left: pad, right: pad },
+    };
+    let mut graphs = Vec::new();
+    let mut add = |name: String, rows, dtype, kind, build: &dyn Fn(&mut Builder) -> TensorId| {
+        let forward = case(&name, kind, build);
+        let loss = forward.loss.clone();
+        let forward = if dtype == DType::F32 { forward.forward } else { in_type(&forward.forward, dtype) };
+        let training = Training { losses: vec![loss], ..Training::new(Optimizer::adam()) };
+        let graph = training_graph(&forward, &training).expect("the case trains");
+        graphs.push((format!("{dtype} {rows} x {name}"), graph, rows));
+    };
+    let squares = LossKind::MeanSquaredError;
+    for (side, channels) in [(112, 64), (56, 64), (56, 256), (14, 1024), (7, 2048)] {
+        add(format!("batch norm {side}x{side}x{channels}"), 256, DType::BF16, squares.clone(), &|b| {
+            let x = b.input([side, side, channels]);
+            let operands = b.norm_operands(x, &norm, &[channels]);
+            b.batch_norm(&norm, operands)
+        });
+    }
+    for (rows, side, channels, dtype, pool) in
+        [(256, 112, 64, DType::BF16, pool(3, 2, 1)), (16, 1022, 32, DType::F32, pool(2, 2, 0))]
+    {
+        add(format!("max pool {side}x{side}x{channels}"), rows, dtype, squares.clone(), &|b| {
+            let x = b.input([side, side, 3]);
+            let wide = b.dense(x, channels, true);
+            b.op(Op::MaxPool2D(pool.clone()), &[wide])
+        });
+    }
+    add("global average 7x7x2048".to_owned(), 256, DType::BF16, squares.clone(), &|b| {
+        let x = b.input([7, 7, 2048]);
+        let gamma = b.norm_operands(x, &norm, &[2048]);
+        let normal = b.batch_norm(&norm, gamma);
+        b.op(Op::GlobalAveragePool2D, &[normal])
+    });
+    add("layer norm 1024x768".to_owned(), 16, DType::BF16, squares.clone(), &|b| {
+        let x = b.input([1024, 768]);
+        let operands = b.norm_operands(x, &norm, &[768]);
+        b.op(Op::LayerNorm(norm.clone(), 1), &operands)
+    });
+    add("embedding of 1024 in 50257x768".to_owned(), 16, DType::F32, squares, &|b| {
+        let ids = b.ids([1024], 50_257);
+        let table = b.weight("table", &[50_257, 768]);
+        b.op(Op::Embedding, &[ids, table])
+    });
+    let logits = LossKind::SparseCategoricalCrossentropy { from_logits: true };
+    add("logits 1024x50257".to_owned(), 16, DType::BF16, logits, &|b| {
+        let x = b.input([1024, 8]);
+        b.dense(x, 50_257, false)
+    });
+    graphs
+}
+
+fn optimizer_cases() -> Vec<(String, Graph)> {
+    let [beta_1, beta_2, epsilon, rho] = [0.9, 0.99, 1e-3, 0.9];
+    let rules = [
+        UpdateRule::Sgd { momentum: 0.0, nesterov: false },
+        UpdateRule::Sgd { momentum: 0.9, nesterov: false },
+        UpdateRule::Sgd { momentum: 0.9, nesterov: true },
+        UpdateRule::Adam { beta_1, beta_2, epsilon, amsgrad: false },
+        UpdateRule::Adam { beta_1, beta_2, epsilon, amsgrad: true },
+        UpdateRule::Rmsprop { rho, momentum: 0.0, epsilon, centered: false },
+        UpdateRule::Rmsprop { rho, momentum: 0.9, epsilon, centered: true },
+        UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon },
+        UpdateRule::Adadelta { rho, epsilon },
+        UpdateRule::Adamax { beta_1, beta_2, epsilon },
+        UpdateRule::Nadam { beta_1, beta_2, epsilon },
+        UpdateRule::Ftrl {
+            learning_rate_power: -0.5,
+            initial_accumulator_value: 0.1,
+            l1: 0.01,
+            l2: 0.1,
+            l2_shrinkage: 0.1,
+            beta: 0.1,
+        },
+        UpdateRule::Lion { beta_1, beta_2 },
+        UpdateRule::Adafactor {
+            beta_2_decay: -0.8,
+            epsilon_1: 1e-30,
+            epsilon_2: 1e-3,
+            clip_threshold: 1.0,
+            relative_step: true,
+        },
+        UpdateRule::Lamb { beta_1, beta_2, epsilon },
+    ];
+    let mut graphs = Vec::new();
+    for rule in rules {
+        let plain = Optimizer::new(rule, 0.01);
+        let with_all = Optimizer {
+            weight_decay: 0.1,
+            clip: ClipBy::GlobalNorm(0.01),
+            average: Some(Average { momentum: 0.9, overwrite_every: Some(2) }),
+            ..plain.clone()
+        };
+        let summed = Optimizer { accumulation_steps: 2, clip: ClipBy::Value(1e-3), ..plain.clone() };
+        let not_due = Optimizer { accumulation_steps: 3, average: with_all.average, ..plain.clone() };
+        let each = [("", plain), (" with all", with_all), (" summed", summed), (" not due", not_due)];
+        for (what, optimizer) in each {
+            let name = format!("optimizer {:?}{what}", optimizer.rule);
+            graphs.push((name, trained(Training::new(optimizer), |_| {})));
+        }
+    }
+    graphs
+}
+
+fn weight_rule_cases() -> Vec<(String, Graph)> {
+    let axes = [0, 1];
+    let constraints = [
+        Constraint::NonNeg,
+        Constraint::MaxNorm { max_value: 0.5, axes },
+        Constraint::UnitNorm { axes: [1, 2] },
+        Constraint::MinMaxNorm { min_value: 0.5, max_value: 1.0, rate: 0.7, axes },
+        Constraint::UnitNorm { axes: [0, 2] },
+    ];
+    let with = |constraint: Constraint| {
+        let change = |graph: &mut Graph| {
+            let kernel = graph.nodes[0].inputs[1];
+            graph.penalties.push((kernel, Regularizer { l1: 0.01, l2: 0.02, orthogonal: None }));
+            graph.constraints.push((kernel, constraint));
+        };
+        (format!("weight kept by {constraint:?}"), trained(Training::new(Optimizer::sgd(0.1)), change))
+    };
+    constraints.into_iter().map(with).collect()
+}
+
+fn metric_cases() -> Vec<(String, Graph)> {
+    let sparse = LossKind::SparseCategoricalCrossentropy { from_logits: true };
+    let squares = LossKind::MeanSquaredError;
+    let metrics = [
+        (sparse.clone(), Metric::Mean(RowValue::SparseCategoricalAccuracy)),
+        (sparse, Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k: 5 })),
+        (squares.clone(), Metric::Mean(RowValue::BinaryAccuracy { threshold: 0.25 })),
+        (squares.clone(), Metric::Mean(RowValue::CategoricalAccuracy)),
+        (squares.clone(), Metric::Mean(RowValue::TopKCategoricalAccuracy { k: 3 })),
+        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanAbsoluteError))),
+        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError))),
+        (squares, Metric::RootMeanSquaredError),
+    ];
+    let with = |(kind, metric): (LossKind, Metric)| {
+        let losses = vec![Loss { kind, weight: 1.0 }];
+        let name = format!("metric {metric:?}");
+        let metrics = vec![OutputMetric { output: 0, metric, weighted: false }];
+        let training = Training { losses, metrics, ..Training::new(Optimizer::sgd(0.1)) };
+        (name, trained(training, |_| {}))
+    };
+    metrics.into_iter().map(with).collect()
+}
+
+/// A dense layer of a size that takes several blocks, trained.
+fn trained(training: Training, change: impl Fn(&mut Graph)) -> Graph {
+    let mut forward = case("dense", LossKind::MeanSquaredError, &|b| {
+        let x = b.input([65]);
+        b.dense(x, 83, true)
+    })
+    .forward;
+    change(&mut forward);
+    let losses = match training.losses.is_empty() {
+        true => vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }],
+        false => training.losses,
+    };
+    training_graph(&forward, &Training { losses, ..training }).expect("the case trains")
+}
