@@ -69,11 +69,11 @@ mod tests {
     use super::super::maths;
     use super::*;
 
-    /// Values of Φ, to nine digits.
+    /// Values of Φ.
     const DISTRIBUTION: [(f32, f32); 9] = [
         (0.0, 0.5),
         (0.5, 0.691_462_46),
-        (1.0, 0.841_344_75),
+        (1.0, 0.841_344_7),
         (2.0, 0.977_249_87),
         (-0.25, 0.401_293_67),
         (-1.0, 0.158_655_25),

@@ -103,15 +103,14 @@ impl Forward<'_> {
             let (mut most, mut winner) = (L::splat(f32::NEG_INFINITY), L::splat(f32::from_bits(first)));
             let mut values = values.wrapping_add(channel);
             for y in rows.clone() {
-                let mut place = place(y, columns.start);
+                let place = place(y, columns.start);
                 for x in 0..columns.len() {
                     // SAFETY: the pixel lies inside the image, and has so many channels left.
                     let value = unsafe { load::<L>(values.wrapping_add(x * channels), count) };
                     // NaN wins and stays.
                     let wins = value.beats(most);
                     most = most.or_where(wins, value);
-                    winner = winner.or_where(wins, L::splat(f32::from_bits(place)));
-                    place += 1;
+                    winner = winner.or_where(wins, L::splat(f32::from_bits(place + x as u32)));
                 }
                 values = values.wrapping_add(line);
             }
