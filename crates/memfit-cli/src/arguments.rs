@@ -110,7 +110,8 @@ pub struct JobArguments {
     /// first GPU where there is one, else the CPU].
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceChoice>,
-    /// Worker threads [default: the machine's].
+    /// Worker threads [default: the machine's, or its control group's share]. The environment's MEMFIT_VECTORS (plain,
+    /// avx2, avx512 or neon) names the vector instructions they use, else the widest.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// Print JSON for programs.

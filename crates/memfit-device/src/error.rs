@@ -18,6 +18,11 @@ pub enum DeviceError {
         /// What the system said.
         reason: String,
     },
+    /// The environment names vector instructions that this machine does not have.
+    Vectors {
+        /// Which, and those it has.
+        reason: String,
+    },
     /// The arena is larger than what this process may still take.
     NoRoom {
         /// The arena's size.
@@ -73,6 +78,7 @@ impl fmt::Display for DeviceError {
             DeviceError::Threads { count, reason } => {
                 write!(f, "cannot start {count} threads ({reason}); ask for fewer, at least 1")
             }
+            DeviceError::Vectors { reason } => write!(f, "{reason}; name one of these, or unset it"),
             DeviceError::NoRoom { arena, resident, available, by } => write!(
                 f,
                 "the arena needs {arena} beside the {resident} this process holds, and {by} leaves it {available}; \
@@ -115,6 +121,7 @@ impl std::error::Error for DeviceError {
             DeviceError::Refused { reason, .. } | DeviceError::Store { reason, .. } => Some(reason),
             DeviceError::Cuda(error) => Some(error),
             DeviceError::Threads { .. }
+            | DeviceError::Vectors { .. }
             | DeviceError::NoRoom { .. }
             | DeviceError::NoKernel { .. }
             | DeviceError::DeviceFull { .. } => None,

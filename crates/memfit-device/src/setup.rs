@@ -10,6 +10,7 @@ use memfit_ir::{Bytes, Cost, Graph};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
+use crate::cpu::lanes::Level;
 use crate::cpu::threads::Threads;
 use crate::cuda::device::CudaDevice;
 use crate::cuda::{self, Gpu};
@@ -89,7 +90,8 @@ struct OnGpu {
 /// or the control group's share of them.
 pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
-    let threads = Threads::new(count).map_err(|reason| DeviceError::Threads { count, reason })?;
+    let level = Level::chosen().map_err(|reason| DeviceError::Vectors { reason })?;
+    let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
     Ok(Setup { threads: Arc::new(threads), store: None, gpu: None })
 }
 
@@ -111,6 +113,12 @@ pub fn open_on(
     }
 }
 
+/// The names of all vector instructions that this machine has and the environment's `MEMFIT_VECTORS` may name, the widest
+/// last.
+pub fn vectors() -> Vec<&'static str> {
+    Level::available().map(Level::name).collect()
+}
+
 impl Setup {
     /// A device on threads that run already.
     pub(crate) fn on(threads: Arc<Threads>) -> Setup {
@@ -125,6 +133,11 @@ impl Setup {
     /// How many threads run kernels.
     pub fn threads(&self) -> usize {
         self.threads.count()
+    }
+
+    /// What the vector instructions are called that kernels use.
+    pub fn vectors(&self) -> &'static str {
+        self.threads.vectors()
     }
 
     /// The GPU, where it is one.

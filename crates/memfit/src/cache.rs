@@ -23,13 +23,16 @@ struct Entry {
     nanos_per_row: f64,
 }
 
-/// The file for this device, this many threads and this version; none where the user has no such folder.
+/// The file for this device and its vectors, this many threads and this version; none where the user has no such folder.
 pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let processor = setup.gpu().map_or_else(process::processor, |gpu| gpu.description().name.clone());
+    let processor = match setup.gpu() {
+        Some(gpu) => gpu.description().name.clone(),
+        None => format!("{} {}", process::processor(), setup.vectors()),
+    };
     let processor: String = processor.chars().take(64).map(plain).collect();
     let (version, threads) = (env!("CARGO_PKG_VERSION"), setup.threads());
     Some(folder.join("memfit").join(format!("costs-{version}-{processor}-{threads}-threads.jsonl")))

@@ -2,7 +2,7 @@
 //!
 //! Each is within a few units in the last place of the exact value, and what is not a number stays so.
 
-use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E, SQRT_2};
+use std::f32::consts::{LN_2, LOG2_E};
 
 /// `eˣ`, by `2ⁿ eʳ` with `r` within half of ln 2.
 #[inline(always)]
@@ -100,37 +100,6 @@ pub(crate) fn exp_m1(x: f32) -> f32 {
 pub(crate) fn softplus(x: f32) -> f32 {
     let positive = if x < 0.0 { 0.0 } else { x };
     positive + ln_1p(exp(-x.abs()))
-}
-
-/// The distribution function of the normal distribution, `Φ(x)`, by the error function.
-#[inline(always)]
-pub(crate) fn normal_distribution(x: f32) -> f32 {
-    let a = x * FRAC_1_SQRT_2;
-    let (t, s) = (a.abs(), a * a);
-    // erf(a) near 0, and 1 − erf(t) further out, where a difference to 1 would lose digits.
-    let mut near = -5.967_617e-4;
-    near = near * s + 4.991_194_2e-3;
-    near = near * s - 2.676_813_5e-2;
-    near = near * s + 1.128_199_25e-1;
-    near = near * s - 3.761_253_4e-1;
-    near = near * s + 1.283_791_7e-1;
-    near = near * a + a;
-    let far = -1.728_534_7e-5 * t + 3.831_971_3e-4;
-    let mut far = far * s + (-3.883_964_4e-3 * t + 2.425_462_2e-2);
-    far = far * t - 1.067_778_8e-1;
-    far = far * t - 6.348_467e-1;
-    far = far * t - 1.287_175_1e-1;
-    far = exp(far * t - t);
-    let tail = 0.5 * far;
-    let outer = if x > 0.0 { 1.0 - tail } else { tail };
-    if t > 0.927_734_4 { outer } else { 0.5 + 0.5 * near }
-}
-
-/// The density of the normal distribution.
-#[inline(always)]
-pub(crate) fn normal_density(x: f32) -> f32 {
-    const SCALE: f32 = std::f32::consts::FRAC_2_SQRT_PI / (2.0 * SQRT_2);
-    SCALE * exp(-0.5 * x * x)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod elementwise;
 mod embedding;
 pub mod gemm;
 mod half;
-mod lanes;
+pub(crate) mod lanes;
 mod launch;
 mod loss;
 mod mask;
@@ -45,6 +45,7 @@ mod tasks;
 pub mod threads;
 mod transpose;
 mod upsample;
+mod vector_maths;
 pub(crate) mod widen;
 
 #[cfg(test)]

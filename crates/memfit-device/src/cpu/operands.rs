@@ -382,6 +382,21 @@ impl<'a> Floats<'a> {
         unsafe { L::load(wide.as_ptr()) }
     }
 
+    /// The same, of a kind that is known where the loop is compiled.
+    ///
+    /// # Safety
+    /// As above; unless `HALVES` the elements are of single precision.
+    #[inline(always)]
+    pub(crate) unsafe fn vector_of<L: Lanes, const HALVES: bool>(&self, element: usize, count: usize) -> L {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match HALVES {
+                true => self.vector(element, count),
+                false => load(self.start.cast::<f32>().as_ptr().add(element), count),
+            }
+        }
+    }
+
     /// Hands a part of at most a block to a function, in single precision.
     ///
     /// # Safety

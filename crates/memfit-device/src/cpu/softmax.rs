@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
+use super::lanes::{LANES_MAX, Lanes, load, store};
 use super::maths::exp;
 use super::operands::{Floats, Operands};
-use super::sums::{sum, sum_pairs};
+use super::sums::{sum, sum_pairs, total};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
+use super::vector_maths;
 
 /// `y = eˣ / Σ eˣ`, the largest element subtracted first.
 pub(crate) fn forward(operands: &Operands) {
@@ -51,6 +52,26 @@ pub(crate) fn sum_powers(x: &[f32], most: f32, buffer: &mut [f32; BLOCK]) -> f64
         total += sum(powers, |power| power);
     }
     total
+}
+
+/// Replaces every element by `e` to its power, less the largest; their sum.
+#[inline(always)]
+pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], most: f32) -> f64 {
+    let (length, values) = (values.len(), values.as_mut_ptr());
+    let mut totals = [0.0; LANES_MAX];
+    let mut at = 0;
+    while at < length {
+        let count = L::COUNT.min(length - at);
+        // SAFETY: so many elements are left, and there is room for every vector.
+        unsafe {
+            let power = vector_maths::exp(load::<L>(values.add(at), count).sub(L::splat(most)));
+            let power = if count == L::COUNT { power } else { power.keep((1 << count) - 1) };
+            store(power, values.add(at), count);
+            power.add_to(totals.as_mut_ptr());
+        }
+        at += L::COUNT;
+    }
+    total(totals)
 }
 
 /// The largest element; NaN where one is.

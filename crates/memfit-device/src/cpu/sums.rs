@@ -16,6 +16,8 @@ pub(crate) const COLUMNS: usize = 256;
 const SPAN: usize = 1280;
 /// The most tasks a sum over columns is cut in.
 const TASKS: usize = 16;
+/// Vectors of a row that are added in single precision before totals in double precision take them.
+const GROUP: usize = 4;
 /// Elements that are worth a task.
 const TASK: usize = 1 << 14;
 
@@ -48,7 +50,7 @@ pub(crate) fn sum_pairs(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) ->
 
 /// The sum of all lanes, by halves.
 #[inline(always)]
-fn total(mut lanes: [f64; LANES]) -> f64 {
+pub(crate) fn total(mut lanes: [f64; LANES]) -> f64 {
     let mut half = LANES / 2;
     while 0 < half {
         for lane in 0..half {
@@ -111,6 +113,10 @@ pub(crate) struct Columns {
 
 /// What is summed, `N` sums for each column.
 pub(crate) trait Terms<const N: usize>: Sync {
+    /// Rows whose terms are added in single precision before totals in double precision take them: more than one where
+    /// terms are rounded products, so that a few more roundings cost no digits.
+    const ROWS: usize = 1;
+
     /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column of the
     /// width; zeros behind them. `#[inline(always)]`.
     ///
@@ -195,22 +201,27 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
         let end = ((part + 1) * self.rows).min(self.of.elements.div_ceil(self.of.width));
         // Room for a whole vector behind the last column.
         let mut totals = [[0.0; SPAN + LANES_MAX]; N];
+        let mut near = [[0.0; SPAN + LANES_MAX]; N];
         // Row by row, as memory is read fastest.
         for row in part * self.rows..end {
-            let mut column = 0;
-            while column < columns {
-                let element = row * self.of.width + first + column;
-                let left = L::COUNT.min(columns - column).min(self.of.elements.saturating_sub(element));
-                if left == 0 {
-                    break;
+            if T::ROWS == 1 {
+                self.row::<L, f64>(row, first, columns, &mut totals);
+                continue;
+            }
+            self.row::<L, f32>(row, first, columns, &mut near);
+            if (row + 1).is_multiple_of(T::ROWS) || row + 1 == end {
+                for (near, totals) in near.iter_mut().zip(&mut totals) {
+                    let mut column = 0;
+                    while column < columns {
+                        // SAFETY: a vector's worth of both is left.
+                        unsafe {
+                            let near = near.as_mut_ptr().add(column);
+                            L::load(near).add_to(totals.as_mut_ptr().add(column));
+                            L::splat(0.0).store(near);
+                        }
+                        column += L::COUNT;
+                    }
                 }
-                // SAFETY: so many elements are left in this row.
-                let terms = unsafe { self.terms.terms::<L>(row, element, first + column, left) };
-                for (totals, terms) in totals.iter_mut().zip(terms) {
-                    // SAFETY: a vector's worth of totals is left.
-                    unsafe { terms.add_to(totals.as_mut_ptr().add(column)) };
-                }
-                column += L::COUNT;
             }
         }
         for (kind, totals) in totals.iter().enumerate() {
@@ -219,6 +230,99 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
             unsafe { self.partials.slice(start..start + columns) }.copy_from_slice(&totals[..columns]);
         }
     }
+}
+
+impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
+    /// Adds the terms of some columns of a row to their totals.
+    #[inline(always)]
+    fn row<L: Lanes, F: Total>(
+        &self,
+        row: usize,
+        first: usize,
+        columns: usize,
+        totals: &mut [[F; SPAN + LANES_MAX]; N],
+    ) {
+        let start = row * self.of.width + first;
+        let columns = columns.min(self.of.elements.saturating_sub(start));
+        let mut totals = totals.each_mut().map(|totals| totals.as_mut_ptr());
+        let mut column = 0;
+        while column < columns {
+            let left = L::COUNT.min(columns - column);
+            // SAFETY: so many elements are left in this row.
+            let terms = unsafe { self.terms.terms::<L>(row, start + column, first + column, left) };
+            for kind in 0..N {
+                // SAFETY: a vector's worth of totals is left.
+                unsafe { F::add(totals[kind], terms[kind]) };
+                totals[kind] = totals[kind].wrapping_add(L::COUNT);
+            }
+            column += L::COUNT;
+        }
+    }
+}
+
+/// Totals in single or double precision.
+trait Total: Copy {
+    /// Adds a vector; `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// A vector's worth of totals can be read and written.
+    unsafe fn add<L: Lanes>(to: *mut Self, terms: L);
+}
+
+impl Total for f32 {
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(to: *mut f32, terms: L) {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(to).add(terms).store(to) }
+    }
+}
+
+impl Total for f64 {
+    #[inline(always)]
+    unsafe fn add<L: Lanes>(to: *mut f64, terms: L) {
+        // SAFETY: the caller's promise.
+        unsafe { terms.add_to(to) }
+    }
+}
+
+/// `N` sums over the elements of one row, whose number is passed on to the terms.
+///
+/// # Safety
+/// The elements lie inside what is summed.
+#[inline(always)]
+pub(crate) unsafe fn sum_row<L: Lanes, const N: usize>(
+    terms: &impl Terms<N>,
+    row: usize,
+    elements: Range<usize>,
+) -> [f64; N] {
+    let (start, count) = (elements.start, elements.len());
+    let mut totals = [[0.0; LANES_MAX]; N];
+    let mut at = 0;
+    while at + GROUP * L::COUNT <= count {
+        // SAFETY: so many whole vectors are left.
+        let of = |at: usize| unsafe { terms.terms::<L>(row, start + at, at, L::COUNT) };
+        let [a, b, c, d] = [of(at), of(at + L::COUNT), of(at + 2 * L::COUNT), of(at + 3 * L::COUNT)];
+        for kind in 0..N {
+            let sum = a[kind].add(b[kind]).add(c[kind].add(d[kind]));
+            // SAFETY: there is room for every vector.
+            unsafe { sum.add_to(totals[kind].as_mut_ptr()) };
+        }
+        at += GROUP * L::COUNT;
+    }
+    while at < count {
+        // SAFETY: so many elements are left.
+        let sums = unsafe { terms.terms::<L>(row, start + at, at, L::COUNT.min(count - at)) };
+        for kind in 0..N {
+            // SAFETY: as above.
+            unsafe { sums[kind].add_to(totals[kind].as_mut_ptr()) };
+        }
+        at += L::COUNT;
+    }
+    let mut sums = [0.0; N];
+    for kind in 0..N {
+        sums[kind] = total(totals[kind]);
+    }
+    sums
 }
 
 /// Adds to an update, or replaces it where it is fresh.

@@ -17,9 +17,10 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// Starts `count` threads that use the widest vectors this machine has.
-    pub fn new(count: usize) -> Result<Threads, String> {
-        Threads::at(count, Level::best())
+    /// Starts `count` threads that use the widest vectors this machine has, or those that `MEMFIT_VECTORS` names.
+    #[cfg(test)]
+    pub(crate) fn new(count: usize) -> Result<Threads, String> {
+        Threads::at(count, Level::chosen()?)
     }
 
     /// Starts `count` threads that use the vectors of one level.
@@ -43,6 +44,11 @@ impl Threads {
     /// How many threads there are.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// What the vector instructions are called that kernels use on these threads.
+    pub fn vectors(&self) -> &'static str {
+        self.level.name()
     }
 
     /// The vector instructions that kernels use on these threads.

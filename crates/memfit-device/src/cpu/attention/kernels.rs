@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{Kernel, Lanes};
+use super::super::lanes::{Kernel, Lanes, load, store};
 use super::super::maths::{exp, ln};
-use super::super::softmax::largest;
-use super::super::sums::{sum, sum_pairs};
+use super::super::softmax::{largest, powers_of};
+use super::super::sums::sum_pairs;
+use super::super::vector_maths;
 use super::Rows;
 
 /// Copies rows of so many floats, times a factor.
@@ -105,9 +106,8 @@ impl Kernel for Weigh {
                     values.iter_mut().for_each(|value| *value *= factor);
                 }
             }
-            scores.iter_mut().for_each(|score| *score = exp(*score - most_now));
             *most = most_now;
-            *total = before + sum(scores, |power| power) as f32;
+            *total = before + powers_of::<L>(scores, most_now) as f32;
         }
     }
 }
@@ -185,10 +185,19 @@ impl Kernel for Slopes {
             hidden.fill(0.0);
             let (slopes, hidden) = slopes.split_at_mut(scores.len());
             hidden.fill(0.0);
-            for (score, slope) in scores.iter_mut().zip(slopes) {
-                let probability = exp(*score - log_sum);
-                *slope = scale * probability * (*slope - delta);
-                *score = probability;
+            let (length, scores, slopes) = (scores.len(), scores.as_mut_ptr(), slopes.as_mut_ptr());
+            let mut at = 0;
+            while at < length {
+                let count = L::COUNT.min(length - at);
+                // SAFETY: so many are left of both.
+                unsafe {
+                    let (score, slope): (L, L) = (load(scores.add(at), count), load(slopes.add(at), count));
+                    let probability = vector_maths::exp(score.sub(L::splat(log_sum)));
+                    let slope = slope.sub(L::splat(delta));
+                    store(probability.mul(L::splat(scale)).mul(slope), slopes.add(at), count);
+                    store(probability, scores.add(at), count);
+                }
+                at += L::COUNT;
             }
         }
     }

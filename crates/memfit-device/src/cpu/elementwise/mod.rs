@@ -50,14 +50,14 @@ impl Tasks for Run<'_> {
     fn task<L: Lanes>(&self, task: usize, worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for block in blocks(self.cut.range(task)) {
-            self.block(block, worker, &mut buffer);
+            self.block::<L>(block, worker, &mut buffer);
         }
     }
 }
 
 impl Run<'_> {
     #[inline(always)]
-    fn block(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
+    fn block<L: Lanes>(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
         let result = &mut buffer[..block.len()];
         // SAFETY: the only write to the block is this task's own, behind the last read.
         let read = |input: usize| unsafe { self.input(input).read(block.clone()) };
@@ -65,7 +65,7 @@ impl Run<'_> {
         let load = |input: usize, to: &mut [f32]| {
             unsafe { self.input(input).load(block.clone(), to) };
         };
-        self.links.run(worker, result, read, load);
+        self.links.run::<L>(worker, result, read, load);
         // SAFETY: the block belongs to this task, and the slices that read operands are gone.
         unsafe { self.result.store(block, result) };
     }
@@ -88,7 +88,7 @@ pub(crate) struct Links<'a> {
 impl<'a> Links<'a> {
     /// Runs the links over one block of every input, at most `BLOCK` elements: read where they stand, or widened first.
     #[inline(always)]
-    pub(crate) fn run<'b>(
+    pub(crate) fn run<'b, L: Lanes>(
         &self,
         worker: usize,
         result: &mut [f32],
@@ -120,8 +120,8 @@ impl<'a> Links<'a> {
                 unsafe { self.values.write(self.value(index, worker, length)) }
             };
             match *link {
-                Link::Unary(function, a) => unary(function, operand(a), target),
-                Link::Binary(function, a, b) => binary(function, operand(a), operand(b), target),
+                Link::Unary(function, a) => unary::<L>(function, operand(a), target),
+                Link::Binary(function, a, b) => binary::<L>(function, operand(a), operand(b), target),
             }
         }
     }

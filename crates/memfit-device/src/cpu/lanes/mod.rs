@@ -1,5 +1,6 @@
 //! Vectors of floats: one trait, one type for each instruction set, and the choice between them at run time.
 
+mod choice;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plain;
@@ -46,6 +47,62 @@ pub(crate) trait Lanes: Copy {
         (0..Self::COUNT).filter(|i| bits >> i & 1 == 0).for_each(|i| values[i] = 0.0);
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
+    }
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        let [mut values, others] = [self, other].map(floats);
+        for i in 0..Self::COUNT {
+            values[i] /= others[i];
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// `self · 2ⁿ` for whole numbers `n` from −252 to 254; `self` where both are not numbers.
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        let [mut values, n] = [self, n].map(floats);
+        for i in 0..Self::COUNT {
+            // Two factors, since 2ⁿ alone can lie outside the normal numbers.
+            let (n, half) = (n[i] as i32, n[i] as i32 >> 1);
+            let power = |n: i32| f32::from_bits(((n + 127) as u32) << 23);
+            values[i] = values[i] * power(half) * power(n - half);
+        }
+        // SAFETY: as above.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// One bit a lane: whether it is larger than the other's, or not a number.
+    #[inline(always)]
+    fn beats(self, other: Self) -> u32 {
+        let [values, others] = [self, other].map(floats);
+        (0..Self::COUNT).fold(0, |bits, i| bits | u32::from(values[i] > others[i] || values[i].is_nan()) << i)
+    }
+    /// The other's lanes where bits are set.
+    #[inline(always)]
+    fn or_where(self, bits: u32, other: Self) -> Self {
+        let [mut values, others] = [self, other].map(floats);
+        for i in 0..Self::COUNT {
+            values[i] = if bits >> i & 1 == 1 { others[i] } else { values[i] };
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// Writes the low byte of the first `count` lanes.
+    /// # Safety
+    /// `count` bytes can be written.
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, to: *mut u8, count: usize) {
+        for (i, value) in floats(self)[..count].iter().enumerate() {
+            // SAFETY: the caller vouches for them.
+            unsafe { *to.add(i) = value.to_bits() as u8 };
+        }
+    }
+    /// One bit for each of the first `count` bytes: whether it is this one.
+    /// # Safety
+    /// `count` bytes can be read.
+    #[inline(always)]
+    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+        // SAFETY: the caller vouches for them.
+        (0..count).fold(0, |bits, i| bits | u32::from(unsafe { *from.add(i) } == byte) << i)
     }
     /// Adds to doubles.
     /// # Safety
@@ -353,6 +410,19 @@ mod tests {
                 L::splat(f32::NAN).at_least(L::splat(0.0)).at_most(L::splat(6.0)).store(to.as_mut_ptr())
             };
             assert!(to.iter().all(|value| value.is_nan()));
+            // SAFETY: as above.
+            unsafe {
+                let other = L::splat(2.0).or_where(0b101, L::splat(f32::NAN));
+                assert_eq!(other.beats(counted), 0b101 & ((1 << L::COUNT) - 1));
+                assert_eq!(counted.beats(other) & 0b1111, 0b1000 & ((1 << L::COUNT) - 1));
+                for count in 0..=L::COUNT {
+                    let mut bytes = [9; LANES_MAX + 1];
+                    L::splat(f32::from_bits(0x307)).store_low_bytes(bytes.as_mut_ptr(), count);
+                    assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == if i < count { 7 } else { 9 }));
+                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 7, L::COUNT), (1 << count) - 1);
+                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 9, count), 0);
+                }
+            }
             assert!(L::ROWS <= ROWS_MAX && 2 * L::COUNT <= COLUMNS_MAX);
         }
     }

@@ -98,6 +98,53 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
+    fn beats(self, other: Self) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(self, other);
+            let none = _mm256_cmp_ps::<_CMP_UNORD_Q>(self, self);
+            _mm256_movemask_ps(_mm256_or_ps(larger, none)).cast_unsigned()
+        }
+    }
+
+    #[inline(always)]
+    fn or_where(self, bits: u32, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lane);
+            _mm256_blendv_ps(self, other, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+        // SAFETY: see above.
+        unsafe { bytes_equal(from, byte, count) }
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_div_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let n = _mm256_cvtps_epi32(n);
+            let half = _mm256_srai_epi32::<1>(n);
+            let mut value = self;
+            for n in [half, _mm256_sub_epi32(n, half)] {
+                let power = _mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127)));
+                value = _mm256_mul_ps(value, _mm256_castsi256_ps(power));
+            }
+            value
+        }
+    }
+
+    #[inline(always)]
     fn keep(self, bits: u32) -> Self {
         // SAFETY: see above.
         unsafe {
@@ -226,6 +273,55 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
+    fn beats(self, other: Self) -> u32 {
+        // SAFETY: see above.
+        unsafe {
+            let larger = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self, other);
+            u32::from(larger | _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self, self))
+        }
+    }
+
+    #[inline(always)]
+    fn or_where(self, bits: u32, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_mask_mov_ps(self, bits as u16, other) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, to: *mut u8, count: usize) {
+        // SAFETY: see above; a whole vector is written only where there is room.
+        unsafe {
+            let bytes = _mm512_cvtepi32_epi8(_mm512_castps_si512(self));
+            if count == 16 {
+                return _mm_storeu_si128(to.cast(), bytes);
+            }
+            let mut buffer = [0; 16];
+            _mm_storeu_si128(buffer.as_mut_ptr().cast(), bytes);
+            for (i, byte) in buffer[..count].iter().enumerate() {
+                *to.add(i) = *byte;
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+        // SAFETY: see above.
+        unsafe { bytes_equal(from, byte, count) }
+    }
+
+    #[inline(always)]
+    fn div(self, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_div_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn times_power_of_two(self, n: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_scalef_ps(self, n) }
+    }
+
+    #[inline(always)]
     fn keep(self, bits: u32) -> Self {
         // SAFETY: see above.
         unsafe { _mm512_maskz_mov_ps(bits as u16, self) }
@@ -327,4 +423,31 @@ impl Lanes for __m512 {
 #[inline(always)]
 fn first(count: usize) -> __mmask16 {
     ((1u32 << count) - 1) as __mmask16
+}
+
+/// One bit for each of the first `count` bytes, at most sixteen: whether it is this one.
+///
+/// # Safety
+/// `count` bytes can be read.
+#[inline(always)]
+unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+    // SAFETY: the caller vouches for the bytes; vectors of sixteen are in every x86-64.
+    unsafe {
+        let bytes = match count {
+            16 => _mm_loadu_si128(from.cast()),
+            8 => _mm_loadl_epi64(from.cast()),
+            // The last eight, moved to where they belong.
+            9..16 => {
+                let first = _mm_loadl_epi64(from.cast());
+                let last = u64::from_le_bytes(from.add(count - 8).cast::<[u8; 8]>().read());
+                _mm_unpacklo_epi64(first, _mm_cvtsi64_si128((last >> (8 * (16 - count))).cast_signed()))
+            }
+            _ => {
+                let bytes = (0..count).rev().fold(0, |bytes, i| bytes << 8 | u64::from(*from.add(i)));
+                _mm_cvtsi64_si128(bytes.cast_signed())
+            }
+        };
+        let equal = _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte.cast_signed())));
+        equal.cast_unsigned() & ((1 << count) - 1)
+    }
 }

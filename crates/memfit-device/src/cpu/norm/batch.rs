@@ -9,6 +9,9 @@ use super::super::sums::{Columns, Terms, settle};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::{weight_gradients, weights};
 
+/// Rows whose terms are added before totals in double precision take them.
+const ROWS_NEAR: usize = 8;
+
 /// Doubles, then floats of workspace that `statistics` wants: two sums and a pivot a channel.
 pub(crate) fn statistics_workspace(x: &Shape) -> (usize, usize) {
     let width = Columns::width(x.last());
@@ -30,11 +33,15 @@ pub(crate) fn statistics(operands: &Operands) {
         // SAFETY: nobody writes yet.
         [unsafe { x.with(channel..channel + 1, |x| x[0]) }]
     });
-    columns.sum(operands.threads, &Moments { x, pivots }, sums, |channel, [sum, squares]| {
+    let finish = |channel: usize, [sum, squares]: [f64; 2]| {
         let shift = sum / count;
         mean[channel] = (f64::from(pivots[channel]) + shift) as f32;
         variance[channel] = clamp_to_zero(squares / count - shift * shift) as f32;
-    });
+    };
+    match x.is_half() {
+        true => columns.sum(operands.threads, &Moments::<true> { x, pivots }, sums, finish),
+        false => columns.sum(operands.threads, &Moments::<false> { x, pivots }, sums, finish),
+    }
 }
 
 /// Floats of workspace that `forward` wants.
@@ -127,10 +134,10 @@ impl Tasks for Then<'_> {
                 };
                 if self.straight {
                     // SAFETY: the block belongs to this task, and `x` was the only slice that read it.
-                    self.links.run(worker, unsafe { self.y.write(block.clone()) }, read, load);
+                    self.links.run::<L>(worker, unsafe { self.y.write(block.clone()) }, read, load);
                     continue;
                 }
-                self.links.run(worker, &mut result[..count], read, load);
+                self.links.run::<L>(worker, &mut result[..count], read, load);
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
                 unsafe { self.y.store(block.clone(), &result[..count]) };
             }
@@ -206,8 +213,7 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm) {
     let count = dy.len() as f64 / mean.len() as f64;
     let (means, rest) = coefficients.split_at_mut(columns.width);
     means.iter_mut().enumerate().for_each(|(column, value)| *value = mean[column % mean.len()]);
-    let terms = Products { dy, x, mean: means };
-    columns.sum(operands.threads, &terms, sums, |channel, [sum, product]| {
+    let finish = |channel: usize, [sum, product]: [f64; 2]| {
         let inverse = inverse_deviation(variance[channel], norm);
         if let Some(dgamma) = &mut dgamma {
             settle(&mut dgamma[channel], product * inverse, operands.fresh);
@@ -220,7 +226,12 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm) {
         for (kind, value) in values.into_iter().enumerate() {
             rest[kind * columns.width + channel] = value as f32;
         }
-    });
+    };
+    let mean_row = &*means;
+    match dy.is_half() || x.is_half() {
+        true => columns.sum(operands.threads, &Products::<true> { dy, x, mean: mean_row }, sums, finish),
+        false => columns.sum(operands.threads, &Products::<false> { dy, x, mean: mean_row }, sums, finish),
+    }
     for kind in 0..3 {
         let row = &mut rest[kind * columns.width..][..columns.width];
         (mean.len()..columns.width).for_each(|column| row[column] = row[column - mean.len()]);
@@ -266,33 +277,39 @@ fn spread<const N: usize>(
     to
 }
 
-struct Moments<'a> {
+struct Moments<'a, const HALVES: bool> {
     x: Floats<'a>,
     pivots: &'a [f32],
 }
 
-impl Terms<2> for Moments<'_> {
+impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
+    const ROWS: usize = ROWS_NEAR;
+
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
         // SAFETY: nobody writes while sums are taken, and there are as many pivots as columns.
-        let distance =
-            unsafe { self.x.vector::<L>(element, count).sub(load(self.pivots.as_ptr().add(column), count)) };
+        let distance = unsafe {
+            self.x.vector_of::<L, HALVES>(element, count).sub(load(self.pivots.as_ptr().add(column), count))
+        };
         [distance, distance.mul(distance)]
     }
 }
 
-struct Products<'a> {
+struct Products<'a, const HALVES: bool> {
     dy: Floats<'a>,
     x: Floats<'a>,
     mean: &'a [f32],
 }
 
-impl Terms<2> for Products<'_> {
+impl<const HALVES: bool> Terms<2> for Products<'_, HALVES> {
+    const ROWS: usize = ROWS_NEAR;
+
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
         // SAFETY: nobody writes while sums are taken, and there are as many means as columns.
         unsafe {
-            let (dy, x) = (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count));
+            let dy = self.dy.vector_of::<L, HALVES>(element, count);
+            let x = self.x.vector_of::<L, HALVES>(element, count);
             [dy, dy.mul(x.sub(load(self.mean.as_ptr().add(column), count)))]
         }
     }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use memfit_ir::{Norm, Shape};
 
-use super::super::lanes::Lanes;
+use super::super::lanes::{Lanes, load, store};
 use super::super::operands::{Floats, Operands};
-use super::super::sums::{Columns, Terms, settle, sum, sum_pairs};
-use super::super::tasks::{self, BLOCK, Cut, Tasks, blocks};
+use super::super::sums::{Columns, Terms, settle, sum_row};
+use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::Shared;
 use super::{weight_gradients, weights};
 
@@ -35,6 +35,7 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm, axes: usize) {
     let gamma = operands.input_if(norm.scale, 4);
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
     let width = width(operands.input_shape(0), axes);
+    assert!(!dy.is_half() && !x.is_half(), "what is summed is of single precision");
 
     // Before the other gradient, which may be written over `dy` or `x`.
     if dgamma.is_some() || dbeta.is_some() {
@@ -73,48 +74,72 @@ struct Forward<'a> {
 impl Tasks for Forward<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        let mut buffer = [0.0; BLOCK];
         for position in self.cut.range(task) {
             let elements = position * self.width..(position + 1) * self.width;
-            // SAFETY: the position belongs to this task, which writes it behind this read.
-            let (mean, inverse) = self.statistics(unsafe { self.x.read(elements.clone()) });
+            let (mean, inverse) = self.statistics::<L>(elements.clone());
             // SAFETY: every position belongs to one task.
             unsafe {
                 self.mean.slice(position..position + 1)[0] = mean;
                 self.inverse.slice(position..position + 1)[0] = inverse;
             }
-            self.normalise(elements, mean, inverse, &mut buffer);
+            self.normalise::<L>(elements, mean, inverse);
         }
     }
 }
 
 impl Forward<'_> {
+    /// One pass for both moments, about the first element, so that a mean far from 0 costs no digits.
     #[inline(always)]
-    fn statistics(&self, x: &[f32]) -> (f32, f32) {
-        let count = x.len() as f64;
-        let mean = sum(x, |x| x) / count;
-        let variance = sum(x, |x| (x - mean) * (x - mean)) / count;
-        (mean as f32, (1.0 / (variance + self.epsilon).sqrt()) as f32)
+    fn statistics<L: Lanes>(&self, elements: Range<usize>) -> (f32, f32) {
+        let count = elements.len() as f64;
+        // SAFETY: the position belongs to this task, which writes it behind these reads.
+        let (pivot, [sum, squares]) = unsafe {
+            let pivot = self.x.read(elements.start..elements.start + 1)[0];
+            (pivot, sum_row::<L, 2>(&Moments { x: self.x, pivot }, 0, elements))
+        };
+        let shift = sum / count;
+        let variance = squares / count - shift * shift;
+        // A difference of squares may fall a rounding below 0; NaN stays.
+        let variance = if variance < 0.0 { 0.0 } else { variance };
+        ((f64::from(pivot) + shift) as f32, (1.0 / (variance + self.epsilon).sqrt()) as f32)
     }
 
     #[inline(always)]
-    fn normalise(&self, elements: Range<usize>, mean: f32, inverse: f32, buffer: &mut [f32; BLOCK]) {
-        let first = elements.start;
-        for block in blocks(elements) {
-            let weights = block.start - first..block.end - first;
-            let values = &mut buffer[..block.len()];
-            // SAFETY: the position belongs to this task, and the slice that reads is gone before one writes.
-            let x = unsafe { self.x.read(block.clone()) };
-            values.iter_mut().zip(x).for_each(|(value, x)| *value = (x - mean) * inverse);
-            if let Some(gamma) = self.gamma {
-                values.iter_mut().zip(&gamma[weights.clone()]).for_each(|(value, gamma)| *value *= gamma);
+    fn normalise<L: Lanes>(&self, elements: Range<usize>, mean: f32, inverse: f32) {
+        let (mean, inverse) = (L::splat(mean), L::splat(inverse));
+        // SAFETY: the position belongs to this task; every vector is read before it is written.
+        let (x, y) = unsafe { (self.x.read(elements.clone()).as_ptr(), self.y.write(elements).as_mut_ptr()) };
+        let mut at = 0;
+        while at < self.width {
+            let count = L::COUNT.min(self.width - at);
+            // SAFETY: so many elements are left, and as many weights.
+            unsafe {
+                let mut value = load::<L>(x.add(at), count).sub(mean).mul(inverse);
+                if let Some(gamma) = self.gamma {
+                    value = value.mul(load(gamma.as_ptr().add(at), count));
+                }
+                if let Some(beta) = self.beta {
+                    value = value.add(load(beta.as_ptr().add(at), count));
+                }
+                store(value, y.add(at), count);
             }
-            if let Some(beta) = self.beta {
-                values.iter_mut().zip(&beta[weights]).for_each(|(value, beta)| *value += beta);
-            }
-            // SAFETY: as above.
-            unsafe { self.y.write(block) }.copy_from_slice(values);
+            at += L::COUNT;
         }
+    }
+}
+
+struct Moments<'a> {
+    x: Floats<'a>,
+    pivot: f32,
+}
+
+impl Terms<2> for Moments<'_> {
+    #[inline(always)]
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
+        // SAFETY: nobody writes while sums are taken.
+        let distance = unsafe { self.x.vector_of::<L, false>(element, count) }.sub(L::splat(self.pivot));
+        let distance = if count == L::COUNT { distance } else { distance.keep((1 << count) - 1) };
+        [distance, distance.mul(distance)]
     }
 }
 
@@ -126,11 +151,15 @@ struct Products<'a> {
 }
 
 impl Terms<2> for Products<'_> {
+    const ROWS: usize = 8;
+
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
         let (mean, inverse) = (L::splat(self.mean[row]), L::splat(self.inverse[row]));
         // SAFETY: nobody writes while sums are taken.
-        let (dy, x) = unsafe { (self.dy.vector::<L>(element, count), self.x.vector::<L>(element, count)) };
+        let (dy, x) = unsafe {
+            (self.dy.vector_of::<L, false>(element, count), self.x.vector_of::<L, false>(element, count))
+        };
         [dy, dy.mul(x.sub(mean).mul(inverse))]
     }
 }
@@ -149,9 +178,8 @@ struct Grad<'a> {
 impl Tasks for Grad<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        let mut buffer = [0.0; BLOCK];
         for position in self.cut.range(task) {
-            self.position(position, &mut buffer);
+            self.position::<L>(position);
         }
     }
 }
@@ -159,42 +187,55 @@ impl Tasks for Grad<'_> {
 impl Grad<'_> {
     /// `dx = inverse (g − mean(g) − x̂ mean(g x̂))` with `g = dy gamma`.
     #[inline(always)]
-    fn position(&self, position: usize, buffer: &mut [f32; BLOCK]) {
+    fn position<L: Lanes>(&self, position: usize) {
         let elements = position * self.width..(position + 1) * self.width;
-        let (mean, inverse) = (self.mean[position], self.inverse[position]);
-        let (center, scale) = (f64::from(mean), f64::from(inverse));
-        let (mut total, mut product) = (0.0, 0.0);
-        for block in blocks(elements.clone()) {
-            let slopes = self.slopes(block.clone(), elements.start, buffer);
-            // SAFETY, here and below: the position belongs to this task, and slices that read are gone before one writes.
-            let x = unsafe { self.x.read(block) };
-            total += sum(slopes, |slope| slope);
-            product += sum_pairs(slopes, x, |slope, x| slope * (x - center) * scale);
-        }
+        let inverse = self.inverse[position];
+        // SAFETY: the position belongs to this task, which writes it behind this read.
+        let [total, product] = unsafe { sum_row::<L, 2>(self, position, elements.clone()) };
         let count = self.width as f64;
-        let (total, product) = ((total / count) as f32, (product / count) as f32);
-        for block in blocks(elements.clone()) {
-            let slopes = self.slopes(block.clone(), elements.start, buffer);
-            // SAFETY: as above.
-            let x = unsafe { self.x.read(block.clone()) };
-            for (slope, x) in slopes.iter_mut().zip(x) {
-                *slope = inverse * (*slope - total - (x - mean) * inverse * product);
+        // x̂ = (x − mean) inverse, once here and once in the product.
+        let slope = product / count * f64::from(inverse) * f64::from(inverse);
+        let (total, slope) = (L::splat((total / count) as f32), L::splat(slope as f32));
+        let (mean, inverse) = (L::splat(self.mean[position]), L::splat(inverse));
+        let start = elements.start;
+        // SAFETY: the position belongs to this task; every vector is read before it is written.
+        let dx = unsafe { self.dx.write(elements) }.as_mut_ptr();
+        let mut at = 0;
+        while at < self.width {
+            let count = L::COUNT.min(self.width - at);
+            // SAFETY: so many elements are left.
+            unsafe {
+                let (gradient, distance) = self.pair(start + at, at, count, mean);
+                store(gradient.sub(total).sub(distance.mul(slope)).mul(inverse), dx.add(at), count);
             }
-            // SAFETY: as above.
-            unsafe { self.dx.write(block) }.copy_from_slice(slopes);
+            at += L::COUNT;
         }
     }
 
-    /// `dy gamma` for a block.
+    /// `dy gamma` and `x − mean` of a few elements.
+    ///
+    /// # Safety
+    /// They lie inside their tensors, and nobody else writes them.
     #[inline(always)]
-    fn slopes<'b>(&self, block: Range<usize>, first: usize, buffer: &'b mut [f32; BLOCK]) -> &'b mut [f32] {
-        let slopes = &mut buffer[..block.len()];
-        // SAFETY: the position belongs to this task, which writes the block behind this read.
-        slopes.copy_from_slice(unsafe { self.dy.read(block.clone()) });
-        if let Some(gamma) = self.gamma {
-            let gamma = &gamma[block.start - first..block.end - first];
-            slopes.iter_mut().zip(gamma).for_each(|(slope, gamma)| *slope *= gamma);
+    unsafe fn pair<L: Lanes>(&self, element: usize, weight: usize, count: usize, mean: L) -> (L, L) {
+        // SAFETY: the caller's promise; there is a weight for every element of a position.
+        unsafe {
+            let (dy, x) =
+                (self.dy.vector_of::<L, false>(element, count), self.x.vector_of::<L, false>(element, count));
+            let gradient = match self.gamma {
+                Some(gamma) => dy.mul(load(gamma.as_ptr().add(weight), count)),
+                None => dy,
+            };
+            (gradient, x.sub(mean))
         }
-        slopes
+    }
+}
+
+impl Terms<2> for Grad<'_> {
+    #[inline(always)]
+    unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
+        // SAFETY: the caller's promise. Behind the last element slopes are 0.
+        let (gradient, distance) = unsafe { self.pair(element, column, count, L::splat(self.mean[row])) };
+        [gradient, gradient.mul(distance)]
     }
 }

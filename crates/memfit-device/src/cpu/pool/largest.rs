@@ -1,15 +1,13 @@
 //! The largest element of every window. The winner's place in the window is one byte.
 
-use std::ops::Range;
-
 use memfit_ir::Pool2D;
 
 use super::super::conv2d::image;
-use super::super::lanes::Lanes;
+use super::super::lanes::{Lanes, load, store};
 use super::super::operands::Operands;
 use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
-use super::{CHANNELS, Windows};
+use super::Windows;
 
 /// Writes the largest element and its place; the first of equals wins, margins never do.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
@@ -68,14 +66,11 @@ struct Forward<'a> {
 impl Tasks for Forward<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        let [height, width, channels] = self.windows.output;
+        let [height, width, _] = self.windows.output;
         for item in self.cut.range(task) {
             let (row, down) = (item / height, item % height);
             for across in 0..width {
-                for channel in (0..channels).step_by(CHANNELS) {
-                    let count = CHANNELS.min(channels - channel);
-                    self.window(row, down, across, channel..channel + count);
-                }
+                self.window::<L>(row, down, across);
             }
         }
     }
@@ -83,32 +78,49 @@ impl Tasks for Forward<'_> {
 
 impl Forward<'_> {
     #[inline(always)]
-    fn window(&self, row: usize, down: usize, across: usize, channels: Range<usize>) {
-        let Windows { pool, .. } = self.windows;
-        let count = channels.len();
-        let (mut most, mut winners) = ([f32::NEG_INFINITY; CHANNELS], [0i32; CHANNELS]);
-        let mut first = true;
-        for y in self.windows.rows(down) {
-            for x in self.windows.columns(across) {
-                let below = y + pool.pads.top - down * pool.strides[0];
-                let beside = x + pool.pads.left - across * pool.strides[1];
-                let place = (below * pool.window[1] + beside) as i32;
-                let values = &self.x[self.windows.input_at(row, y, x) + channels.start..][..count];
-                for ((most, winner), value) in most[..count].iter_mut().zip(&mut winners).zip(values) {
-                    // Comparisons let NaN win and stay.
-                    let wins = first || *value > *most || value.is_nan();
-                    *most = if wins { *value } else { *most };
-                    *winner = if wins { place } else { *winner };
-                }
-                first = false;
-            }
-        }
-        let start = self.windows.output_at(row, down, across) + channels.start;
+    fn window<L: Lanes>(&self, row: usize, down: usize, across: usize) {
+        let Windows { pool, input, output: [.., channels] } = self.windows;
+        let (rows, columns) = (self.windows.rows(down), self.windows.columns(across));
+        let place = |y: usize, x: usize| {
+            let below = y + pool.pads.top - down * pool.strides[0];
+            let beside = x + pool.pads.left - across * pool.strides[1];
+            (below * pool.window[1] + beside) as u32
+        };
+        let inside = !rows.is_empty() && !columns.is_empty();
+        let first = if inside { place(rows.start, columns.start) } else { 0 };
+        let line = input[1] * channels;
+        let start = self.windows.output_at(row, down, across);
         // SAFETY: every window belongs to one task.
-        let (y, places) =
-            unsafe { (self.y.slice(start..start + count), self.winners.slice(start..start + count)) };
-        y.copy_from_slice(&most[..count]);
-        places.iter_mut().zip(winners).for_each(|(place, winner)| *place = winner as u8);
+        let (to, places) =
+            unsafe { (self.y.slice(start..start + channels), self.winners.slice(start..start + channels)) };
+        let under = self.windows.input_at(row, rows.start, columns.start);
+        let values = if inside { self.x[under..].as_ptr() } else { self.x.as_ptr() };
+        assert!(!inside || under + (rows.len() - 1) * line + columns.len() * channels <= self.x.len());
+        let mut channel = 0;
+        while channel < channels {
+            let count = L::COUNT.min(channels - channel);
+            // The first element wins against nothing; its place stands there already.
+            let (mut most, mut winner) = (L::splat(f32::NEG_INFINITY), L::splat(f32::from_bits(first)));
+            let mut values = values.wrapping_add(channel);
+            for y in rows.clone() {
+                let place = place(y, columns.start);
+                for x in 0..columns.len() {
+                    // SAFETY: the pixel lies inside the image, and has so many channels left.
+                    let value = unsafe { load::<L>(values.wrapping_add(x * channels), count) };
+                    // NaN wins and stays.
+                    let wins = value.beats(most);
+                    most = most.or_where(wins, value);
+                    winner = winner.or_where(wins, L::splat(f32::from_bits(place + x as u32)));
+                }
+                values = values.wrapping_add(line);
+            }
+            // SAFETY: so many channels are left.
+            unsafe {
+                store(most, to.as_mut_ptr().add(channel), count);
+                winner.store_low_bytes(places.as_mut_ptr().add(channel), count);
+            }
+            channel += L::COUNT;
+        }
     }
 }
 
@@ -125,32 +137,42 @@ impl Tasks for Grad<'_> {
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let bands = self.windows.bands();
         for item in self.cut.range(task) {
-            self.band(item / bands, item % bands);
+            self.band::<L>(item / bands, item % bands);
         }
     }
 }
 
 impl Grad<'_> {
     #[inline(always)]
-    fn band(&self, row: usize, band: usize) {
+    fn band<L: Lanes>(&self, row: usize, band: usize) {
         let windows = &self.windows;
         let rows = windows.band(band);
         let start = windows.input_at(row, rows.start, 0);
+        let line = windows.input[1] * windows.input[2];
         // SAFETY: every band belongs to one task.
-        let dx = unsafe { self.dx.slice(start..start + rows.len() * windows.input[1] * windows.input[2]) };
+        let dx = unsafe { self.dx.slice(start..start + rows.len() * line) };
+        // Windows side by side: each pixel is under one of them, or none.
+        if windows.pool.window == windows.pool.strides && band < windows.output[0] {
+            for (y, dx) in rows.zip(dx.chunks_exact_mut(line.max(1))) {
+                self.line::<L, false>(row, band, y, dx);
+                let covered = windows.output[1].checked_sub(1).map_or(0, |last| windows.columns(last).end);
+                dx[covered * windows.input[2]..].fill(0.0);
+            }
+            return;
+        }
         dx.fill(0.0);
         for down in windows.reaching(band) {
             let under = windows.rows(down);
             for y in under.start.max(rows.start)..under.end.min(rows.end) {
-                let line = (y - rows.start) * windows.input[1] * windows.input[2];
-                self.line(row, down, y, &mut dx[line..line + windows.input[1] * windows.input[2]]);
+                let first = (y - rows.start) * line;
+                self.line::<L, true>(row, down, y, &mut dx[first..first + line]);
             }
         }
     }
 
-    /// What the windows of one row hand to one row of pixels.
+    /// What the windows of one row hand to one row of pixels, added to what is there if `ADD`.
     #[inline(always)]
-    fn line(&self, row: usize, down: usize, y: usize, dx: &mut [f32]) {
+    fn line<L: Lanes, const ADD: bool>(&self, row: usize, down: usize, y: usize, dx: &mut [f32]) {
         let Windows { pool, output: [_, width, channels], .. } = self.windows;
         let below = y + pool.pads.top - down * pool.strides[0];
         for across in 0..width {
@@ -159,9 +181,18 @@ impl Grad<'_> {
             for x in self.windows.columns(across) {
                 let beside = x + pool.pads.left - across * pool.strides[1];
                 let place = (below * pool.window[1] + beside) as u8;
-                let to = &mut dx[x * channels..(x + 1) * channels];
-                for ((to, dy), winner) in to.iter_mut().zip(dy).zip(winners) {
-                    *to += if *winner == place { *dy } else { 0.0 };
+                let to = dx[x * channels..(x + 1) * channels].as_mut_ptr();
+                let mut channel = 0;
+                while channel < channels {
+                    let count = L::COUNT.min(channels - channel);
+                    // SAFETY: so many channels are left.
+                    unsafe {
+                        let wins = L::bytes_equal(winners.as_ptr().add(channel), place, count);
+                        let (slope, to) = (load::<L>(dy.as_ptr().add(channel), count), to.add(channel));
+                        let slope = slope.keep(wins);
+                        store(if ADD { slope.add(load(to, count)) } else { slope }, to, count);
+                    }
+                    channel += L::COUNT;
                 }
             }
         }

@@ -8,9 +8,6 @@ use std::ops::Range;
 
 use memfit_ir::Pool2D;
 
-/// Channels that are handled side by side.
-const CHANNELS: usize = 64;
-
 /// Where windows lie in images.
 #[derive(Clone, Copy)]
 struct Windows<'a> {
