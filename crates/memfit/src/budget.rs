@@ -7,12 +7,15 @@ use memfit_ir::Bytes;
 
 use crate::Error;
 
-/// The program's own memory is counted up to the next of 3, 7, 11, 15 … MiB, so that the same job gets the same plan twice though
-/// the system maps a few pages more or fewer. A small job holds 9 to 10 MiB, far from where the count would change.
+/// The program's own memory: its files, whose size is known exactly, and the rest up to the next of 2, 6, 10 … MiB, so that the same
+/// job gets the same plan twice though the system maps a few pages more or fewer. A small job holds a quarter of a MiB beside the
+/// files, far from where the count would change.
 pub(crate) fn in_steps(program: Bytes) -> Bytes {
     const STEP: u64 = 4 << 20;
-    const BELOW: u64 = 1 << 20;
-    (program + Bytes(BELOW)).align_up(STEP) - Bytes(BELOW)
+    const BELOW: u64 = 2 << 20;
+    let files = Bytes(FILES.load(Ordering::Relaxed));
+    let beside = program.saturating_sub(files) + Bytes(BELOW);
+    files + beside.align_up(STEP) - Bytes(BELOW)
 }
 
 /// What is held of a GPU is counted in steps of this, so that the same job gets the same plan twice.
@@ -97,15 +100,19 @@ pub(crate) fn planning_peak(baseline: Bytes) -> Bytes {
 /// Begins to look at what a job takes in a process that held this much before. The peak that the process had then is no job's;
 /// where the system does not let it begin anew, planning is taken to hold nothing.
 pub(crate) fn begin(baseline: Bytes) {
+    let files =
+        if baseline == Bytes::ZERO { process::populate_program() } else { process::populate_library() };
+    FILES.store(files.0, Ordering::Relaxed);
     if baseline == Bytes::ZERO {
-        process::populate_program();
         return;
     }
-    process::populate_library();
     let (peak, before) = if process::reset_peak() { (0, 0) } else { (u64::MAX, baseline.0) };
     PEAK_BEFORE.store(before, Ordering::Relaxed);
     PEAK_MEASURING.store(peak, Ordering::Relaxed);
 }
+
+/// The size of the files that the program runs from; of the library alone within somebody else's process.
+static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// The peak of the process when measuring last ended, and what planning had held before.
 static PEAK_MEASURING: AtomicU64 = AtomicU64::new(0);

@@ -9,7 +9,7 @@ use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
-use crate::budget::{self, Runtime, default_budget_on, planning_peak};
+use crate::budget::{self, Runtime, default_budget_on, planning_peak, planning_peak_now};
 use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
@@ -283,8 +283,9 @@ fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPla
 
 /// The line is for the whole process, and so for its planning too.
 fn planning_over(problem: &Problem, baseline: Bytes) -> Option<Box<DoesNotFit>> {
-    let peak = planning_peak(baseline);
-    (problem.budget.total < peak).then(|| {
+    let over = problem.budget.total < planning_peak_now().saturating_sub(baseline);
+    over.then(|| {
+        let peak = planning_peak(baseline);
         let text = format!("planning alone took {peak}: the graph is large for so low a line");
         Box::new(DoesNotFit {
             smallest: peak,

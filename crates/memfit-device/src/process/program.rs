@@ -1,18 +1,22 @@
 //! The program's own pages: text, constants and shared libraries, made resident so that they count from the start.
 
-/// Touches every page of the files this program runs from. Files that are only mapped as data are left alone.
-pub fn populate_program() {
-    populate_files(|_| true);
+use memfit_ir::Bytes;
+
+/// Touches every page of the files this program runs from, and says how much that is. Files that are only mapped as data are left
+/// alone.
+pub fn populate_program() -> Bytes {
+    populate_files(|_| true)
 }
 
 /// Touches every page of the one file that this code is in: of a library within somebody else's program.
-pub fn populate_library() {
-    let here = populate_library as fn() as usize;
-    populate_files(|mappings| mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)));
+pub fn populate_library() -> Bytes {
+    let here = populate_library as fn() -> Bytes as usize;
+    populate_files(|mappings| mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)))
 }
 
-/// Touches every page of the files with code whose mappings are wanted.
-fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) {
+/// Touches every page of the files with code whose mappings are wanted, and adds them up.
+fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) -> Bytes {
+    let mut touched = Bytes::ZERO;
     #[cfg(not(target_os = "linux"))]
     let _ = wanted;
     #[cfg(target_os = "linux")]
@@ -23,9 +27,11 @@ fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) {
             let runs = same.iter().any(|other| other.executable);
             if runs && mapping.readable && wanted(&same) {
                 populate(mapping);
+                touched += Bytes((mapping.end - mapping.start) as u64);
             }
         }
     }
+    touched
 }
 
 /// A line of `/proc/self/maps` that has a file behind it.
