@@ -647,8 +647,10 @@ impl Rule<'_> {
         }
         match self.inputs.get(2) {
             Some(weights) => {
-                let fits = weights.dtype == DType::F32 && weights.shape == Shape::rows([]);
-                self.require(fits, "one f32 weight a row")
+                let prediction = self.floats(0)?;
+                let samples = &prediction.dims[..prediction.dims.len().saturating_sub(1)];
+                let fits = weights.shape == Shape::rows([]) || weights.shape == self.like(0, samples);
+                self.require(weights.dtype == DType::F32 && fits, "one f32 weight a row, or one a sample")
             }
             None => Ok(()),
         }

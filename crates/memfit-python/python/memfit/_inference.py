@@ -30,6 +30,22 @@ def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weig
     return values[0] if len(values) == 1 else values
 
 
+def logs_of(names, values):
+    """Values by name. Numbers of one metric, `f1_score[0]` and so on, are an array, as Keras has them."""
+    if not any(name.endswith("]") for name in names):
+        return dict(zip(names, values))
+    import numpy as np
+
+    logs = {}
+    for name, value in zip(names, values):
+        plain, bracket, _ = name.partition("[")
+        if bracket:
+            logs.setdefault(plain, []).append(value)
+        else:
+            logs[name] = value
+    return {name: np.asarray(value, dtype=np.float32) if isinstance(value, list) else value for name, value in logs.items()}
+
+
 def value_text(value):
     """A number of the log, or several of one metric, as a progress line has them."""
     return f"{value:.4f}" if isinstance(value, float) else "[" + " ".join(f"{one:.4f}" for one in value) + "]"
@@ -77,7 +93,7 @@ class Evaluator:
                 if before_batch:
                     before_batch(number)
                 loss, metrics, *_ = self.session.step(*batch)
-                logs = dict(zip(self.names, [loss, *metrics]))
+                logs = logs_of(self.names, [loss, *metrics])
                 if after_batch:
                     after_batch(number, logs)
         finally:

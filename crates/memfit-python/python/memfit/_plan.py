@@ -113,7 +113,7 @@ def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=F
     dims = _dims(model, input_shape)
     options = {"dims": dims, "budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split}
-    answer = _engine.plan(request(model, batch_size, options, sample_weights=sample_weight))
+    answer = _engine.plan(request(model, batch_size, options, sample_weights=[False] * bool(sample_weight)))
     return Plan(answer.table(), answer.json(), answer.html)
 
 

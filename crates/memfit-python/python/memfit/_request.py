@@ -12,8 +12,9 @@ _SCHEDULES = {
 }
 
 
-def request(model, batch_size, options, *, sample_weights=0, baseline=None):
-    """The text of a request. `options` are the arguments that all calls share."""
+def request(model, batch_size, options, *, sample_weights=(), baseline=None):
+    """The text of a request. `options` are the arguments that all calls share; `sample_weights` says of each array of weights whether it
+    weighs every sample of a row."""
     config = options.get("config") or describe(model, options.get("dims"))
     budget = options.get("budget")
     return json.dumps({
@@ -24,7 +25,8 @@ def request(model, batch_size, options, *, sample_weights=0, baseline=None):
         "precision": options.get("precision"),
         "costs": options.get("costs"),
         "allow_batchnorm_split": bool(options.get("allow_batchnorm_split", False)),
-        "sample_weights": int(sample_weights),
+        "sample_weights": len(sample_weights),
+        "weights_of_samples": list(sample_weights),
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
         "device": options.get("device"),

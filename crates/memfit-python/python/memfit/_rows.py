@@ -233,8 +233,8 @@ class _Shape:
         return [list(array.shape[1:]) for array in arrays[:len(self.inputs)]]
 
     def weighted(self, arrays):
-        """How many arrays of weights there are: none, one for all outputs, or one for each."""
-        return len(arrays) - len(self.inputs) - len(self.outputs) if self.targets else 0
+        """For each array of weights whether it weighs every sample of a row: there is none, one for all outputs, or one for each."""
+        return [1 < array.ndim for array in arrays[len(self.inputs) + len(self.outputs):]] if self.targets else []
 
     def _weights(self, value, rows):
         """One array for all outputs, or one for each; outputs that a dict leaves out count by 1."""
@@ -251,7 +251,7 @@ class _Shape:
             weights = self._ordered("sample_weight", value, self.outputs)
         else:
             weights = self._ordered("sample_weight", value, ["rows"])
-        return [_one_a_row(weight) for weight in weights]
+        return [weight.reshape(-1) if weight.ndim == 2 and weight.shape[1] == 1 else weight for weight in weights]
 
     def _ordered(self, what, value, names):
         if isinstance(value, dict):
@@ -292,15 +292,6 @@ def _array(value):
     return array
 
 
-def _one_a_row(weight):
-    """Weights of rows: as (rows,), or (rows, 1) as Keras takes them too."""
-    if weight.ndim == 2 and weight.shape[1] == 1:
-        return weight.reshape(-1)
-    if weight.ndim != 1:
-        raise Error(f"sample_weight has the shape {tuple(weight.shape)}; give one weight for each row")
-    return weight
-
-
 def _class_weights(class_weight, targets, weights):
     import numpy as np
 
@@ -309,12 +300,14 @@ def _class_weights(class_weight, targets, weights):
     classes = targets[0]
     if 1 < classes.ndim and 1 < classes.shape[-1]:
         classes = classes.argmax(axis=-1)
+    if classes.size != len(classes):
+        raise Error(f"class_weight needs one class a row, and y has the shape {targets[0].shape}; give sample_weight instead")
     classes = np.rint(classes.reshape(len(classes), -1)[:, 0]).astype(np.int64)
     table = np.ones(max(int(classes.max()), *map(int, class_weight)) + 1, dtype=np.float32)
     for number, weight in class_weight.items():
         table[int(number)] = weight
     found = table[classes]
-    return found if weights is None else found * weights[0].reshape(-1).astype(np.float32)
+    return found if weights is None else found * weights[0].astype(np.float32)
 
 
 def _is_stream(x):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from . import _engine
 from ._errors import Error
 from ._handover import Handover, inner_optimizer
-from ._inference import Evaluator, value_text
+from ._inference import Evaluator, logs_of, value_text
 from ._plan import Plan
 from ._request import describe, request, require_model, schedule_in_python
 from ._rows import rows_of, split
@@ -134,7 +134,7 @@ class _Training:
         for number, batch in enumerate(self.rows.epoch()):
             callbacks.on_train_batch_begin(number)
             loss, metrics, _, held, _ = self.session.step(*batch, self._rate())
-            logs = dict(zip(self.names, [loss, *metrics]))
+            logs = logs_of(self.names, [loss, *metrics])
             if self.watched_steps:
                 self.handover.store()
             callbacks.on_train_batch_end(number, logs)
