@@ -159,7 +159,13 @@ impl Schedule {
             Schedule::CosineDecay { initial, decay_steps, alpha, warmup_target, warmup_steps } => {
                 cosine(step, *initial, *decay_steps, *alpha, *warmup_target, *warmup_steps)
             }
-            Schedule::CosineDecayRestarts { initial, first_decay_steps, length_factor, rate_factor, alpha } => {
+            Schedule::CosineDecayRestarts {
+                initial,
+                first_decay_steps,
+                length_factor,
+                rate_factor,
+                alpha,
+            } => {
                 let (restarts, done) = restarts(step / first_decay_steps, *length_factor);
                 let share = 0.5 * rate_factor.powi(restarts) * (1.0 + (std::f64::consts::PI * done).cos());
                 initial * ((1.0 - alpha) * share + alpha)

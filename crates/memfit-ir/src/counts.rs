@@ -177,8 +177,10 @@ impl Counts {
     pub(crate) fn value(&self, sums: &[f64], number: usize) -> f64 {
         let Some(weights) = &self.labels else { return self.value_of_one(sums, number) };
         let each = sums.chunks_exact(2 * self.thresholds.stretches());
-        let total: f64 =
-            each.zip(weights).map(|(sums, weight)| self.value_of_one(sums, number) * f64::from(*weight)).sum();
+        let total: f64 = each
+            .zip(weights)
+            .map(|(sums, weight)| self.value_of_one(sums, number) * f64::from(*weight))
+            .sum();
         share(total, weights.iter().map(|weight| f64::from(*weight)).sum())
     }
 

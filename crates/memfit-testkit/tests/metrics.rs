@@ -49,7 +49,8 @@ fn check(case: &Value, key: &str, piece: usize) -> Result<(), String> {
             let got = runner.epoch().values;
             let wanted = if wanted.is_array() { numbers(wanted) } else { vec![wanted.as_f64().unwrap()] };
             let gap = |got: f64, wanted: f64| (got - wanted).abs() / wanted.abs().max(1.0);
-            let is_far = |(got, wanted): (&f64, &f64)| gap(*got, *wanted).is_nan() || 2e-6 < gap(*got, *wanted);
+            let is_far =
+                |(got, wanted): (&f64, &f64)| gap(*got, *wanted).is_nan() || 2e-6 < gap(*got, *wanted);
             if got.len() != wanted.len() || got.iter().zip(&wanted).any(is_far) {
                 return Err(format!("{got:?} behind batch {number}, and Keras has {wanted:?}"));
             }
@@ -105,7 +106,11 @@ fn what_is_no_metric_here_is_refused_by_name() {
             false,
             "`label_weights = [1.0,2.0]`",
         ),
-        (json!({"class_name": "Precision", "config": {"thresholds": [0.2, 0.1]}}), false, "numbers that rise"),
+        (
+            json!({"class_name": "Precision", "config": {"thresholds": [0.2, 0.1]}}),
+            false,
+            "numbers that rise",
+        ),
         (json!({"class_name": "F1Score", "config": {"average": "mean"}}), false, "\"macro\""),
         (json!({"class_name": "Recall", "config": {"topk": 3}}), false, "no argument `topk`"),
         (json!({"class_name": "MeanIoU", "config": {"num_classes": 4}}), true, "sparse_y_pred=False"),

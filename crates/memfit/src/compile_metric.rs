@@ -191,7 +191,8 @@ fn counts(class: &str, arguments: &mut Arguments, prediction: &Tensor) -> Result
         Some(value) => {
             let list = value.pointer("/config/value").unwrap_or(&value);
             let list = list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice);
-            let numbers: Option<Vec<f32>> = list.iter().map(|one| one.as_f64().map(|one| one as f32)).collect();
+            let numbers: Option<Vec<f32>> =
+                list.iter().map(|one| one.as_f64().map(|one| one as f32)).collect();
             let rising = |list: &Vec<f32>| !list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]);
             let wanted = "a number, or a list of numbers that rise";
             numbers.filter(rising).ok_or_else(|| arguments.wrong("thresholds", wanted, &value))?

@@ -187,7 +187,8 @@ fn parse_schedule(value: &Value) -> Result<Schedule, Error> {
             let length_factor = arguments.optional("t_mul")?.unwrap_or(2.0);
             let first_decay_steps: f64 = arguments.required("first_decay_steps")?;
             if first_decay_steps <= 0.0 || length_factor < 1.0 {
-                let problem = "CosineDecayRestarts needs `first_decay_steps` above 0 and a `t_mul` of at least 1";
+                let problem =
+                    "CosineDecayRestarts needs `first_decay_steps` above 0 and a `t_mul` of at least 1";
                 return Err(Error::job(place, problem));
             }
             Schedule::CosineDecayRestarts {

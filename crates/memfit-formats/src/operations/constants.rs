@@ -20,7 +20,8 @@ impl Constant {
     /// A tensor or an array as Keras writes it down; none for anything else, a single number among it.
     pub(super) fn read(value: &Value) -> Option<Constant> {
         let class = value.get("class_name").and_then(Value::as_str)?;
-        let written = matches!(class, "__tensor__" | "__numpy__").then(|| value.pointer("/config/value"))??;
+        let written =
+            matches!(class, "__tensor__" | "__numpy__").then(|| value.pointer("/config/value"))??;
         let (mut dims, mut level) = (Vec::new(), written);
         while let Value::Array(items) = level {
             dims.push(items.len());

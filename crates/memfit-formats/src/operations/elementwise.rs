@@ -211,7 +211,8 @@ impl Call<'_, '_> {
         match self.with_constant(function, x, &numbers, numbers_first)? {
             Some(made) => Ok(Some(made)),
             None => {
-                let supported = "numbers that stretch over the tensor, to add, subtract, multiply or divide by";
+                let supported =
+                    "numbers that stretch over the tensor, to add, subtract, multiply or divide by";
                 Err(self.refuse("call", value, supported))
             }
         }

@@ -90,7 +90,8 @@ impl Tasks for Run<'_> {
         }
         if self.ends && self.has_cells() {
             for (index, row) in block.rows.clone().enumerate() {
-                self.state(row, self.sizes.states - 1).copy_from_slice(&block.cells[index * units..][..units]);
+                self.state(row, self.sizes.states - 1)
+                    .copy_from_slice(&block.cells[index * units..][..units]);
             }
         }
     }
