@@ -29,6 +29,9 @@ const SLACK: f64 = 3.0;
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
 
+/// Events of all schedules that are looked at to drop what is needless from one.
+const DROPPED_EVENTS: usize = 400_000;
+
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
@@ -89,14 +92,16 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
             }
         }
     }
-    let Some(mut schedule) = points.last().map(|point| point.schedule.clone()) else { return points };
-    let lowest = points.last().map_or(0, |point| point.live);
+    let Some(end) = points.last().cloned() else { return points };
+    let mut schedule = end.schedule;
     for level in bottom..effort.levels {
         // A little below the levels of the way down, so that packing has some room at each.
         let target = high * (4 * level - 1) / (4 * effort.levels);
-        if lowest <= target {
+        if end.live <= target {
             schedule = search.improve(schedule, target);
-            points.push(search.point(schedule.clone()));
+            let point = search.point(schedule.clone());
+            points.retain(|other| other.live < point.live || other.nanos < point.nanos);
+            points.push(point);
         }
     }
     points
@@ -176,7 +181,7 @@ impl Search<'_> {
         let mut best = schedule;
         // As many at once as the profile has room for. Where values then share fewer bytes than before, half as many.
         let (mut most, mut passed) = (usize::MAX, 0);
-        loop {
+        for _ in 0..4 + DROPPED_EVENTS / best.events.len() {
             let state = State::new(self.figures, &best, self.taste);
             let mut profile = state.profile.clone();
             let mut extras = self.extras(&best);
@@ -185,19 +190,20 @@ impl Search<'_> {
                 .filter(|index| extras[*index].waits_within(&state, &mut profile, target))
                 .take(most)
                 .collect();
-            let Some(first) = fitting.first() else { return best };
+            let Some(first) = fitting.first() else { break };
             let mut events: Vec<usize> =
                 fitting.iter().flat_map(|index| extras[*index].events.iter().copied()).collect();
             events.sort_unstable();
             let without = without(&best, &events);
             if Storage::new(self.figures, &without).live() <= target {
-                (best, passed) = (without, 0);
+                (best, passed, most) = (without, 0, most.saturating_mul(2));
             } else if fitting.len() == 1 {
-                passed = first + 1;
+                (passed, most) = (first + 1, usize::MAX);
             } else {
                 most = fitting.len() / 2;
             }
         }
+        best
     }
 
     /// What happens a second time, the dearest first.
@@ -265,8 +271,14 @@ impl Extra {
             return true;
         }
         let lives = self.tensors.iter().filter_map(|tensor| state.lives.before(*tensor, self.at()));
-        let begin = lives.map(|life| state.lives.end(life)).min().unwrap_or(0);
-        let waits = &mut profile[(begin + 1).min(self.at())..self.at()];
+        // Where something was written over a value's last place, that stands beside it from then on.
+        let begin = lives.map(|life| state.lives.end(life) + usize::from(!state.has_heir(life))).min();
+        let wait = begin.unwrap_or(0).min(self.at())..self.at();
+        // Mostly there was no room to begin with, which is quickly known.
+        if target < state.highest().in_range(wait.clone()) + self.bytes {
+            return false;
+        }
+        let waits = &mut profile[wait];
         let fits = waits.iter().all(|live| live + self.bytes <= target);
         if fits {
             waits.iter_mut().for_each(|live| *live += self.bytes);
