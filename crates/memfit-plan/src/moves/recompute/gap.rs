@@ -50,12 +50,14 @@ pub struct State<'a> {
     pub lives: Lives,
     /// Lives in each stretch at the peak.
     crowd: Vec<u32>,
+    /// The last event that begins a life in each stretch.
+    youngest: Vec<usize>,
     /// Built when it is first asked.
     highest: OnceCell<Highest>,
 }
 
 /// The highest of any stretch of a profile, by two lookups.
-struct Highest {
+pub struct Highest {
     /// Row `k` holds the highest of the `2^k` moments from each on.
     rows: Vec<Vec<u64>>,
 }
@@ -72,7 +74,8 @@ impl Highest {
         Highest { rows }
     }
 
-    fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
+    /// The highest of a stretch; 0 where it has no moments.
+    pub fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
         let Some(power) = range.len().checked_ilog2() else { return 0 };
         let row = &self.rows[power as usize];
         row[range.start].max(row[range.end - (1 << power)])
@@ -88,7 +91,9 @@ impl<'a> State<'a> {
         let peak = body.rev().max_by_key(|time| profile[*time]).unwrap_or(0);
         let lives = Lives::new(figures, schedule, &storage);
         let mut crowd = vec![0; storage.transient.len()];
+        let mut youngest = vec![0; storage.transient.len()];
         for life in &lives.all {
+            youngest[life.stretch] = life.from;
             if life.from <= peak && lives.reads(life).last().is_some_and(|last| peak <= *last) {
                 crowd[life.stretch] += 1;
             }
@@ -103,12 +108,19 @@ impl<'a> State<'a> {
             peak,
             lives,
             crowd,
+            youngest,
             highest: OnceCell::new(),
         }
     }
 
-    fn highest(&self) -> &Highest {
+    /// The highest of any stretch of the profile.
+    pub fn highest(&self) -> &Highest {
         self.highest.get_or_init(|| Highest::new(&self.profile))
+    }
+
+    /// Whether another value is written where a life stood.
+    pub fn has_heir(&self, life: &Life) -> bool {
+        self.lives.end(life) <= self.youngest[life.stretch] && life.from < self.youngest[life.stretch]
     }
 
     /// Live bytes at the peak.
