@@ -144,3 +144,60 @@ def test_a_lambda_is_refused_with_what_to_write_instead():
     model.compile("sgd", "mse")
     with pytest.raises(memfit.Error, match="keras.ops"):
         memfit.plan(model)
+
+
+def test_an_encoder_hands_its_states_to_a_decoder():
+    def build():
+        source, target = keras.Input((None,), dtype="int32"), keras.Input((None, 5))
+        _, *states = layers.LSTM(6, return_state=True)(layers.Embedding(9, 4, mask_zero=True)(source))
+        x = layers.LSTM(6, return_sequences=True)(target, initial_state=states)
+        model = keras.Model([source, target], layers.Dense(5, activation="softmax")(x))
+        model.compile(keras.optimizers.SGD(0.5), "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    x = [models.labels(24 * 7, 9).reshape(24, 7), models.random(24, 4, 5)]
+    check(build, x, models.labels(24 * 4, 5).reshape(24, 4), validation_split=0.25)
+
+
+def tagger():
+    words = keras.Input((6,), dtype="int32")
+    x = layers.GRU(4, return_sequences=True)(layers.Embedding(5, 4, mask_zero=True)(words))
+    model = keras.Model(words, layers.Dense(3, activation="softmax")(x))
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"], weighted_metrics=["sparse_categorical_crossentropy"])
+    return model
+
+
+@pytest.mark.parametrize("weights", [None, models.random(24, 6)])
+def test_masks_and_weights_of_steps_count_in_loss_and_metrics(weights):
+    x, y = models.labels(24 * 6, 5).reshape(24, 6), models.labels(24 * 6, 3).reshape(24, 6)
+    check(tagger, x, y, sample_weight=weights)
+
+
+def test_metrics_of_several_numbers_are_arrays():
+    def build():
+        model = keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="softmax")])
+        metrics = [keras.metrics.F1Score(), keras.metrics.Recall(thresholds=[0.2, 0.4]), "accuracy"]
+        model.compile("sgd", "categorical_crossentropy", metrics=metrics)
+        return model
+
+    x, y = models.random(24, 6), np.eye(3, dtype="float32")[models.labels(24, 3)]
+    check(build, x, y, validation_split=0.25)
+    assert memfit.evaluate(build(), x, y, return_dict=True, verbose=0)["f1_score"].shape == (3,)
+
+
+def test_images_prepared_as_keras_applications_want_them():
+    def build():
+        image = keras.Input((8, 8, 3))
+        x = keras.applications.resnet50.preprocess_input(image)
+        x = layers.GlobalAveragePooling2D()(layers.Conv2D(4, 3)(x))
+        model = keras.Model(image, layers.Dense(1)(x))
+        model.compile(keras.optimizers.SGD(1e-5), "mse")
+        return model
+
+    check(build, 255 * models.random(16, 8, 8, 3), models.random(16, 1))
+
+
+def test_class_weight_needs_one_class_a_row():
+    x, y = models.labels(24 * 6, 5).reshape(24, 6), models.labels(24 * 6, 3).reshape(24, 6, 1)
+    with pytest.raises(memfit.Error, match="one class a row"):
+        memfit.fit(tagger(), x, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
