@@ -194,10 +194,12 @@ impl<'a> State<'a> {
         let figures = self.figures;
         let (last, before) = self.wait(life)?;
         let gain = figures.aligned(life.tensor);
+        // What is fed again takes nothing else's place.
+        let shortest_gap = if figures.is_input(life.tensor) { 2 } else { self.taste.shortest_gap };
         if gain == 0
             || self.schedule.epilogue <= before
             || self.crowd[life.stretch] != 1
-            || before - last < self.taste.shortest_gap
+            || before - last < shortest_gap
             || figures.graph().keep.contains(&life.tensor)
         {
             return None;
