@@ -19,6 +19,7 @@ mod reason;
 mod schedule;
 mod storage;
 mod timeline;
+mod wiring;
 
 pub use choose::{curve, fastest, least_seconds, smallest};
 pub use does_not_fit::DoesNotFit;
