@@ -32,6 +32,9 @@ const TRIED_EVENTS: usize = 40_000;
 /// Events of all schedules that are looked at to drop what is needless from one.
 const DROPPED_EVENTS: usize = 400_000;
 
+/// Up to so many events, what is dear is tried another way on the way down too.
+const EVENTS_IMPROVED_TWICE: usize = 600;
+
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
@@ -99,6 +102,9 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
         let target = high * level / effort.levels;
         let from = points.last().map_or(base, |point| &point.schedule);
         match search.descend(from, target, &[], f64::INFINITY) {
+            Ok(found) if base.events.len() <= EVENTS_IMPROVED_TWICE => {
+                points.push(search.point(search.improve(found, target)));
+            }
             Ok(found) => points.push(search.point(search.drop_needless(found, target))),
             Err(lowest) => {
                 // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
