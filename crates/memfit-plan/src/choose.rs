@@ -38,8 +38,9 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
-    /// How many of them come from estimates: what fits at all is decided by these, so that no clock decides it.
-    by_estimates: usize,
+    /// Whether each is on a way down by estimates: what fits at all is decided by these alone, so that neither a clock decides it
+    /// nor how much was looked at.
+    decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
     /// How the others are found.
@@ -54,7 +55,7 @@ struct Choice {
     nanos: f64,
     /// No packing is lower.
     bound: Bytes,
-    by_estimates: bool,
+    decides: bool,
 }
 
 /// The fastest plan that fits the budget.
@@ -157,7 +158,7 @@ impl<'a> Choices<'a> {
     /// The plan with the lowest peak, whatever the budget.
     pub fn smallest(&self) -> Plan {
         let mut all = self.all();
-        all.retain(|choice| choice.by_estimates);
+        all.retain(|choice| choice.decides);
         all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
         let mut lowest: Option<(Choice, Plan)> = None;
         for choice in all {
@@ -218,7 +219,7 @@ impl<'a> Choices<'a> {
                 size: index,
                 point,
                 nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
-                by_estimates: point < size.by_estimates,
+                decides: size.decides[point],
                 bound: bound(&size.figures, at.live),
             }));
         }
@@ -284,8 +285,8 @@ impl<'a> Size<'a> {
         let live = Storage::new(&figures, &schedule).live();
         let piece = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
-        let points = vec![Point { schedule, live, nanos: piece }];
-        Size { figures, points, by_estimates: 1, nanos, walks }
+        let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
+        Size { figures, points, decides: vec![true], nanos, walks }
     }
 
     /// What one path leads to.
@@ -309,7 +310,7 @@ impl<'a> Size<'a> {
     /// Takes in what the paths led to, which came in their order.
     fn join(&mut self, found: Vec<Vec<Point>>) {
         for (walk, points) in self.walks.iter().zip(found) {
-            self.by_estimates += if walk.measured { 0 } else { points.len() };
+            self.decides.extend(points.iter().map(|point| !walk.measured && point.way == Way::Down));
             self.points.extend(points);
         }
     }

@@ -89,6 +89,8 @@ pub struct Point {
     pub live: u64,
     /// Time of one piece.
     pub nanos: f64,
+    /// Whether it was met on the way down, or up again.
+    pub way: Way,
 }
 
 /// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones where the
@@ -126,7 +128,7 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
         let target = high * (4 * level - 1) / (4 * effort.levels);
         if end.live <= target {
             schedule = search.improve(schedule, target);
-            points.push(search.point(schedule.clone()));
+            points.push(Point { way: Way::DownAndUp, ..search.point(schedule.clone()) });
         }
     }
     points
@@ -141,7 +143,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn point(&self, schedule: Schedule) -> Point {
         let live = Storage::new(self.figures, &schedule).live();
-        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule }
+        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Way::Down }
     }
 
     /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
