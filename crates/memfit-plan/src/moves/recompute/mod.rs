@@ -98,7 +98,15 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
             }
         }
     }
-    let Some(end) = points.last().cloned() else { return points };
+    let Some(mut end) = points.last().cloned() else { return points };
+    if 0 < effort.tries {
+        // What is dear there, tried another way, may open a way further down.
+        let improved = search.improve(end.schedule, end.live);
+        let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
+        points.push(search.point(improved));
+        end = search.point(lower);
+        points.push(end.clone());
+    }
     let mut schedule = end.schedule;
     for level in bottom..effort.levels {
         // A little below the levels of the way down, so that packing has some room at each.
