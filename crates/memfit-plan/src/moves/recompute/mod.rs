@@ -24,7 +24,7 @@ use gap::{Gap, State};
 const PATIENCE: usize = 48;
 
 /// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
-const SLACK: f64 = 3.0;
+const SLACK: f64 = 1.7;
 
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
@@ -64,6 +64,22 @@ impl Effort {
     }
 }
 
+/// How far a path is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the lowest peak, for whoever asks how low one can go.
+    Down,
+    /// And up again, which finds the faster schedules.
+    DownAndUp,
+}
+
+/// One schedule whose live bytes are no more than a target, where large strides lead to one: found fast, and not the fastest.
+pub fn first_within(figures: &Figures, base: &Schedule, target: u64) -> Option<Schedule> {
+    let effort = Effort { levels: 1, tries: 0, gaps: 1 + base.events.len() / 50 };
+    let taste = Taste { shortest_gap: 12, careful: false };
+    Search { figures, taste, effort }.descend(base, target, &[], f64::INFINITY).ok()
+}
+
 /// One schedule on the way down.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -75,8 +91,9 @@ pub struct Point {
     pub nanos: f64,
 }
 
-/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones.
-pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) -> Vec<Point> {
+/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones where the
+/// way up is gone too.
+pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, way: Way) -> Vec<Point> {
     let search = Search { figures, taste, effort };
     let high = Storage::new(figures, base).live();
     let mut points: Vec<Point> = Vec::new();
@@ -98,24 +115,24 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
             }
         }
     }
-    let Some(mut end) = points.last().cloned() else { return points };
-    if 0 < effort.tries {
+    if let (Some(end), true) = (points.last(), 0 < effort.tries) {
         // What is dear there, tried another way, may open a way further down.
-        let improved = search.improve(end.schedule, end.live);
+        let improved = search.improve(end.schedule.clone(), end.live);
         let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
-        points.push(search.point(improved));
-        end = search.point(lower);
-        points.push(end.clone());
+        points.extend([search.point(improved), search.point(lower)]);
     }
+    let end = match way {
+        Way::Down => None,
+        Way::DownAndUp => points.last().cloned(),
+    };
+    let Some(end) = end else { return points };
     let mut schedule = end.schedule;
     for level in bottom..effort.levels {
         // A little below the levels of the way down, so that packing has some room at each.
         let target = high * (4 * level - 1) / (4 * effort.levels);
         if end.live <= target {
             schedule = search.improve(schedule, target);
-            let point = search.point(schedule.clone());
-            points.retain(|other| other.live < point.live || other.nanos < point.nanos);
-            points.push(point);
+            points.push(search.point(schedule.clone()));
         }
     }
     points
