@@ -26,6 +26,9 @@ const PATIENCE: usize = 48;
 /// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
 const SLACK: f64 = 1.7;
 
+/// The same for small graphs, where there is time to look further.
+const SLACK_SMALL: f64 = 3.0;
+
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
 
@@ -117,6 +120,12 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
             }
         }
     }
+    if let (Some(end), true) = (points.last(), 0 < effort.tries) {
+        // What is dear there, tried another way, may open a way further down.
+        let improved = search.improve(end.schedule.clone(), end.live);
+        let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
+        points.extend([search.point(improved), search.point(lower)]);
+    }
     let end = match way {
         Way::Down => None,
         Way::DownAndUp => points.last().cloned(),
@@ -183,6 +192,7 @@ impl Search<'_> {
             return best;
         }
         let mut nanos = self.figures.nanos_of_piece(&best);
+        let slack = if best.events.len() <= EVENTS_IMPROVED_TWICE { SLACK_SMALL } else { SLACK };
         // The dearest come first; whoever cannot do better is passed by.
         let mut passed = 0;
         let tries = (self.effort.tries + self.extras(&best).len() / 2).min(TRIED_EVENTS / best.events.len());
@@ -190,7 +200,7 @@ impl Search<'_> {
             let extras = self.extras(&best);
             let Some(extra) = extras.get(passed) else { break };
             let closed = without(&best, &extra.events);
-            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * SLACK);
+            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * slack);
             let other = other.map(|other| self.drop_needless(other, target));
             match other {
                 Ok(other) if self.figures.nanos_of_piece(&other) < nanos * (1.0 - 1e-6) => {
