@@ -1,5 +1,6 @@
 //! The gradient by the filter: slopes of tiles at the same points, times what the tiles saw, summed over all tiles.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::super::super::gemm::driver::{LINE, PARTIALS_MAX, aligned};
@@ -95,14 +96,14 @@ pub(in super::super) fn grad_kernel(
     let gather = Gather::of_input(shape, x, 0);
     gather.check(&(0..shape.rows * gather.positions()), &(0..gather.floats()));
     match shape.kernel[0] {
-        3 => Run::<_, 4, 2, 3>::new(&Three, shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
-        5 => Run::<_, 6, 2, 5>::new(&Five, shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
+        3 => Run::<Three, 4, 2, 3>::new(shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
+        5 => Run::<Five, 6, 2, 5>::new(shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
         taps => unreachable!("no scheme for {taps} taps"),
     }
 }
 
 struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
-    scheme: &'a S,
+    scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
     dy: &'a [f32],
     sizes: Sizes,
@@ -121,9 +122,16 @@ struct Block {
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(scheme: &'a S, shape: &Convolution, gather: &'a Gather<'a>, dy: &'a [f32]) -> Self {
+    fn new(shape: &Convolution, gather: &'a Gather<'a>, dy: &'a [f32]) -> Self {
         let tiles = Tiles::new(gather, OUTPUTS);
-        Run { scheme, gather, dy, sizes: Sizes::new(shape), tiles, count: tiles.count(shape.rows) }
+        Run {
+            scheme: PhantomData,
+            gather,
+            dy,
+            sizes: Sizes::new(shape),
+            tiles,
+            count: tiles.count(shape.rows),
+        }
     }
 
     fn all(&self, threads: &Threads, dkernel: &mut [f32], accumulate: bool, workspace: &mut [f32]) {
@@ -170,7 +178,7 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         for start in tiles.clone().step_by(TILES_MOST) {
             let group = start..tiles.end.min(start + TILES_MOST);
             level.call(Input::<S, POINTS, OUTPUTS, TAPS> {
-                scheme: self.scheme,
+                scheme: PhantomData,
                 gather: self.gather,
                 tiles: self.tiles,
                 group: group.clone(),

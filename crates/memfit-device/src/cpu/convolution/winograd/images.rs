@@ -1,5 +1,6 @@
 //! The convolution itself, and with a filter turned round its gradient by the input.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::super::super::gemm::driver::{LINE, aligned, block_end};
@@ -85,14 +86,14 @@ pub(in super::super) fn convolve(
 ) {
     gather.check(&(0..rows * gather.positions()), &(0..gather.floats()));
     match gather.down.taps {
-        3 => Run::<_, 4, 2, 3>::new(&Three, gather, filter, bias).all(threads, rows, result, workspace),
-        5 => Run::<_, 6, 2, 5>::new(&Five, gather, filter, bias).all(threads, rows, result, workspace),
+        3 => Run::<Three, 4, 2, 3>::new(gather, filter, bias).all(threads, rows, result, workspace),
+        5 => Run::<Five, 6, 2, 5>::new(gather, filter, bias).all(threads, rows, result, workspace),
         taps => unreachable!("no scheme for {taps} taps"),
     }
 }
 
 struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
-    scheme: &'a S,
+    scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
     filter: Filter<'a>,
     bias: Option<&'a [f32]>,
@@ -103,12 +104,12 @@ struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> 
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(scheme: &'a S, gather: &'a Gather<'a>, filter: Filter<'a>, bias: Option<&'a [f32]>) -> Self {
+    fn new(gather: &'a Gather<'a>, filter: Filter<'a>, bias: Option<&'a [f32]>) -> Self {
         let [inputs, outputs] = filter.channels;
         let (depth, columns) = if filter.backwards { (outputs, inputs) } else { (inputs, outputs) };
         assert!(depth == gather.channels && filter.values.len() == TAPS * TAPS * depth * columns);
         let (sizes, tiles) = (Sizes::new(TAPS, depth, columns), Tiles::new(gather, OUTPUTS));
-        Run { scheme, gather, filter, bias, sizes, tiles }
+        Run { scheme: PhantomData, gather, filter, bias, sizes, tiles }
     }
 
     fn all(&self, threads: &Threads, rows: usize, result: &mut [f32], workspace: &mut [f32]) {
@@ -151,7 +152,7 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let (tiles, rest) = scratch.split_at_mut(POINTS * POINTS * left.point);
         let (products, margin) = rest.split_at_mut(POINTS * POINTS * product.point);
         level.call(Input::<S, POINTS, OUTPUTS, TAPS> {
-            scheme: self.scheme,
+            scheme: PhantomData,
             gather: self.gather,
             tiles: self.tiles,
             group: group.clone(),

@@ -13,6 +13,7 @@ mod images;
 mod schemes;
 mod transform;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::super::gemm::driver::LINE;
@@ -110,7 +111,7 @@ impl Layout {
 
 /// Takes what tiles see of some channels to points.
 struct Input<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
-    scheme: &'a S,
+    scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
     tiles: Tiles,
     group: Range<usize>,
@@ -126,7 +127,6 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let _ = self.scheme;
         for (slot, index) in self.group.clone().enumerate() {
             let from = self.pixels::<L>(index);
             let to = self.to.wrapping_add(slot * self.layout.row);
