@@ -28,30 +28,29 @@ pub(super) use images::{Filter, convolve, workspace};
 
 /// The fewest channels on either side: below, the transforms cost more than the products that they save.
 const CHANNELS_MIN: usize = 16;
-/// The most products of all points for one of the convolution itself, tiles at the edges included.
-const PRODUCTS_MOST: f64 = 0.6;
+/// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
+const PRODUCTS_MOST: f64 = 0.78;
 /// The most tiles of a group, a multiple of every level's register tile.
 const TILES_MOST: usize = 4 * ROWS_MAX;
 
-/// Whether a convolution, and its gradients, are better computed at points. That does not depend on the number of
-/// images, so that the bits of each do not.
+/// Whether a convolution, and its gradients, are better computed at points. That depends neither on the number of images,
+/// so that the bits of each do not, nor on their height, so that bands of an image are computed as the whole.
 pub(super) fn applies(shape: &Convolution) -> bool {
-    let [height, width, inputs] = shape.input;
+    let [_, width, inputs] = shape.input;
     let points = match shape.kernel {
         [3, 3] => 4,
         [5, 5] => 6,
         _ => return false,
     };
-    // Edges are counted where there are more of them: on the smaller of both images.
-    let tiles = |size: usize| size.div_ceil(2).max(1);
-    let sizes = [height.min(shape.output[0]), width.min(shape.output[1])];
-    let products = (tiles(sizes[0]) * tiles(sizes[1]) * points * points) as f64;
-    let plain = (sizes[0] * sizes[1] * shape.taps()) as f64;
+    // The last tile hangs over where there is an odd number of pixels: on the narrower of both images that counts most.
+    let width = width.min(shape.output[1]);
+    let products = (width.div_ceil(2) * points) as f64;
     shape.strides == [1, 1]
         && shape.dilation == [1, 1]
         && shape.groups == 1
         && inputs.min(shape.output[2]) >= CHANNELS_MIN
-        && products <= PRODUCTS_MOST * plain
+        && width > 0
+        && products <= PRODUCTS_MOST * (width * shape.kernel[1]) as f64
 }
 
 /// Tiles of all images: two by two positions of the grid each.
