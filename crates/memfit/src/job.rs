@@ -118,6 +118,9 @@ pub struct DataSection {
     /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
     #[serde(skip)]
     pub lent_sample_weights: usize,
+    /// Which of them weigh every sample of a row.
+    #[serde(skip)]
+    pub lent_weights_of_samples: Vec<bool>,
 }
 
 /// One path, or several.

@@ -259,14 +259,19 @@ pub(crate) fn training(
             let prefix = Some(compiled.output_names[output].as_str()).filter(|_| 1 < outputs);
             for value in list {
                 let metric = parse_metric(value, tensor, loss.kind.is_sparse())?;
+                let name = named.next(prefix, &metric_name(value), weighted);
+                match metric.numbers(&tensor.shape) {
+                    1 => names.push(name),
+                    numbers => names.extend((0..numbers).map(|number| format!("{name}[{number}]"))),
+                }
                 metrics.push(OutputMetric { output, metric, weighted });
-                names.push(named.next(prefix, &metric_name(value), weighted));
             }
         }
     }
     let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.data.lent_sample_weights);
+    let weights_of_samples = job.data.lent_weights_of_samples.clone();
     let optimizer = compiled.optimizer.clone();
-    Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+    Ok((Training { losses, metrics, sample_weights, weights_of_samples, ..Training::new(optimizer) }, names))
 }
 
 /// A plan that may run, or why there is none.

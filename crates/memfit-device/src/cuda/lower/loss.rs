@@ -19,6 +19,7 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
     let classes = prediction.shape().last().max(1);
     let row = prediction.shape().elements_per_row();
     let in_row = row / classes;
+    rows_weigh(call)?;
     let way = Way::of(&loss.kind, classes).ok_or(Missing)?;
     let source = source(prediction, target, &way.define(prediction));
     let mut lowered = Lowered::default();
@@ -57,6 +58,7 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Result<Lowered, Missin
     let (prediction, target, sums) = (call.input(0), call.input(1), call.update(0));
     let classes = prediction.shape().last().max(1);
     let in_row = (prediction.shape().elements_per_row() / classes).max(1);
+    rows_weigh(call)?;
     let (kind, number) = metric_kind(metric).ok_or(Missing)?;
     let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
     let mut lowered = Lowered::default();
@@ -80,6 +82,14 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Result<Lowered, Missin
         vec![parts, count, sums.pointer(), call.fresh(), long(in_row), weights, long(samples / in_row)];
     lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
     Ok(lowered)
+}
+
+/// Refuses weights of samples, which have no kernel here.
+fn rows_weigh(call: &Call<'_>) -> Result<(), Missing> {
+    match call.node.inputs.len() {
+        3 if !call.input(2).shape().dims.is_empty() => Err(Missing),
+        _ => Ok(()),
+    }
 }
 
 /// The kernel's `METRIC`, and its number; none for metrics that have no kernel.

@@ -26,7 +26,7 @@ mod update;
 mod weight_rules;
 mod whole_update;
 
-use memfit_ir::{Attention, Op};
+use memfit_ir::{Attention, Op, Recurrent};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -105,8 +105,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::UpSample2DGrad(_, interpolation) | Op::Resize2DGrad(_, interpolation) => {
             resize::grad(call, *interpolation)
         }
-        Op::Recurrent(kind) if !kind.masked => recurrent::forward(call, kind),
-        Op::RecurrentGrad(kind) if !kind.masked => recurrent::grad(call, kind),
+        Op::Recurrent(kind) if is_by_itself(kind) => recurrent::forward(call, kind),
+        Op::RecurrentGrad(kind) if is_by_itself(kind) => recurrent::grad(call, kind),
         Op::Attention(_)
         | Op::AttentionGrad(_)
         | Op::Recurrent(_)
@@ -119,6 +119,11 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         | Op::Mask(_)
         | Op::BalanceWeights => return Err(Missing),
     })
+}
+
+/// Whether a recurrent layer has neither a mask nor states that come and go, which have no kernel here.
+fn is_by_itself(kind: &Recurrent) -> bool {
+    !kind.masked && !kind.starts && !kind.ends
 }
 
 /// Whether an attention has neither masks nor dropout, which have no kernel here.
