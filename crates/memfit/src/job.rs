@@ -166,6 +166,9 @@ pub struct MemorySection {
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
+    /// Take the first plan that is found to fit, which takes a tenth of the time, instead of the fastest.
+    #[serde(default)]
+    pub first: bool,
     /// What the process held before, of a program that trains within itself: the line does not count it.
     #[serde(skip)]
     pub baseline: Bytes,

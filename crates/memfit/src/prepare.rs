@@ -150,13 +150,18 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     };
     let start = Instant::now();
     // No choice hangs on time where everything fits, or nothing.
-    let chooses = Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
+    let chooses =
+        !job.memory.first && Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
     let costs = if job.memory.costs == Costs::Measured && chooses {
         costs::measure(&setup, &mut problem, baseline)
     } else {
         CostsUsed::estimated()
     };
-    let (mut outcome, mut lowest) = self::plan(&problem)?;
+    let find = |problem: &Problem| match job.memory.first.then(|| memfit_plan::first(problem)).flatten() {
+        Some(plan) => Ok((checked(problem, Ok(plan))?, None)),
+        None => plan(problem),
+    };
+    let (mut outcome, mut lowest) = find(&problem)?;
     // The plan itself takes memory, which is known once there is one. Below the line that is left, the fastest is still the
     // fastest if it fits, and what was refused is refused.
     loop {
@@ -181,7 +186,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             }
             Ok(plan) => {
                 drop(plan);
-                let (found, known) = self::plan(&problem)?;
+                let (found, known) = find(&problem)?;
                 lowest = known;
                 found
             }
