@@ -30,6 +30,8 @@ pub(super) use images::{Filter, convolve, workspace};
 /// the last digits of small networks as other frameworks have them.
 const CHANNELS_THREE: usize = 64;
 const CHANNELS_FIVE: usize = 16;
+/// The narrowest image: on smaller ones tiles that hang over take most of what is saved.
+const WIDTH_MIN: usize = 14;
 /// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
 const PRODUCTS_MOST: f64 = 0.78;
 /// The most tiles of a group, a multiple of every level's register tile.
@@ -51,7 +53,7 @@ pub(super) fn applies(shape: &Convolution) -> bool {
         && shape.dilation == [1, 1]
         && shape.groups == 1
         && inputs.min(shape.output[2]) >= channels
-        && width > 0
+        && width >= WIDTH_MIN
         && products <= PRODUCTS_MOST * (width * shape.kernel[1]) as f64
 }
 
