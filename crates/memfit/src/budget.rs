@@ -13,7 +13,7 @@ use crate::Error;
 pub(crate) fn in_steps(program: Bytes) -> Bytes {
     const COARSE: u64 = 4 << 20;
     const BELOW: u64 = 2 << 20;
-    let files = Bytes(FILES.load(Ordering::Relaxed));
+    let files = files();
     let beside = program.saturating_sub(files);
     let counted = of_heap(heap::live());
     files + if beside <= counted { counted } else { (beside + Bytes(BELOW)).align_up(COARSE) - Bytes(BELOW) }
@@ -130,6 +130,11 @@ pub(crate) fn begin(baseline: Bytes) {
 
 /// The size of the files that the program runs from; of the library alone within somebody else's process.
 static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// The size of the files that the program runs from: the same in every run of one build.
+pub(crate) fn files() -> Bytes {
+    Bytes(FILES.load(Ordering::Relaxed))
+}
 
 /// The peak of the process when measuring last ended, and what planning had held before.
 static PEAK_MEASURING: AtomicU64 = AtomicU64::new(0);

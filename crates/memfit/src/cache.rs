@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use memfit_device::{Line, Setup, Table, process};
 use serde::{Deserialize, Serialize};
 
+use crate::budget::files;
+
 /// A file beyond this is started anew.
 const FILE_MOST: u64 = 4 << 20;
 
@@ -23,7 +25,8 @@ struct Entry {
     nanos_per_row: f64,
 }
 
-/// The file for this device and its vectors, this many threads and this version; none where the user has no such folder.
+/// The file for this device and its vectors, this many threads and this build, whose kernels may be faster than another's; none where
+/// the user has no such folder.
 pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -34,8 +37,8 @@ pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
         None => format!("{} {}", process::processor(), setup.vectors()),
     };
     let processor: String = processor.chars().take(64).map(plain).collect();
-    let (version, threads) = (env!("CARGO_PKG_VERSION"), setup.threads());
-    Some(folder.join("memfit").join(format!("costs-{version}-{processor}-{threads}-threads.jsonl")))
+    let (version, build, threads) = (env!("CARGO_PKG_VERSION"), files().0 >> 12, setup.threads());
+    Some(folder.join("memfit").join(format!("costs-{version}-{build:x}-{processor}-{threads}-threads.jsonl")))
 }
 
 /// Those of the wanted entries that the file has. A file that is not there, or not ours, has none.
