@@ -3,9 +3,11 @@
 
 mod attention_cases;
 pub mod device_cases;
+pub mod device_graphs;
 mod distances;
 pub mod halves;
 pub mod harness;
+pub mod node_runs;
 pub mod op_cases;
 mod operation_cases;
 pub mod oracle;

@@ -18,7 +18,7 @@ mod products;
 mod times;
 mod updates;
 pub mod usage;
-mod work;
+pub mod work;
 
 pub use driver::{CudaError, Description, descriptions};
 pub use gpu::Gpu;
@@ -26,7 +26,7 @@ pub use gpu::Gpu;
 use memfit_ir::{Bytes, Graph, Node};
 
 use call::Call;
-use work::Work;
+use work::{Lowered, Work};
 
 /// The kernels of a graph at so many rows, each text once, as they are handed to the compiler; nodes without one are named in
 /// the second list. For looking at kernels where there is no device.
@@ -49,6 +49,11 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> (Vec<String>, Vec<String>) {
     texts.sort();
     texts.dedup();
     (texts, missing)
+}
+
+/// What runs for a node at so many rows; none where the op has no kernel. For running kernels where there is no device.
+pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool) -> Option<Lowered> {
+    lower::lower(&call_of(graph, node, rows, fresh)).ok()
 }
 
 /// A node at the rows of a piece.

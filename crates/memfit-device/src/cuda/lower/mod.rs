@@ -22,6 +22,7 @@ mod recurrent;
 mod resize;
 mod rows;
 mod sums;
+mod tally;
 mod update;
 mod weight_rules;
 mod whole_update;
@@ -61,8 +62,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::MaskBits => rows::mask_bits(call),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
-        Op::Loss(loss) => loss::loss(call, loss)?,
-        Op::Metric(metric) => loss::metric(call, metric)?,
+        Op::Loss(loss) => loss::loss(call, loss),
+        Op::Metric(metric) => loss::metric(call, metric),
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),

@@ -1,0 +1,185 @@
+//! Kernels for GPUs without a GPU: every node of the op table gives what the CPU gives when its kernels run as C++.
+//!
+//! Needs a compiler for C++ and skips with a word where there is none. Kernels with instructions that only a GPU has (tensor cores)
+//! are left out by name. What it cannot see: speed, and whether threads that run at once get in each other's way.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
+
+#[path = "emulated/emulator.rs"]
+mod emulator;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use emulator::{Emulator, Places, Running, Wanted, is_plain, kernels};
+use memfit_device::cuda::lowered;
+use memfit_ir::Graph;
+use memfit_testkit::device_graphs::device_graphs;
+use memfit_testkit::node_runs::{CONTEXT, NodeRun, on_cpu};
+use memfit_testkit::op_cases::ROWS;
+
+/// What came of an op's nodes.
+#[derive(Default)]
+struct Tally {
+    agree: usize,
+    differ: usize,
+    /// Without a kernel, or with one that is not run here.
+    lack: usize,
+    not_run: usize,
+    worst: f64,
+}
+
+#[derive(Default)]
+struct Findings {
+    tally: BTreeMap<&'static str, Tally>,
+    failures: Vec<String>,
+}
+
+/// `ONLY` picks cases by a part of their names.
+#[test]
+fn every_kernel_gives_what_the_cpu_gives() {
+    let only = std::env::var("ONLY").unwrap_or_default();
+    let graphs: Vec<_> = device_graphs().into_iter().filter(|(name, _)| name.contains(&only)).collect();
+    let mut wanted = Wanted::new();
+    for (_, graph) in &graphs {
+        for node in &graph.nodes {
+            for lowered in [true, false].into_iter().filter_map(|fresh| lowered(graph, node, ROWS, fresh)) {
+                for kernel in kernels(&lowered).filter(|kernel| is_plain(&kernel.source)) {
+                    wanted.entry(kernel.source.clone()).or_default().insert(kernel.entry);
+                }
+            }
+        }
+    }
+    let Some(built) = Emulator::build(&wanted) else {
+        println!("skipped: no compiler for C++ (c++, g++ or clang++, or what CXX names)");
+        return;
+    };
+    let emulator = built.unwrap_or_else(|words| panic!("a kernel does not compile:\n{words}"));
+    let (next, findings) = (AtomicUsize::new(0), Mutex::new(Findings::default()));
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                let mut running = emulator.start();
+                while let Some((name, graph)) = graphs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    on_cpu(graph, &mut |run| compare(&mut running, name, graph, run, &findings));
+                }
+            });
+        }
+    });
+    let Findings { tally, failures } = findings.into_inner().unwrap();
+    println!("{} texts", wanted.len());
+    for (op, Tally { agree, differ, lack, not_run, worst }) in &tally {
+        println!(
+            "{op:<34} {agree:>5} agree {differ:>5} differ {lack:>5} lack a kernel {not_run:>5} not run here   worst {worst:.1e}"
+        );
+    }
+    for failure in failures.iter().take(60) {
+        println!("{failure}");
+    }
+    assert!(failures.is_empty(), "{} nodes differ", failures.len());
+}
+
+/// Bytes between operands, which no kernel may write.
+const MARGIN: usize = 256;
+
+/// What nobody has written yet: not a number in every type of float.
+const POISON: u8 = 0xFF;
+
+/// Memory of a launch: the context, the operands, and the workspace.
+struct Memory {
+    bytes: Vec<u8>,
+    operands: Vec<u64>,
+    workspace: u64,
+    /// Stretches that a kernel may write, and where they end.
+    used: Vec<(usize, usize)>,
+}
+
+impl Memory {
+    fn new(run: &NodeRun<'_>, workspace: usize) -> Memory {
+        let mut memory = Memory { bytes: Vec::new(), operands: Vec::new(), workspace: 0, used: Vec::new() };
+        memory.take(&context());
+        for (place, (id, bytes)) in run.ids.iter().zip(&run.before).enumerate() {
+            // A tensor that is read twice stands at one place.
+            let known =
+                run.ids[..place].iter().position(|other| other == id).map(|other| memory.operands[other]);
+            let poison = vec![POISON; bytes.len()];
+            let at = known.unwrap_or_else(|| memory.take(if run.is_output(place) { &poison } else { bytes }));
+            memory.operands.push(at);
+        }
+        memory.workspace = memory.take(&vec![POISON; workspace]);
+        memory
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> u64 {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.used.push((start, self.bytes.len()));
+        self.bytes.resize((self.bytes.len() + MARGIN).next_multiple_of(MARGIN), POISON);
+        start as u64
+    }
+
+    /// Whether nothing was written where nothing stands.
+    fn is_intact(&self) -> bool {
+        let starts = self.used.iter().skip(1).map(|(start, _)| *start).chain([self.bytes.len()]);
+        let mut margins = self.used.iter().zip(starts).flat_map(|((_, end), next)| &self.bytes[*end..next]);
+        margins.all(|byte| *byte == POISON)
+    }
+}
+
+/// `Context` as kernels read it.
+fn context() -> Vec<u8> {
+    let rates = u64::from(CONTEXT.learning_rate.to_bits()) | u64::from(CONTEXT.loss_scale.to_bits()) << 32;
+    let (start, rows, total) = (CONTEXT.row_start as u64, CONTEXT.rows as u64, CONTEXT.rows_total as u64);
+    let words = [CONTEXT.step, CONTEXT.iteration, start, rows, total, CONTEXT.seed, rates, 0, 0];
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+fn compare(
+    running: &mut Running<'_>,
+    name: &str,
+    graph: &Graph,
+    run: &NodeRun<'_>,
+    findings: &Mutex<Findings>,
+) {
+    let op = run.node.op.name();
+    let Some(lowered) = lowered(graph, run.node, ROWS, run.fresh) else {
+        findings.lock().unwrap().tally.entry(op).or_default().lack += 1;
+        return;
+    };
+    if kernels(&lowered).any(|kernel| !is_plain(&kernel.source)) {
+        findings.lock().unwrap().tally.entry(op).or_default().not_run += 1;
+        return;
+    }
+    let mut memory = Memory::new(run, lowered.workspace.to_usize());
+    let places = Places { context: 0, operands: &memory.operands, workspace: memory.workspace };
+    let outcome = running.run(&mut memory.bytes, &lowered, &places, run.fresh);
+    let mut worst = match outcome {
+        Err(words) => (f64::INFINITY, words),
+        Ok(()) if !memory.is_intact() => (f64::INFINITY, "bytes outside its operands".to_owned()),
+        Ok(()) => (0.0, String::new()),
+    };
+    if worst.0 == 0.0 {
+        for (place, bytes) in run.after.iter().enumerate() {
+            let start = usize::try_from(memory.operands[place]).unwrap();
+            let gap = run.gap(graph, place, &memory.bytes[start..start + bytes.len()]);
+            worst = if worst.0 < gap.0 { gap } else { worst };
+        }
+    }
+    let mut findings = findings.lock().unwrap();
+    let count = findings.tally.entry(op).or_default();
+    if worst.0 <= run.limit(graph) {
+        count.agree += 1;
+        count.worst = count.worst.max(worst.0);
+    } else {
+        count.differ += 1;
+        let fresh = run.fresh;
+        findings
+            .failures
+            .push(format!("{op} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));
+    }
+}
