@@ -153,13 +153,9 @@ impl Setup {
         }
     }
 
-    /// Makes everything ready that a graph needs beside its arena, or says what the device lacks for it.
+    /// Makes everything ready that a graph needs beside its arena.
     pub fn make_ready(&self, graph: &Graph) -> Result<(), DeviceError> {
         let Some(on) = &self.gpu else { return Ok(()) };
-        let mut missing = Gpu::missing(graph).into_iter();
-        if let Some((op, layer)) = missing.next() {
-            return Err(DeviceError::NoKernel { op, layer, others: missing.count() });
-        }
         on.gpu.load(graph, on.rows)?;
         on.gpu.time_libraries(graph, on.rows, TIMING_MOST)?;
         for node in &graph.nodes {

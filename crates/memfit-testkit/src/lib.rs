@@ -7,6 +7,7 @@ pub mod device_graphs;
 mod distances;
 pub mod halves;
 pub mod harness;
+mod metric_cases;
 pub mod node_runs;
 pub mod op_cases;
 mod operation_cases;

@@ -103,13 +103,10 @@ pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
         let args: Vec<Slot> = ids.iter().map(|id| slots[id.0]).collect();
         let read =
             |cpu: &Device| -> Vec<Vec<u8>> { args.iter().map(|slot| cpu.bytes(*slot).to_vec()).collect() };
-        let before = read(&cpu);
         for fresh in [true, false] {
-            for (slot, bytes) in args.iter().zip(&before) {
-                cpu.bytes_mut(*slot).copy_from_slice(bytes);
-            }
+            let before = read(&cpu);
             cpu.launch(graph, NodeId(index), &args, workspaces[index], fresh, &CONTEXT);
-            let (before, after) = (before.clone(), read(&cpu));
+            let after = read(&cpu);
             each(&NodeRun { index, node, ids: ids.clone(), fresh, before, after });
         }
     }

@@ -3,8 +3,8 @@
 use memfit_ir::{Bytes, Cost, DType, Graph, Node};
 
 use super::gpu::Gpu;
+use super::lowered;
 use super::work::Work;
-use super::{call_of, lower};
 use crate::cpu::cost::line_above;
 
 /// Rough figures of a data-centre GPU: plans need ratios between nodes, not truth.
@@ -15,10 +15,7 @@ const LAUNCH_NANOS: f64 = 3000.0;
 
 /// What a node costs in pieces of up to so many rows.
 pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
-    let own = |rows: usize| match lower::lower(&call_of(graph, node, rows, false)) {
-        Ok(lowered) => lowered.workspace.0,
-        Err(lower::Missing) => 0,
-    };
+    let own = |rows: usize| lowered(graph, node, rows, false).workspace.0;
     let (fixed, per_row) = line_above(own, most, most);
     // An algorithm that wants more than there is at some other number of rows is not chosen there.
     let libraries = gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
@@ -40,7 +37,7 @@ fn nanos(graph: &Graph, node: &Node, rows: usize) -> f64 {
     let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
     let tensors = operands.map(|id| &graph.tensors[id.0]);
     let moved: f64 = tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum();
-    let lowered = lower::lower(&call_of(graph, node, rows.max(1), false)).unwrap_or_default();
+    let lowered = lowered(graph, node, rows.max(1), false);
     let share = rows.min(1) as f64;
     let calculated: f64 = lowered.work.iter().map(|work| flops(work) * share).sum();
     LAUNCH_NANOS * lowered.work.len() as f64 + moved / BYTES_PER_NANO + calculated

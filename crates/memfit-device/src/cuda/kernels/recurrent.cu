@@ -1,6 +1,6 @@
 // Recurrent cells over all steps: a block takes ROWS rows through them, and keeps what runs along in floats of workspace.
 // Before this stand types X (inputs, states and what is kept), W (the kernel) and B (the bias), CELL, ACTIVATION and RECURRENT,
-// HAS_BIAS, READS_BACKWARDS and WRITES_BACKWARDS.
+// HAS_BIAS, READS_BACKWARDS, WRITES_BACKWARDS and MASKED.
 
 #define ROWS 4
 #define SIMPLE 0
@@ -25,6 +25,9 @@ template <int KIND> __device__ __forceinline__ float slope(float dy, float y) {
 
 __device__ __forceinline__ i64 read_at(i64 row, int steps, int step) { return row * steps + (READS_BACKWARDS ? steps - 1 - step : step); }
 __device__ __forceinline__ i64 written_at(i64 row, int steps, int step) { return row * steps + (WRITES_BACKWARDS ? steps - 1 - step : step); }
+
+// Whether a step of a row counts: where it does not, states stay and nothing goes into the weights.
+__device__ __forceinline__ bool counts(const float* mask, i64 row, int steps, int step) { return !MASKED || mask[read_at(row, steps, step)] != 0.0f; }
 
 // `to[r][j] = sum of from[r][k] kernel[k][j]` for some columns of the kernel.
 __device__ __forceinline__ void times_kernel(const float* from, const W* kernel, float* to, int units, int wide, int first, int last) {
@@ -61,7 +64,7 @@ __device__ __forceinline__ void times_kernel_back(const float* from, const W* ke
 // Floats of workspace of a block: states, the LSTM's own, what a reset gate lets through, and gates.
 #define FLOATS(units, wide) ((i64)ROWS * (3 * (units) + (wide)))
 
-extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, const W* kernel, const B* bias, X* y, X* kept, float* memory, int rows, int steps, int units) {
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, const W* kernel, const B* bias, const float* mask, X* y, X* kept, float* memory, int rows, int steps, int units) {
     const int wide = GATES * units;
     float* states = memory + blockIdx.x * FLOATS(units, wide);
     float* cells = states + ROWS * units;
@@ -98,6 +101,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
             const X* from = x + read_at(row, steps, step) * wide;
             const float* own = gates + r * wide;
             X* keep = kept + written_at(row, steps, step) * KEPT * units;
+            if (!counts(mask, row, steps, step)) {
+#pragma unroll
+                for (int g = 0; g < KEPT; g++) store(keep, g * units + u, CELL == LSTM && g == 4 ? cells[i] : 0.0f);
+                store(y, written_at(row, steps, step) * units + u, states[i]);
+                continue;
+            }
             // What a gate reads, with the bias before the product.
             auto input = [&](int g) { return load(from, g * units + u) + (HAS_BIAS ? load(bias, g * units + u) : 0.0f); };
             float state;
@@ -139,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, X* dx, float* memory, int rows, int steps, int units) {
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, const float* mask, X* dx, float* memory, int rows, int steps, int units) {
     const int wide = GATES * units;
     float* slopes = memory + blockIdx.x * FLOATS(units, wide);
     float* cells = slopes + ROWS * units;
@@ -158,6 +167,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
             X* to = dx + read_at(row, steps, step) * wide;
             float* own = gates + r * wide;
             float now = slopes[i] + load(dy, here * units + u);
+            if (!counts(mask, row, steps, step)) {
+#pragma unroll
+                for (int g = 0; g < GATES; g++) {
+                    own[g * units + u] = 0.0f;
+                    store(to, g * units + u, 0.0f);
+                }
+                slopes[i] = now;
+                continue;
+            }
             if (CELL == SIMPLE) {
                 own[u] = slope<ACTIVATION>(now, load(y, here * units + u));
                 store(to, u, own[u]);
@@ -201,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
             for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
                 int r = i / units, u = i % units;
                 i64 row = (i64)blockIdx.x * ROWS + r;
-                if (row >= rows) continue;
+                if (row >= rows || !counts(mask, row, steps, step)) continue;
                 float reset = load(kept, (written_at(row, steps, step) * KEPT + 1) * units + u);
                 float state_before = step > 0 ? load(y, written_at(row, steps, step - 1) * units + u) : 0.0f;
                 float d_reset = slope<RECURRENT>(passed[i] * state_before, reset);
