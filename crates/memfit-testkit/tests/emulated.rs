@@ -18,7 +18,8 @@ use std::thread;
 
 use emulator::{Emulator, Places, Running, Wanted, is_plain, kernels};
 use memfit_device::cuda::lowered;
-use memfit_ir::Graph;
+use memfit_device::cuda::work::{Address, Argument, Kernel, Lowered, Source};
+use memfit_ir::{Bytes, Graph};
 use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, on_cpu};
 use memfit_testkit::op_cases::ROWS;
@@ -82,6 +83,54 @@ fn every_kernel_gives_what_the_cpu_gives() {
         println!("{failure}");
     }
     assert!(failures.is_empty(), "{} nodes differ", failures.len());
+}
+
+/// Kernels with a mistake each: the emulator sees it, one way or the other.
+#[test]
+fn mistakes_are_found() {
+    const TEXT: &str = r#"
+        extern "C" __global__ void right(float* x) {
+            __shared__ float parts[64];
+            parts[threadIdx.x] = (float)threadIdx.x;
+            __syncthreads();
+            x[threadIdx.x] = parts[63 - threadIdx.x] + warp_sum(1.0f);
+        }
+        extern "C" __global__ void lacks_a_barrier(float* x) {
+            __shared__ float parts[64];
+            parts[threadIdx.x] = -1.0f;
+            __syncthreads();
+            parts[threadIdx.x] = (float)threadIdx.x;
+            x[threadIdx.x] = parts[63 - threadIdx.x] + warp_sum(1.0f);
+        }
+        extern "C" __global__ void writes_behind_the_end(float* x) { x[threadIdx.x + 1] = 32.0f; }
+        extern "C" __global__ void leaves_a_thread_out(float* x) { if (threadIdx.x != 5) x[threadIdx.x] = warp_sum(1.0f); }
+    "#;
+    let source = Source { text: TEXT, defines: String::new() };
+    let entries = ["right", "lacks_a_barrier", "writes_behind_the_end", "leaves_a_thread_out"];
+    let wanted = Wanted::from([(source.clone(), entries.into())]);
+    let Some(built) = Emulator::build(&wanted) else { return };
+    let emulator = built.unwrap();
+    let mut running = emulator.start();
+    let mut is_right = |entry: &'static str| {
+        [true, false].into_iter().all(|forwards| {
+            let arguments = vec![Argument::At(Address::Workspace(Bytes::ZERO))];
+            let lowered = Lowered::from(Kernel {
+                source: source.clone(),
+                entry,
+                blocks: [1; 3],
+                threads: 64,
+                arguments,
+            });
+            let mut memory = Memory { bytes: vec![], operands: vec![], workspace: 0, used: vec![] };
+            memory.workspace = memory.take(&[POISON; 256]);
+            let places = Places { context: 0, operands: &[], workspace: memory.workspace };
+            let ran = running.run(&mut memory.bytes, &lowered, &places, forwards).is_ok();
+            let values = memory.bytes[..256].as_chunks().0.iter().map(|four| f32::from_ne_bytes(*four));
+            ran && memory.is_intact()
+                && values.zip(0u8..).all(|(value, index)| value == f32::from(95 - index))
+        })
+    };
+    assert_eq!(entries.map(&mut is_right), [true, false, false, false]);
 }
 
 /// Bytes between operands, which no kernel may write.
