@@ -10,6 +10,7 @@ use memfit_ir::{
 use crate::halves::in_type;
 use crate::metric_cases::metric_cases;
 use crate::op_cases::{Builder, OpCase, case};
+use crate::unreached_cases::unreached_cases;
 
 /// All graphs, with their names.
 pub fn device_cases() -> Vec<(String, Graph)> {
@@ -17,6 +18,7 @@ pub fn device_cases() -> Vec<(String, Graph)> {
     graphs.extend(weight_rule_cases());
     graphs.extend(weighted_loss_cases());
     graphs.extend(metric_cases());
+    graphs.extend(unreached_cases());
     graphs
 }
 

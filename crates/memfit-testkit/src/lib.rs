@@ -17,4 +17,5 @@ mod recurrent_cases;
 pub mod reference;
 mod spatial_cases;
 pub mod specs;
+mod unreached_cases;
 mod volume_cases;
