@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use emulator::{Emulator, Places, Running, Wanted, is_plain, kernels};
 use memfit_device::cuda::lowered;
@@ -44,7 +45,10 @@ struct Findings {
 #[test]
 fn every_kernel_gives_what_the_cpu_gives() {
     let only = std::env::var("ONLY").unwrap_or_default();
-    let graphs: Vec<_> = device_graphs().into_iter().filter(|(name, _)| name.contains(&only)).collect();
+    // The two half types differ in how a value is read alone: a few graphs are enough for the second.
+    let of_first = |(index, (name, _)): &(usize, (String, Graph))| !name.starts_with("f16") || index % 8 == 0;
+    let graphs = device_graphs().into_iter().enumerate().filter(of_first).map(|(_, graph)| graph);
+    let graphs: Vec<_> = graphs.filter(|(name, _)| name.contains(&only)).collect();
     let mut wanted = Wanted::new();
     for (_, graph) in &graphs {
         for node in &graph.nodes {
@@ -56,11 +60,13 @@ fn every_kernel_gives_what_the_cpu_gives() {
             }
         }
     }
+    let start = Instant::now();
     let Some(built) = Emulator::build(&wanted) else {
         println!("skipped: no compiler for C++ (c++, g++ or clang++, or what CXX names)");
         return;
     };
     let emulator = built.unwrap_or_else(|words| panic!("a kernel does not compile:\n{words}"));
+    println!("{} texts, compiled in {:.1} s", wanted.len(), start.elapsed().as_secs_f64());
     let (next, findings) = (AtomicUsize::new(0), Mutex::new(Findings::default()));
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
@@ -73,7 +79,6 @@ fn every_kernel_gives_what_the_cpu_gives() {
         }
     });
     let Findings { tally, failures } = findings.into_inner().unwrap();
-    println!("{} texts", wanted.len());
     for (op, Tally { agree, differ, not_run, worst }) in &tally {
         println!(
             "{op:<34} {agree:>5} agree {differ:>5} differ {not_run:>5} not run here   worst {worst:.1e}"

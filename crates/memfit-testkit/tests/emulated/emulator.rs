@@ -76,7 +76,7 @@ impl Emulator {
         })?;
         let folder = TempDir::new().unwrap();
         let workers = thread::available_parallelism().map_or(1, usize::from);
-        let mut parts: Vec<Part> = (0..workers).map(|_| Part::new()).collect();
+        let mut parts: Vec<Part> = (0..workers).map(Part::new).collect();
         let mut places = BTreeMap::new();
         for (index, (source, entries)) in wanted.iter().enumerate() {
             let part = index % workers;
@@ -99,21 +99,23 @@ impl Emulator {
 
 /// A text that is compiled alone.
 struct Part {
+    index: usize,
     text: String,
     table: String,
     count: u64,
 }
 
 impl Part {
-    fn new() -> Part {
+    fn new(index: usize) -> Part {
         let text = format!("{DEVICE}\n{}\n", plain(PRELUDE).expect("the prelude is plain"));
-        Part { text, table: String::new(), count: 0 }
+        Part { index, text, table: String::new(), count: 0 }
     }
 
     /// Adds a text, in a namespace of its own, and gives the places of its kernels.
     fn add(&mut self, source: &Source, entries: &BTreeSet<&'static str>) -> Vec<(&'static str, u64)> {
         let body = source.defines.clone() + "\n" + &plain(source.text).expect("who asks has looked");
-        let space = format!("k{}", self.count);
+        // What parts have under one name would be one thing when they are linked.
+        let space = format!("part_{}_{}", self.index, self.count);
         self.text += &format!("namespace {space} {{\n{body}\n}}\n");
         for line in body.lines().filter_map(|line| line.trim_start().strip_prefix("#define ")) {
             let name = line.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
@@ -137,18 +139,19 @@ fn link(compiler: &str, folder: &Path, parts: &[Part]) -> Result<(), String> {
         if done.status.success() { Ok(()) } else { Err(words.chars().take(4000).collect()) }
     };
     // Jumps from one stack to another are no mistake here.
-    let options = ["-std=c++17", "-O1", "-w", "-U_FORTIFY_SOURCE", "-fno-stack-protector"].map(str::to_owned);
-    let compile = |name: String, text: String| {
+    let options = ["-std=c++17", "-w", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-c"].map(str::to_owned);
+    let compile = |name: String, text: String, level: &str| {
         fs::write(folder.join(format!("{name}.cpp")), text).unwrap();
-        run(&[&options[..], &["-c".to_owned(), format!("{name}.cpp")]].concat())
+        run(&[&options[..], &[level.to_owned(), format!("{name}.cpp")]].concat())
     };
+    // Most kernels run for less time than it takes to make them faster; what stands for libraries does not.
     thread::scope(|scope| {
         let jobs = parts.iter().enumerate().map(|(index, part)| {
             let text = format!(
                 "{}\nextern const emulator::Kernel part_{index}[] = {{\n{}nullptr }};\n",
                 part.text, part.table
             );
-            scope.spawn(move || compile(format!("part_{index}"), text))
+            scope.spawn(move || compile(format!("part_{index}"), text, "-O0"))
         });
         let jobs: Vec<_> = jobs.collect();
         jobs.into_iter().try_for_each(|job| job.join().unwrap())
@@ -157,7 +160,7 @@ fn link(compiler: &str, folder: &Path, parts: &[Part]) -> Result<(), String> {
     let declared: String =
         names.iter().map(|name| format!("extern const emulator::Kernel {name}[];\n")).collect();
     let table = format!("const emulator::Kernel* const emulator::parts[] = {{ {} }};\n", names.join(", "));
-    compile("main".to_owned(), format!("{DEVICE}\n{MAIN}\n{declared}{table}"))?;
+    compile("main".to_owned(), format!("{DEVICE}\n{MAIN}\n{declared}{table}"), "-O2")?;
     let objects = names.iter().map(|name| format!("{name}.o"));
     let arguments: Vec<String> = objects.chain(["main.o", "-o", "emulator"].map(str::to_owned)).collect();
     run(&arguments)
