@@ -3,7 +3,7 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Attention, AttentionDropout, Augment, Binary, Budget, Bytes, Chain, Change, Cost, DType, Fill, Graph,
-    Interpolation, Kind, Link, LossKind, Norm, Op, Problem, Region, Sampling, Shape, Unary,
+    Interpolation, Kind, Link, LossKind, Norm, Op, Problem, Region, Sampling, Shape, Transfers, Unary,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -114,7 +114,14 @@ fn in_slices() -> Graph {
     };
     let budget = Budget { total: Bytes::ZERO, runtime: Bytes::ZERO, granule: Bytes::ZERO, host: Bytes::ZERO };
     let costs = vec![none; graph.nodes.len()];
-    let problem = Problem { graph, costs, budget, batch: ROWS, allow_batchnorm_split: false };
+    let problem = Problem {
+        graph,
+        costs,
+        budget,
+        batch: ROWS,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    };
     let attention = problem.graph.nodes.iter().find(|node| matches!(node.op, Op::Attention(_)));
     let boundary = attention.expect("it has one").outputs[0];
     Region { boundary, slices: 2, keeps: false }.applied(&problem).expect("it can be cut there").graph

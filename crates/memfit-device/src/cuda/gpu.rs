@@ -11,6 +11,7 @@ use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
+use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
@@ -37,6 +38,7 @@ pub struct Gpu {
     pub(crate) stream: Stream,
     pub(crate) context: Context,
     description: Description,
+    pub(crate) roofline: Roofline,
     /// What the libraries' ways took on it.
     times: Times,
     /// What others held of the device before it was opened.
@@ -101,7 +103,19 @@ impl Gpu {
             Some(after.bytes_used.saturating_sub(before.bytes_used))
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
-        Ok(Gpu { products, convolutions, modules, block, stream, context, description, times, bytes_others })
+        let roofline = Roofline::of(&description, tf32);
+        Ok(Gpu {
+            products,
+            convolutions,
+            modules,
+            block,
+            stream,
+            context,
+            description,
+            roofline,
+            times,
+            bytes_others,
+        })
     }
 
     /// What the driver says of it.

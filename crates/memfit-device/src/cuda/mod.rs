@@ -15,6 +15,7 @@ pub mod libraries;
 mod lower;
 mod memory;
 mod products;
+mod roofline;
 mod times;
 mod updates;
 pub mod usage;

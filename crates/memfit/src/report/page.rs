@@ -344,7 +344,7 @@ fn grouped(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use memfit_grad::{Optimizer, Training, training_graph};
-    use memfit_ir::{Budget, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape};
+    use memfit_ir::{Budget, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, Transfers};
     use memfit_run::Trace;
 
     use super::*;
@@ -371,7 +371,14 @@ mod tests {
             training_graph(&forward, &Training { losses, ..Training::new(Optimizer::adam()) }).unwrap();
         let costs = vec![Cost { workspace_fixed: Bytes(4096), ..Cost::default() }; graph.nodes.len()];
         let budget = Budget { total: Bytes::mib(8), runtime, granule: Bytes(4096), host: Bytes::ZERO };
-        Problem { graph, costs, budget, batch: 256, allow_batchnorm_split: false }
+        Problem {
+            graph,
+            costs,
+            budget,
+            batch: 256,
+            allow_batchnorm_split: false,
+            transfers: Transfers::default(),
+        }
     }
 
     fn report() -> Report {
