@@ -312,12 +312,18 @@ impl Event {
 
     /// Milliseconds since an earlier moment; both have passed.
     pub(crate) fn milliseconds_since(&self, earlier: &Event) -> Result<f32, CudaError> {
+        type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
+        // The bindings have a newer form alone, which drivers for CUDA 12 are without.
+        let address = libraries::function(c"libcuda.so.1", c"cuEventElapsedTime").ok_or_else(|| {
+            CudaError("cannot measure a time: the driver has no function for it".to_owned())
+        })?;
         let mut milliseconds = 0.0;
-        // SAFETY: the driver writes one number.
-        check(
-            unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, earlier.event, self.event) },
-            "measure a time",
-        )?;
+        // SAFETY: the driver's function of this name has this form since its first versions, and writes one number.
+        let answer = unsafe {
+            let elapsed = std::mem::transmute::<*mut c_void, ElapsedTime>(address);
+            elapsed(&mut milliseconds, earlier.event, self.event)
+        };
+        check(answer, "measure a time")?;
         Ok(milliseconds)
     }
 }
