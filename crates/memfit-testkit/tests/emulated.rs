@@ -154,13 +154,15 @@ struct Memory {
 }
 
 impl Memory {
-    fn new(run: &NodeRun<'_>, workspace: usize) -> Memory {
+    /// Memory for a run in which some outputs stand where inputs do.
+    fn new(run: &NodeRun<'_>, workspace: usize, shared: &[(usize, usize)]) -> Memory {
         let mut memory = Memory { bytes: Vec::new(), operands: Vec::new(), workspace: 0, used: Vec::new() };
         memory.take(&context());
         for (place, (id, bytes)) in run.ids.iter().zip(&run.before).enumerate() {
             // A tensor that is read twice stands at one place.
-            let known =
-                run.ids[..place].iter().position(|other| other == id).map(|other| memory.operands[other]);
+            let mut known = run.ids[..place].iter().position(|other| other == id);
+            known = known.or(shared.iter().find(|(output, _)| *output == place).map(|(_, input)| *input));
+            let known = known.map(|other| memory.operands[other]);
             let poison = vec![POISON; bytes.len()];
             let at = known.unwrap_or_else(|| memory.take(if run.is_output(place) { &poison } else { bytes }));
             memory.operands.push(at);
@@ -193,6 +195,21 @@ fn context() -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// Outputs and the inputs over which they may be written, as operands, one for each output.
+fn in_place(run: &NodeRun<'_>) -> Vec<(usize, usize)> {
+    let inputs = &run.node.inputs;
+    let mut shared: Vec<(usize, usize)> = Vec::new();
+    for (output, input) in run.node.op.in_place() {
+        let output = inputs.len() + output;
+        let is_read_once = inputs.iter().filter(|id| **id == inputs[input]).count() == 1;
+        let fits = run.after[output].len() == run.before[input].len();
+        if is_read_once && fits && shared.iter().all(|(known, taken)| *known != output && *taken != input) {
+            shared.push((output, input));
+        }
+    }
+    shared
+}
+
 fn compare(
     running: &mut Running<'_>,
     name: &str,
@@ -206,19 +223,27 @@ fn compare(
         findings.lock().unwrap().tally.entry(op).or_default().not_run += 1;
         return;
     }
-    let mut memory = Memory::new(run, lowered.workspace.to_usize());
-    let places = Places { context: 0, operands: &memory.operands, workspace: memory.workspace };
-    let outcome = running.run(&mut memory.bytes, &lowered, &places, run.fresh);
-    let mut worst = match outcome {
-        Err(words) => (f64::INFINITY, words),
-        Ok(()) if !memory.is_intact() => (f64::INFINITY, "bytes outside its operands".to_owned()),
-        Ok(()) => (0.0, String::new()),
-    };
-    if worst.0 == 0.0 {
-        for (place, bytes) in run.after.iter().enumerate() {
-            let start = usize::try_from(memory.operands[place]).unwrap();
-            let gap = run.gap(graph, place, &memory.bytes[start..start + bytes.len()]);
-            worst = if worst.0 < gap.0 { gap } else { worst };
+    let mut worst = (0.0, String::new());
+    let shared = in_place(run);
+    for shared in if shared.is_empty() { vec![vec![]] } else { vec![vec![], shared] } {
+        let mut memory = Memory::new(run, lowered.workspace.to_usize(), &shared);
+        let places = Places { context: 0, operands: &memory.operands, workspace: memory.workspace };
+        let outcome = running.run(&mut memory.bytes, &lowered, &places, run.fresh);
+        let overwritten = |place: usize| shared.iter().any(|(_, input)| *input == place);
+        let gaps = match outcome {
+            Err(words) => vec![(f64::INFINITY, words)],
+            Ok(()) if !memory.is_intact() => vec![(f64::INFINITY, "bytes outside its operands".to_owned())],
+            Ok(()) => (0..run.after.len())
+                .filter(|place| !overwritten(*place))
+                .map(|place| {
+                    let start = usize::try_from(memory.operands[place]).unwrap();
+                    run.gap(graph, place, &memory.bytes[start..start + run.after[place].len()])
+                })
+                .collect(),
+        };
+        let how = if shared.is_empty() { "" } else { ", in place" };
+        for (gap, words) in gaps {
+            worst = if worst.0 < gap { (gap, words + how) } else { worst };
         }
     }
     let mut findings = findings.lock().unwrap();
