@@ -3,6 +3,7 @@
 use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Kind, NodeId, Op, Problem, TensorId};
 
 use crate::schedule::{Event, Schedule};
+use crate::wiring::Wiring;
 
 /// Sizes and times of a problem over pieces of so many rows.
 pub struct Figures<'a> {
@@ -24,6 +25,8 @@ pub struct Figures<'a> {
     pub workspace: Vec<Bytes>,
     /// Which output of each node may stand where which input stood.
     pub in_place: Vec<Vec<(usize, usize)>>,
+    /// What each node reads, writes and changes.
+    pub wiring: Wiring,
 }
 
 impl<'a> Figures<'a> {
@@ -50,6 +53,7 @@ impl<'a> Figures<'a> {
             nanos: of_nodes(problem, rows, Cost::nanos),
             workspace: of_nodes(problem, rows, Cost::workspace),
             in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
+            wiring: Wiring::new(graph),
         }
     }
 

@@ -19,6 +19,7 @@ mod reason;
 mod schedule;
 mod storage;
 mod timeline;
+mod wiring;
 
 pub use choose::{curve, fastest, least_seconds, smallest};
 pub use does_not_fit::DoesNotFit;
@@ -42,18 +43,17 @@ pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
     plan_and_lowest(problem).0
 }
 
-/// The same, and the lowest peak that a plan can have, where it was looked for.
-pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Option<Bytes>) {
+/// The same, and the plan with the lowest peak, where it was looked for and is not the answer's own.
+pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
     if let Some(plan) = choose::unsplit(problem) {
         return (Ok(plan), None);
     }
     let family = Family::of(problem);
     let choices = choose::Choices::new(&family);
     let smallest = choices.smallest();
-    let lowest = Some(smallest.bytes_peak);
     match choices.fastest(&smallest) {
-        Some(plan) => (Ok(plan), lowest),
-        None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), lowest),
+        Some(plan) => (Ok(plan), Some(smallest)),
+        None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), None),
     }
 }
 

@@ -12,8 +12,8 @@ pub struct Lives {
     pub all: Vec<Life>,
     /// Readers, one life's behind the other's.
     reads: Vec<usize>,
-    /// The last life of each tensor.
-    last: Vec<Option<usize>>,
+    /// The last life of each tensor, or none.
+    last: Vec<u32>,
     /// The first event that updates each tensor.
     pub updated: Vec<usize>,
 }
@@ -27,12 +27,15 @@ pub struct Life {
     pub from: usize,
     /// The bytes it stands in.
     pub stretch: usize,
-    /// The life of the same tensor before.
-    before: Option<usize>,
+    /// The life of the same tensor before, or none.
+    before: u32,
     /// Its readers: a part of all reads.
-    first_read: usize,
-    count: usize,
+    first_read: u32,
+    count: u32,
 }
+
+/// No life.
+const NONE: u32 = u32::MAX;
 
 impl Lives {
     /// Reads them off a schedule.
@@ -41,23 +44,24 @@ impl Lives {
         let mut reader = Reader {
             all: Vec::with_capacity(schedule.events.len()),
             read: Vec::with_capacity(schedule.events.len() * 2),
-            last: vec![None; tensors],
+            last: vec![NONE; tensors],
         };
         let mut updated = vec![usize::MAX; tensors];
         for (time, event) in schedule.events.iter().enumerate() {
             let operands = storage.operands(time);
             match event {
-                Event::Feed(tensor) | Event::In(tensor) => reader.begin(*tensor, time, operands[0]),
+                Event::Feed(tensor) | Event::In(tensor) => reader.begin(*tensor, time, operands[0].index()),
                 Event::Out(tensor) => reader.read(*tensor, time),
                 Event::Launch { node, .. } => {
-                    let node = &figures.graph().nodes[node.0];
-                    for tensor in &node.inputs {
+                    let inputs = figures.wiring.inputs(*node);
+                    for tensor in inputs {
                         reader.read(*tensor, time);
                     }
-                    for (tensor, stretch) in node.outputs.iter().zip(&operands[node.inputs.len()..]) {
-                        reader.begin(*tensor, time, *stretch);
+                    let outputs = figures.wiring.outputs(*node).iter();
+                    for (tensor, within) in outputs.zip(&operands[inputs.len()..]) {
+                        reader.begin(*tensor, time, within.index());
                     }
-                    for tensor in &node.updates {
+                    for tensor in figures.wiring.updates(*node) {
                         updated[tensor.0] = updated[tensor.0].min(time);
                     }
                 }
@@ -70,10 +74,10 @@ impl Lives {
             next += life.count;
             life.count = 0;
         }
-        let mut reads = vec![0; next];
+        let mut reads = vec![0; next as usize];
         for (life, time) in read {
-            let life = &mut all[life];
-            reads[life.first_read + life.count] = time;
+            let life = &mut all[life as usize];
+            reads[(life.first_read + life.count) as usize] = time as usize;
             life.count += 1;
         }
         Lives { all, reads, last, updated }
@@ -81,7 +85,7 @@ impl Lives {
 
     /// Who reads a life, in order.
     pub fn reads(&self, life: &Life) -> &[usize] {
-        &self.reads[life.first_read..life.first_read + life.count]
+        &self.reads[life.first_read as usize..(life.first_read + life.count) as usize]
     }
 
     /// The last event of a life.
@@ -91,9 +95,9 @@ impl Lives {
 
     /// The life of a tensor that a reader at an event would meet.
     pub fn before(&self, tensor: TensorId, time: usize) -> Option<&Life> {
-        let mut life = &self.all[self.last[tensor.0]?];
+        let mut life = self.all.get(self.last[tensor.0] as usize)?;
         while life.from >= time {
-            life = &self.all[life.before?];
+            life = self.all.get(life.before as usize)?;
         }
         Some(life)
     }
@@ -102,22 +106,23 @@ impl Lives {
 struct Reader {
     all: Vec<Life>,
     /// Which life was read when.
-    read: Vec<(usize, usize)>,
-    last: Vec<Option<usize>>,
+    read: Vec<(u32, u32)>,
+    last: Vec<u32>,
 }
 
 impl Reader {
     fn begin(&mut self, tensor: TensorId, from: usize, stretch: Option<usize>) {
         if let Some(stretch) = stretch {
-            let before = self.last[tensor.0].replace(self.all.len());
+            let before = std::mem::replace(&mut self.last[tensor.0], self.all.len() as u32);
             self.all.push(Life { tensor, from, stretch, before, first_read: 0, count: 0 });
         }
     }
 
     fn read(&mut self, tensor: TensorId, time: usize) {
-        if let Some(life) = self.last[tensor.0] {
-            self.all[life].count += 1;
-            self.read.push((life, time));
+        let last = self.last[tensor.0];
+        if last != NONE {
+            self.all[last as usize].count += 1;
+            self.read.push((last, time as u32));
         }
     }
 }

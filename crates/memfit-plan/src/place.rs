@@ -5,7 +5,7 @@ use memfit_pack::{Effort, Item, pack};
 
 use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
-use crate::storage::Storage;
+use crate::storage::{Storage, Within};
 
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
 const SEARCH_NODES: u64 = 5_000;
@@ -44,7 +44,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
         persistent.push((id, slot));
     }
     let offset = |stretch: usize| base + Bytes(packing.offsets[stretch]);
-    let slot = |id: TensorId, stretch: Option<usize>| match stretch {
+    let slot = |id: TensorId, within: Within| match within.index() {
         Some(stretch) => Slot { offset: offset(stretch), bytes: figures.bytes[id.0] },
         None => fixed[id.0].expect("what has no stretch is persistent"),
     };
@@ -56,7 +56,8 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
     let host = pack(&host_items, Effort::GREEDY);
     // A value that is copied: where it stands in the arena, and where in the second store.
     let copied = |time: usize, tensor: TensorId| {
-        let stretch = storage.host_of[time].expect("what is copied has its stretch of the second store");
+        let stretch =
+            storage.host_of[time].index().expect("what is copied has its stretch of the second store");
         let outside = Slot { offset: Bytes(host.offsets[stretch]), bytes: storage.host[stretch].bytes };
         (Place::Arena(slot(tensor, storage.operands(time)[0])), Place::Host(outside))
     };
@@ -77,7 +78,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
             let operands = &graph.nodes[node.0];
             let tensors = operands.inputs.iter().chain(&operands.outputs).chain(&operands.updates);
             let args = tensors.zip(storage.operands(time)).map(|(id, stretch)| slot(*id, *stretch)).collect();
-            let workspace = match storage.workspace[time] {
+            let workspace = match storage.workspace[time].index() {
                 Some(stretch) => Slot { offset: offset(stretch), bytes: storage.transient[stretch].bytes },
                 None => Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO },
             };

@@ -2,7 +2,7 @@
 //!
 //! A tensor that is computed twice has two lives, and each life its own stretch.
 
-use memfit_ir::{ALIGNMENT, Bytes, Node, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, NodeId, TensorId};
 use memfit_pack::Item;
 
 use crate::figures::Figures;
@@ -12,19 +12,36 @@ use crate::schedule::{Event, Schedule};
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// The stretch of each operand of each event, one event behind the other; none for persistent tensors.
-    operands: Vec<Option<usize>>,
+    operands: Vec<Within>,
     /// Where each event's operands begin, and the end of the last.
-    first: Vec<usize>,
+    first: Vec<u32>,
     /// The stretch each tensor stands in when the schedule ends.
-    pub last: Vec<Option<usize>>,
+    pub last: Vec<Within>,
     /// Stretches that live within a step: values first, then one workspace for each event that wants one.
     pub transient: Vec<Stretch>,
     /// The stretch of each event's workspace, as an index into `transient`.
-    pub workspace: Vec<Option<usize>>,
+    pub workspace: Vec<Within>,
     /// Stretches of the second store, from the copy out to the copy in.
     pub host: Vec<Stretch>,
     /// The stretch of the second store that each event copies to or from.
-    pub host_of: Vec<Option<usize>>,
+    pub host_of: Vec<Within>,
+}
+
+/// The stretch that something stands in, if in any; in four bytes, since there are many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Within(u32);
+
+impl Within {
+    const NONE: Within = Within(u32::MAX);
+
+    fn stretch(index: usize) -> Within {
+        Within(index as u32)
+    }
+
+    /// The index of the stretch.
+    pub fn index(self) -> Option<usize> {
+        (self != Within::NONE).then_some(self.0 as usize)
+    }
 }
 
 /// One stretch of bytes; alive in the half-open stretch of events `lower..upper`.
@@ -49,23 +66,23 @@ impl Storage {
             figures,
             ends,
             untouched,
-            now: vec![None; tensors],
-            operands: Vec::with_capacity(first.last().copied().unwrap_or(0)),
+            now: vec![Within::NONE; tensors],
+            operands: Vec::with_capacity(first.last().map_or(0, |end| *end as usize)),
             values: Vec::with_capacity(schedule.events.len()),
         };
         for (time, event) in schedule.events.iter().enumerate() {
             builder.event(time, event);
         }
         let Builder { now: last, values: transient, operands, .. } = builder;
-        let workspace = vec![None; schedule.events.len()];
+        let workspace = vec![Within::NONE; schedule.events.len()];
         let mut storage = Storage { operands, first, last, transient, workspace, host, host_of };
         storage.add_workspaces(figures, schedule);
         storage
     }
 
     /// The stretch of each operand of an event (inputs, outputs, updates); none for persistent tensors.
-    pub fn operands(&self, time: usize) -> &[Option<usize>] {
-        &self.operands[self.first[time]..self.first[time + 1]]
+    pub fn operands(&self, time: usize) -> &[Within] {
+        &self.operands[self.first[time] as usize..self.first[time + 1] as usize]
     }
 
     /// The transient stretches, as the packer knows them.
@@ -99,7 +116,7 @@ impl Storage {
             let Event::Launch { node, .. } = event else { continue };
             let bytes = figures.workspace[node.0];
             if bytes != Bytes::ZERO {
-                self.workspace[time] = Some(self.transient.len());
+                self.workspace[time] = Within::stretch(self.transient.len());
                 self.transient.push(Stretch { lower: time, upper: time + 1, bytes });
             }
         }
@@ -107,6 +124,9 @@ impl Storage {
 }
 
 fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
+    if stretches.is_empty() {
+        return vec![0; events];
+    }
     let mut changes = vec![0i64; events + 2];
     for stretch in stretches {
         let bytes = stretch.bytes.align_up(ALIGNMENT).0 as i64;
@@ -124,18 +144,14 @@ fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
 }
 
 /// Where each event's operands begin, and the end of the last.
-fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<usize> {
-    let nodes = &figures.graph().nodes;
+fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<u32> {
     let mut first = Vec::with_capacity(schedule.events.len() + 1);
     let mut next = 0;
     for event in &schedule.events {
         first.push(next);
         next += match event {
             Event::Feed(_) | Event::In(_) | Event::Out(_) => 1,
-            Event::Launch { node, .. } => {
-                let node = &nodes[node.0];
-                node.inputs.len() + node.outputs.len() + node.updates.len()
-            }
+            Event::Launch { node, .. } => figures.wiring.count(*node) as u32,
         };
     }
     first.push(next);
@@ -145,12 +161,12 @@ fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<usize> {
 struct Builder<'a> {
     figures: &'a Figures<'a>,
     /// For each operand that begins a life, one past that life's last event.
-    ends: Vec<usize>,
+    ends: Vec<u32>,
     /// The same for each tensor whose first life no event begins: sums that are opened by what adds to them.
-    untouched: Vec<usize>,
+    untouched: Vec<u32>,
     /// The stretch each tensor stands in.
-    now: Vec<Option<usize>>,
-    operands: Vec<Option<usize>>,
+    now: Vec<Within>,
+    operands: Vec<Within>,
     values: Vec<Stretch>,
 }
 
@@ -163,21 +179,21 @@ impl Builder<'_> {
                 self.operands.push(self.now[tensor.0]);
             }
             Event::Out(tensor) => self.operands.push(self.now[tensor.0]),
-            Event::Launch { node: id, .. } => {
-                let node = &self.figures.graph().nodes[id.0];
-                let inputs = self.operands.len();
-                for input in &node.inputs {
+            Event::Launch { node, .. } => {
+                let wiring = &self.figures.wiring;
+                let first = self.operands.len();
+                for input in wiring.inputs(*node) {
                     self.operands.push(self.now[input.0]);
                 }
-                for (index, output) in node.outputs.iter().enumerate() {
-                    let shared = self.shared_input(time, id.0, node, inputs, index);
+                for (index, output) in wiring.outputs(*node).iter().enumerate() {
+                    let shared = self.shared_input(time, *node, first, index);
                     let end = self.ends[self.operands.len()];
                     self.begin(time, end, *output, shared);
                     self.operands.push(self.now[output.0]);
                 }
                 // A fresh launch is the first to touch what it adds to.
-                for tensor in &node.updates {
-                    if self.now[tensor.0].is_none() {
+                for tensor in wiring.updates(*node) {
+                    if self.now[tensor.0] == Within::NONE {
                         self.begin(time, self.untouched[tensor.0], *tensor, None);
                     }
                     self.operands.push(self.now[tensor.0]);
@@ -187,62 +203,65 @@ impl Builder<'_> {
     }
 
     /// The stretch of an input that an output may take over: any input's for a view, a dying one's otherwise.
-    fn shared_input(
-        &self,
-        time: usize,
-        id: usize,
-        node: &Node,
-        inputs: usize,
-        output: usize,
-    ) -> Option<usize> {
+    fn shared_input(&self, time: usize, node: NodeId, first: usize, output: usize) -> Option<usize> {
+        let pairs = &self.figures.in_place[node.0];
+        if pairs.is_empty() {
+            return None;
+        }
         let bytes = |id: TensorId| self.figures.bytes[id.0];
-        let pairs = &self.figures.in_place[id];
-        let reads = &self.operands[inputs..inputs + node.inputs.len()];
+        let (inputs, outputs) = (self.figures.wiring.inputs(node), self.figures.wiring.outputs(node));
+        let reads = &self.operands[first..first + inputs.len()];
         pairs.iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
-            let stretch = reads[*input]?;
+            let within = reads[*input];
+            let stretch = within.index()?;
             // One tensor may be several inputs, of which this output may replace some and not others.
-            let mut readers = (0..reads.len()).filter(|index| reads[*index] == Some(stretch));
-            let taken = node.outputs[..output].iter().any(|id| self.now[id.0] == Some(stretch));
+            let mut readers = (0..reads.len()).filter(|index| reads[*index] == within);
+            let taken = outputs[..output].iter().any(|id| self.now[id.0] == within);
             if taken || readers.any(|index| !pairs.contains(&(output, index))) {
                 return None;
             }
             let dies = self.values[stretch].upper == time + 1;
-            let same_size = bytes(node.inputs[*input]) == bytes(node.outputs[output]);
-            (same_size && (dies || node.op.is_view())).then_some(stretch)
+            let same_size = bytes(inputs[*input]) == bytes(outputs[output]);
+            let is_view = || self.figures.graph().nodes[node.0].op.is_view();
+            (same_size && (dies || is_view())).then_some(stretch)
         })
     }
 
     /// A life begins: in a stretch that exists, or in a new one.
-    fn begin(&mut self, time: usize, end: usize, tensor: TensorId, shared: Option<usize>) {
+    fn begin(&mut self, time: usize, end: u32, tensor: TensorId, shared: Option<usize>) {
         if self.figures.persistent[tensor.0] {
             return;
         }
-        let end = end.max(time + 1);
+        let end = (end as usize).max(time + 1);
         let stretch = shared.unwrap_or_else(|| {
             self.values.push(Stretch { lower: time, upper: end, bytes: self.figures.bytes[tensor.0] });
             self.values.len() - 1
         });
         self.values[stretch].upper = self.values[stretch].upper.max(end);
-        self.now[tensor.0] = Some(stretch);
+        self.now[tensor.0] = Within::stretch(stretch);
     }
 }
 
 /// What is copied out lives in the second store until it is copied in.
-fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<Option<usize>>) {
+fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<Within>) {
     let mut stretches: Vec<Stretch> = Vec::new();
-    let mut out: Vec<Option<usize>> = vec![None; figures.bytes.len()];
+    if figures.problem.budget.host == Bytes::ZERO {
+        return (stretches, Vec::new());
+    }
+    let mut out = vec![Within::NONE; figures.bytes.len()];
     let of = schedule.events.iter().enumerate().map(|(time, event)| match event {
         Event::Out(tensor) => {
-            out[tensor.0] = Some(stretches.len());
+            out[tensor.0] = Within::stretch(stretches.len());
             stretches.push(Stretch { lower: time, upper: time + 1, bytes: figures.bytes[tensor.0] });
             out[tensor.0]
         }
         Event::In(tensor) => {
-            let stretch = out[tensor.0]?;
-            stretches[stretch].upper = time + 1;
-            Some(stretch)
+            if let Some(stretch) = out[tensor.0].index() {
+                stretches[stretch].upper = time + 1;
+            }
+            out[tensor.0]
         }
-        Event::Feed(_) | Event::Launch { .. } => None,
+        Event::Feed(_) | Event::Launch { .. } => Within::NONE,
     });
     let of = of.collect();
     (stretches, of)
@@ -251,27 +270,26 @@ fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<
 /// One past the last event of each life, at the operand that begins it, and of the life of each tensor that none begins.
 ///
 /// Read from the back: the first reader that is met is the last of its life.
-fn ends_of_lives(figures: &Figures, schedule: &Schedule, first: &[usize]) -> (Vec<usize>, Vec<usize>) {
+fn ends_of_lives(figures: &Figures, schedule: &Schedule, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let graph = figures.graph();
-    let mut ends = vec![0; first.last().copied().unwrap_or(0)];
+    let mut ends = vec![0; first.last().map_or(0, |end| *end as usize)];
     let mut end = vec![0; graph.tensors.len()];
     // One past the end, so that not even the last event may overwrite them.
     for tensor in &graph.keep {
-        end[tensor.0] = schedule.events.len() + 1;
+        end[tensor.0] = schedule.events.len() as u32 + 1;
     }
     for (time, event) in schedule.events.iter().enumerate().rev() {
+        let (begin, behind) = (first[time] as usize, time as u32 + 1);
         match event {
-            Event::Feed(tensor) | Event::In(tensor) => {
-                ends[first[time]] = std::mem::take(&mut end[tensor.0]);
-            }
-            Event::Out(tensor) => end[tensor.0] = end[tensor.0].max(time + 1),
+            Event::Feed(tensor) | Event::In(tensor) => ends[begin] = std::mem::take(&mut end[tensor.0]),
+            Event::Out(tensor) => end[tensor.0] = end[tensor.0].max(behind),
             Event::Launch { node, .. } => {
-                let node = &graph.nodes[node.0];
-                for (index, tensor) in node.outputs.iter().enumerate() {
-                    ends[first[time] + node.inputs.len() + index] = std::mem::take(&mut end[tensor.0]);
+                let inputs = figures.wiring.inputs(*node);
+                for (index, tensor) in figures.wiring.outputs(*node).iter().enumerate() {
+                    ends[begin + inputs.len() + index] = std::mem::take(&mut end[tensor.0]);
                 }
-                for tensor in node.inputs.iter().chain(&node.updates) {
-                    end[tensor.0] = end[tensor.0].max(time + 1);
+                for tensor in inputs.iter().chain(figures.wiring.updates(*node)) {
+                    end[tensor.0] = end[tensor.0].max(behind);
                 }
             }
         }

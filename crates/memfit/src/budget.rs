@@ -2,20 +2,28 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_device::{Setup, process};
+use memfit_device::{Setup, heap, process};
 use memfit_ir::Bytes;
 
 use crate::Error;
 
-/// The program's own memory: its files, whose size is known exactly, and the rest up to the next of 2, 6, 10 … MiB, so that the same
-/// job gets the same plan twice though the system maps a few pages more or fewer. A small job holds a quarter of a MiB beside the
-/// files, far from where the count would change.
+/// What the program holds beside its files, counted so that the same job gets the same plan twice though the system maps a few pages
+/// more or fewer: twice the heap that lives and a little, since that count is exact, as long as holes in the heap take no more; else
+/// up to the next of 2, 6, 10 … MiB.
 pub(crate) fn in_steps(program: Bytes) -> Bytes {
-    const STEP: u64 = 4 << 20;
+    const COARSE: u64 = 4 << 20;
     const BELOW: u64 = 2 << 20;
     let files = Bytes(FILES.load(Ordering::Relaxed));
-    let beside = program.saturating_sub(files) + Bytes(BELOW);
-    files + beside.align_up(STEP) - Bytes(BELOW)
+    let beside = program.saturating_sub(files);
+    let counted = of_heap(heap::live());
+    files + if beside <= counted { counted } else { (beside + Bytes(BELOW)).align_up(COARSE) - Bytes(BELOW) }
+}
+
+/// What so much heap counts for: holes take as much again.
+fn of_heap(live: u64) -> Bytes {
+    const LEAST: u64 = 2 << 20;
+    const FINE: u64 = 256 << 10;
+    Bytes(LEAST + live * 2).align_up(FINE)
 }
 
 /// What is held of a GPU is counted in steps of this, so that the same job gets the same plan twice.
@@ -49,6 +57,8 @@ pub struct Runtime {
     pub baseline: Bytes,
     /// Line by line.
     pub lines: Vec<Line>,
+    /// The heap that lived then, in a program that counts it.
+    pub heap: u64,
 }
 
 impl Runtime {
@@ -61,7 +71,7 @@ impl Runtime {
                 Line { name: "driver, kernels, libraries", bytes: held.align_up(STEP_GPU) },
                 Line { name: "recorded launches", bytes: Bytes(RECORDED) },
             ];
-            return Ok(Runtime { baseline: Bytes::ZERO, lines });
+            return Ok(Runtime { baseline: Bytes::ZERO, lines, heap: 0 });
         }
         Ok(Runtime::of_process(setup.threads(), input, file, baseline))
     }
@@ -71,6 +81,7 @@ impl Runtime {
         let line = |name, bytes| Line { name, bytes };
         Runtime {
             baseline,
+            heap: heap::live(),
             lines: vec![
                 line("program, graph and plan", in_steps(process::resident().saturating_sub(baseline))),
                 line("thread stacks", stacks(threads)),
@@ -84,6 +95,12 @@ impl Runtime {
     /// All lines together, in whole pages.
     pub fn total(&self) -> Bytes {
         self.lines.iter().map(|line| line.bytes).sum::<Bytes>().align_up(4096)
+    }
+
+    /// The same if the program held a plan of so much heap instead of one of `now`.
+    pub(crate) fn total_with(&self, plan: u64, now: u64) -> Bytes {
+        let counts = |heap: u64| if self.heap == 0 { Bytes::ZERO } else { of_heap(heap) };
+        self.total() + counts(self.heap.saturating_sub(now) + plan) - counts(self.heap)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use memfit_data::Source;
-use memfit_device::Setup;
+use memfit_device::{Setup, heap};
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
@@ -31,8 +31,8 @@ pub struct Prepared {
     pub problem: Problem,
     /// The plan, or why there is none.
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
-    /// The lowest peak that a plan can have, where it was looked for.
-    pub lowest: Option<Bytes>,
+    /// The lowest that a plan can be, where it was looked for.
+    pub lowest: Option<Low>,
     /// The model and the file that holds its weights.
     pub model: ModelFile,
     /// What the model is compiled with.
@@ -121,7 +121,7 @@ pub(crate) struct Solved {
     pub(crate) runtime: Runtime,
     pub(crate) problem: Problem,
     pub(crate) outcome: Result<CheckedPlan, Box<DoesNotFit>>,
-    pub(crate) lowest: Option<Bytes>,
+    pub(crate) lowest: Option<Low>,
     pub(crate) costs: CostsUsed,
     pub(crate) seconds_planning: f64,
     pub(crate) bytes_planning: Bytes,
@@ -158,8 +158,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     } else {
         CostsUsed::estimated()
     };
-    let (plan, mut lowest) = memfit_plan::plan_and_lowest(&problem);
-    let mut outcome = checked(&problem, plan)?;
+    let (mut outcome, mut lowest) = self::plan(&problem)?;
     // The plan itself takes memory, which is known once there is one. Below the line that is left, the fastest is still the
     // fastest if it fits, and what was refused is refused.
     loop {
@@ -173,6 +172,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             answer.plan = stand_in.plan().clone();
         }
         if again.total() <= runtime.total() {
+            runtime.heap = again.heap;
             break;
         }
         problem.budget.runtime = again.total();
@@ -183,9 +183,9 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             }
             Ok(plan) => {
                 drop(plan);
-                let (plan, known) = memfit_plan::plan_and_lowest(&problem);
+                let (found, known) = self::plan(&problem)?;
                 lowest = known;
-                checked(&problem, plan)?
+                found
             }
             Err(mut answer) => {
                 answer.runtime = problem.budget.runtime;
@@ -269,9 +269,16 @@ pub(crate) fn training(
 /// A plan that may run, or why there is none.
 type Outcome = Result<CheckedPlan, Box<DoesNotFit>>;
 
+/// The fastest plan that fits, and the lowest.
+fn plan(problem: &Problem) -> Result<(Outcome, Option<Low>), Error> {
+    let (plan, lowest) = memfit_plan::plan_and_lowest(problem);
+    Ok((checked(problem, plan)?, lowest.map(|plan| Low::new(problem, plan))))
+}
+
 fn checked(problem: &Problem, plan: Result<Plan, Box<DoesNotFit>>) -> Result<Outcome, Error> {
     Ok(match plan {
-        Ok(plan) => Ok(memfit_ir::check(problem, plan)?),
+        // A copy holds no spare room.
+        Ok(plan) => Ok(memfit_ir::check(problem, plan)?.clone()),
         Err(answer) => Err(answer),
     })
 }
@@ -280,7 +287,47 @@ fn checked(problem: &Problem, plan: Result<Plan, Box<DoesNotFit>>) -> Result<Out
 fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Error> {
     let mut roomy = problem.clone();
     roomy.budget.total = Bytes(1 << 62);
-    Ok(memfit_ir::check(&roomy, plan)?)
+    Ok(memfit_ir::check(&roomy, plan)?.clone())
+}
+
+impl Prepared {
+    /// The smallest line for another plan of the same problem, which the program then holds instead of this one.
+    pub(crate) fn smallest_for(&self, other: Low) -> Bytes {
+        let now = match &self.outcome {
+            Ok(plan) => heap_of(plan),
+            // What was refused was measured with its smallest plan in place.
+            Err(_) => other.heap,
+        };
+        self.problem.budget.arena_for(other.peak) + self.runtime.total_with(other.heap, now)
+    }
+}
+
+/// How low a plan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Low {
+    /// Its peak.
+    pub peak: Bytes,
+    /// What it holds of the heap, checked as one that runs; 0 in a program that does not count its heap.
+    pub heap: u64,
+}
+
+impl Low {
+    /// Looks at a plan, which may not fit the line.
+    pub(crate) fn new(problem: &Problem, plan: Plan) -> Low {
+        let peak = plan.bytes_peak;
+        // Were it no plan that may run, whoever asks for it would be told.
+        let checked = check_whatever_the_budget(problem, plan);
+        Low { peak, heap: checked.map_or(0, |checked| heap_of(&checked)) }
+    }
+}
+
+/// What a plan holds of the heap, as its copy does.
+fn heap_of(plan: &CheckedPlan) -> u64 {
+    let before = heap::live();
+    let copy = plan.clone();
+    let held = heap::live().saturating_sub(before);
+    drop(copy);
+    held
 }
 
 /// The line is for the whole process, and so for its planning too.

@@ -5,6 +5,7 @@ use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
 use crate::budget::planning_peak;
+use crate::prepare::Low;
 use crate::{Costs, PrecisionSummary, Prepared, Runtime};
 
 /// What a person wants to know of a plan.
@@ -97,15 +98,20 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let (fits, plan, lowest, planning) = match &prepared.outcome {
+        let (fits, plan, smallest, planning) = match &prepared.outcome {
             Ok(checked) => {
-                let lowest = prepared.lowest.unwrap_or_else(|| memfit_plan::smallest(problem).bytes_peak);
-                (true, checked.plan().clone(), lowest, planning_peak(prepared.runtime.baseline))
+                let lowest =
+                    prepared.lowest.unwrap_or_else(|| Low::new(problem, memfit_plan::smallest(problem)));
+                let smallest = prepared.smallest_for(lowest);
+                (true, checked.plan().clone(), smallest, planning_peak(prepared.runtime.baseline))
             }
             // What a refusal took to look for hints is no part of what planning takes.
-            Err(answer) => (false, answer.plan.clone(), answer.plan.bytes_peak, prepared.bytes_planning),
+            Err(answer) => {
+                let smallest = problem.budget.smallest(answer.plan.bytes_peak);
+                (false, answer.plan.clone(), smallest, prepared.bytes_planning)
+            }
         };
-        let smallest = problem.budget.smallest(lowest).max(planning);
+        let smallest = smallest.max(planning);
         let timeline = timeline(problem, &plan);
         let moment = timeline.moments.get(timeline.peak);
         let layer_of = |index: usize| problem.graph.layers[index].clone();

@@ -30,7 +30,11 @@ impl Threads {
             1 => None,
             _ => {
                 let builder = rayon::ThreadPoolBuilder::new().num_threads(count);
-                Some(builder.build().map_err(|error| format!("cannot start {count} threads: {error}"))?)
+                let pool =
+                    builder.build().map_err(|error| format!("cannot start {count} threads: {error}"))?;
+                // What a thread takes for itself it has taken once it has run.
+                pool.broadcast(|_| ());
+                Some(pool)
             }
         };
         Ok(Threads { pool, count, level })

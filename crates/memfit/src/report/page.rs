@@ -383,8 +383,11 @@ mod tests {
     }
 
     fn report() -> Report {
-        let runtime =
-            Runtime { baseline: Bytes::ZERO, lines: vec![Line { name: "program", bytes: Bytes::mib(3) }] };
+        let runtime = Runtime {
+            baseline: Bytes::ZERO,
+            lines: vec![Line { name: "program", bytes: Bytes::mib(3) }],
+            heap: 0,
+        };
         let problem = problem(runtime.total());
         let plan = memfit_plan::plan(&problem).unwrap();
         let timeline = memfit_plan::timeline(&problem, &plan);

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use memfit_ir::{Kind, TensorId};
+use memfit_ir::{ALIGNMENT, Kind, TensorId};
 
 use crate::figures::Figures;
 use crate::lives::{Life, Lives};
@@ -50,12 +50,16 @@ pub struct State<'a> {
     pub lives: Lives,
     /// Lives in each stretch at the peak.
     crowd: Vec<u32>,
+    /// Bytes of the stretches that begin at each event.
+    begun: Vec<u64>,
+    /// The last event that begins a life in each stretch.
+    youngest: Vec<usize>,
     /// Built when it is first asked.
     highest: OnceCell<Highest>,
 }
 
 /// The highest of any stretch of a profile, by two lookups.
-struct Highest {
+pub struct Highest {
     /// Row `k` holds the highest of the `2^k` moments from each on.
     rows: Vec<Vec<u64>>,
 }
@@ -72,7 +76,8 @@ impl Highest {
         Highest { rows }
     }
 
-    fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
+    /// The highest of a stretch; 0 where it has no moments.
+    pub fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
         let Some(power) = range.len().checked_ilog2() else { return 0 };
         let row = &self.rows[power as usize];
         row[range.start].max(row[range.end - (1 << power)])
@@ -88,10 +93,16 @@ impl<'a> State<'a> {
         let peak = body.rev().max_by_key(|time| profile[*time]).unwrap_or(0);
         let lives = Lives::new(figures, schedule, &storage);
         let mut crowd = vec![0; storage.transient.len()];
+        let mut youngest = vec![0; storage.transient.len()];
         for life in &lives.all {
+            youngest[life.stretch] = life.from;
             if life.from <= peak && lives.reads(life).last().is_some_and(|last| peak <= *last) {
                 crowd[life.stretch] += 1;
             }
+        }
+        let mut begun = vec![0; schedule.events.len()];
+        for stretch in &storage.transient {
+            begun[stretch.lower] += stretch.bytes.align_up(ALIGNMENT).0;
         }
         let host_profile = storage.host_profile();
         State {
@@ -103,12 +114,20 @@ impl<'a> State<'a> {
             peak,
             lives,
             crowd,
+            begun,
+            youngest,
             highest: OnceCell::new(),
         }
     }
 
-    fn highest(&self) -> &Highest {
+    /// The highest of any stretch of the profile.
+    pub fn highest(&self) -> &Highest {
         self.highest.get_or_init(|| Highest::new(&self.profile))
+    }
+
+    /// Whether another value is written where a life stood.
+    pub fn has_heir(&self, life: &Life) -> bool {
+        self.lives.end(life) <= self.youngest[life.stretch] && life.from < self.youngest[life.stretch]
     }
 
     /// Live bytes at the peak.
@@ -175,10 +194,12 @@ impl<'a> State<'a> {
         let figures = self.figures;
         let (last, before) = self.wait(life)?;
         let gain = figures.aligned(life.tensor);
+        // What is fed again takes nothing else's place.
+        let shortest_gap = if figures.is_input(life.tensor) { 2 } else { self.taste.shortest_gap };
         if gain == 0
             || self.schedule.epilogue <= before
             || self.crowd[life.stretch] != 1
-            || before - last < self.taste.shortest_gap
+            || before - last < shortest_gap
             || figures.graph().keep.contains(&life.tensor)
         {
             return None;
@@ -228,12 +249,17 @@ impl<'a> State<'a> {
             Again { state: self, before, gain, most_nanos, events: Vec::new(), nanos: 0.0, extra: 0 };
         again.compute(tensor, DEPTH)?;
         // What is computed on the way must not raise a peak of its own.
-        if self.live() <= self.profile[before] + again.extra {
+        let on_the_way = if self.taste.careful {
+            self.profile[before] + again.extra
+        } else {
+            (self.profile[before] - self.begun[before]).saturating_sub(gain) + again.highest(tensor)
+        };
+        if self.live() <= on_the_way.max(self.profile[before]) {
             return None;
         }
-        let Again { events, nanos, extra, .. } = again;
+        let Again { events, nanos, .. } = again;
         // On the way there it may stand above the target itself.
-        let risen = (self.profile[before] + extra).saturating_sub(target.max(self.profile[before]));
+        let risen = on_the_way.saturating_sub(target.max(self.profile[before]));
         let worth = (worth - risen as f64 * events.len() as f64).max(gain as f64 * 0.01);
         Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor })
     }
@@ -257,8 +283,11 @@ impl Above<'_> {
     /// What so many bytes less over a stretch of events are worth: at each moment, no more than what stands above there.
     fn worth(&self, events: std::ops::Range<usize>, gain: u64) -> f64 {
         let step = (events.len() / MOMENTS).max(1);
-        let moments = self.profile[events].iter().step_by(step);
-        let sum: u64 = moments.map(|live| live.saturating_sub(self.target).min(gain)).sum();
+        let above = |live: &u64| live.saturating_sub(self.target).min(gain);
+        let moments = self.profile[events].iter();
+        // Said apart, since looking at every moment is what is done most and vectors do it.
+        let sum: u64 =
+            if step == 1 { moments.map(above).sum() } else { moments.step_by(step).map(above).sum() };
         sum as f64 * step as f64
     }
 }
@@ -311,6 +340,50 @@ impl Again<'_, '_> {
         }
         self.push(event);
         Some(())
+    }
+
+    /// Most bytes of what is computed on the way to a value, each as long as somebody on the way reads it.
+    fn highest(&self, tensor: TensorId) -> u64 {
+        let figures = self.state.figures;
+        let nodes = &figures.graph().nodes;
+        // What is alive on the way: bytes, and the last event that reads it.
+        let mut alive: Vec<(TensorId, u64, usize)> = Vec::new();
+        let mut highest = 0;
+        for (time, event) in self.events.iter().enumerate() {
+            let end = |written: TensorId| {
+                let readers = self.events.iter().enumerate().rev();
+                let last = readers.take_while(|(other, _)| time < *other).find(|(_, other)| match other {
+                    Event::Launch { node, .. } => nodes[node.0].inputs.contains(&written),
+                    Event::Feed(_) | Event::Out(_) | Event::In(_) => false,
+                });
+                if written == tensor { usize::MAX } else { last.map_or(time, |(last, _)| last) }
+            };
+            match event {
+                Event::Feed(fed) | Event::In(fed) | Event::Out(fed) => {
+                    alive.push((*fed, figures.aligned(*fed), end(*fed)));
+                    highest = highest.max(alive.iter().map(|(_, bytes, _)| bytes).sum());
+                }
+                Event::Launch { node: id, .. } => {
+                    let node = &nodes[id.0];
+                    let mut bytes = figures.workspace[id.0].align_up(ALIGNMENT).0;
+                    bytes += alive.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+                    for (index, output) in node.outputs.iter().enumerate() {
+                        let dies = |(_, input): &&(usize, usize)| {
+                            alive.contains(&(node.inputs[*input], figures.aligned(*output), time))
+                        };
+                        let mut pairs =
+                            figures.in_place[id.0].iter().filter(|(written, _)| *written == index);
+                        if !pairs.any(|pair| dies(&pair)) {
+                            bytes += figures.aligned(*output);
+                        }
+                    }
+                    highest = highest.max(bytes);
+                    alive.extend(node.outputs.iter().map(|out| (*out, figures.aligned(*out), end(*out))));
+                }
+            }
+            alive.retain(|(_, _, last)| time < *last);
+        }
+        highest
     }
 
     /// Whether a value is computed on the way already.

@@ -1,9 +1,11 @@
 //! Recompute and offload: a value that waits long for its next reader is given up, and computed again right before it, or
 //! copied out to the second store and in again. Exact, bit for bit: a node launched twice reads the same values twice.
 //!
-//! The way down is one path, whatever the budget: from level to level, the gap at the peak that costs the least time for
-//! what it gives is opened until the level is reached; then what turned out needless is dropped, and what was dear is
-//! tried another way. Every level is a schedule; a budget only chooses how far to go.
+//! One path leads down and up again, whatever the budget. Down, from level to level, the gap at the peak that costs the least
+//! time for what it gives is opened until the level is reached, and what turned out needless is dropped. Small steps pass large
+//! values by, which would give more than a step asks for. So the way up, from the bottom where all that is cheap was given up,
+//! drops what costs the most for its bytes as soon as there is room, and tries what is dear another way. Every level is a
+//! schedule; a budget only chooses how far to go.
 
 mod bound;
 mod gap;
@@ -26,6 +28,9 @@ const SLACK: f64 = 3.0;
 
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
+
+/// Events of all schedules that are looked at to drop what is needless from one.
+const DROPPED_EVENTS: usize = 400_000;
 
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,25 +72,36 @@ pub struct Point {
     pub nanos: f64,
 }
 
-/// Schedules with ever lower peaks below that of the one with nothing computed twice.
+/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones.
 pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) -> Vec<Point> {
     let search = Search { figures, taste, effort };
     let high = Storage::new(figures, base).live();
     let mut points: Vec<Point> = Vec::new();
+    let mut bottom = 1;
     for level in (1..effort.levels).rev() {
         let target = high * level / effort.levels;
         let from = points.last().map_or(base, |point| &point.schedule);
         match search.descend(from, target, &[], f64::INFINITY) {
-            Ok(found) => {
-                let improved = search.improve(found, target);
-                points.push(search.point(improved));
-            }
+            Ok(found) => points.push(search.point(search.drop_needless(found, target))),
             Err(lowest) => {
                 // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
                 let end = search.descend(&lowest, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
                 points.extend([search.point(lowest), search.point(end)]);
+                bottom = level + 1;
                 break;
             }
+        }
+    }
+    let Some(end) = points.last().cloned() else { return points };
+    let mut schedule = end.schedule;
+    for level in bottom..effort.levels {
+        // A little below the levels of the way down, so that packing has some room at each.
+        let target = high * (4 * level - 1) / (4 * effort.levels);
+        if end.live <= target {
+            schedule = search.improve(schedule, target);
+            let point = search.point(schedule.clone());
+            points.retain(|other| other.live < point.live || other.nanos < point.nanos);
+            points.push(point);
         }
     }
     points
@@ -135,10 +151,10 @@ impl Search<'_> {
 
     /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way.
     fn improve(&self, schedule: Schedule, target: u64) -> Schedule {
-        if self.effort.tries == 0 {
-            return schedule;
-        }
         let mut best = self.drop_needless(schedule, target);
+        if self.effort.tries == 0 {
+            return best;
+        }
         let mut nanos = self.figures.nanos_of_piece(&best);
         // The dearest come first; whoever cannot do better is passed by.
         let mut passed = 0;
@@ -160,27 +176,34 @@ impl Search<'_> {
         best
     }
 
-    /// Drops what was computed again, where the value can just as well wait.
+    /// Drops what was computed again, where the value can just as well wait: what costs the most for its bytes comes first.
     fn drop_needless(&self, schedule: Schedule, target: u64) -> Schedule {
         let mut best = schedule;
-        let mut skip = 0;
-        loop {
+        // As many at once as the profile has room for. Where values then share fewer bytes than before, half as many.
+        let (mut most, mut passed) = (usize::MAX, 0);
+        for _ in 0..4 + DROPPED_EVENTS / best.events.len() {
             let state = State::new(self.figures, &best, self.taste);
-            let extras = self.extras(&best);
-            let fitting = extras.iter().enumerate().skip(skip).find(|(_, extra)| {
-                let bytes: u64 = extra.tensors.iter().map(|tensor| self.figures.aligned(*tensor)).sum();
-                let lives = extra.tensors.iter().filter_map(|tensor| state.lives.before(*tensor, extra.at()));
-                let begin = lives.map(|life| state.lives.end(life)).min().unwrap_or(0);
-                state.profile[begin..extra.at()].iter().skip(1).all(|live| live + bytes <= target)
-            });
-            let Some((index, extra)) = fitting else { return best };
-            let without = without(&best, &extra.events);
+            let mut profile = state.profile.clone();
+            let mut extras = self.extras(&best);
+            extras.sort_by(|a, b| b.price().total_cmp(&a.price()).then(a.events.cmp(&b.events)));
+            let fitting: Vec<usize> = (passed..extras.len())
+                .filter(|index| extras[*index].waits_within(&state, &mut profile, target))
+                .take(most)
+                .collect();
+            let Some(first) = fitting.first() else { break };
+            let mut events: Vec<usize> =
+                fitting.iter().flat_map(|index| extras[*index].events.iter().copied()).collect();
+            events.sort_unstable();
+            let without = without(&best, &events);
             if Storage::new(self.figures, &without).live() <= target {
-                best = without;
+                (best, passed, most) = (without, 0, most.saturating_mul(2));
+            } else if fitting.len() == 1 {
+                (passed, most) = (first + 1, usize::MAX);
             } else {
-                skip = index + 1;
+                most = fitting.len() / 2;
             }
         }
+        best
     }
 
     /// What happens a second time, the dearest first.
@@ -194,27 +217,28 @@ impl Search<'_> {
             match event {
                 Event::Feed(tensor) => {
                     if std::mem::replace(&mut seen[graph.nodes.len() + tensor.0], true) {
-                        extras.push(Extra { events: vec![time], tensors: vec![*tensor], nanos });
+                        extras.push(self.extra(vec![time], vec![*tensor], nanos));
                     }
                 }
                 Event::Out(tensor) => out[tensor.0] = time,
                 Event::In(tensor) => {
-                    extras.push(Extra {
-                        events: vec![out[tensor.0], time],
-                        tensors: vec![*tensor],
-                        nanos: 2.0 * nanos,
-                    });
+                    extras.push(self.extra(vec![out[tensor.0], time], vec![*tensor], 2.0 * nanos));
                 }
                 Event::Launch { node, .. } => {
                     if std::mem::replace(&mut seen[node.0], true) {
                         let tensors = graph.nodes[node.0].outputs.clone();
-                        extras.push(Extra { events: vec![time], tensors, nanos });
+                        extras.push(self.extra(vec![time], tensors, nanos));
                     }
                 }
             }
         }
         extras.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.events.cmp(&b.events)));
         extras
+    }
+
+    fn extra(&self, events: Vec<usize>, tensors: Vec<TensorId>, nanos: f64) -> Extra {
+        let bytes = tensors.iter().map(|tensor| self.figures.aligned(*tensor)).sum();
+        Extra { events, tensors, bytes, nanos }
     }
 }
 
@@ -224,6 +248,8 @@ struct Extra {
     events: Vec<usize>,
     /// What it brings back.
     tensors: Vec<TensorId>,
+    /// Bytes of these.
+    bytes: u64,
     nanos: f64,
 }
 
@@ -231,6 +257,33 @@ impl Extra {
     /// When the value is back.
     fn at(&self) -> usize {
         self.events[self.events.len() - 1]
+    }
+
+    /// Time for each byte that did not wait.
+    fn price(&self) -> f64 {
+        self.nanos / self.bytes.max(1) as f64
+    }
+
+    /// Whether the values can just as well wait until they are back, below the target; they then do in the profile.
+    fn waits_within(&self, state: &State, profile: &mut [u64], target: u64) -> bool {
+        let back = self.tensors.iter().filter_map(|tensor| state.lives.before(*tensor, self.at() + 1));
+        if back.clone().all(|life| state.lives.reads(life).is_empty()) {
+            return true;
+        }
+        let lives = self.tensors.iter().filter_map(|tensor| state.lives.before(*tensor, self.at()));
+        // Where something was written over a value's last place, that stands beside it from then on.
+        let begin = lives.map(|life| state.lives.end(life) + usize::from(!state.has_heir(life))).min();
+        let wait = begin.unwrap_or(0).min(self.at())..self.at();
+        // Mostly there was no room to begin with, which is quickly known.
+        if target < state.highest().in_range(wait.clone()) + self.bytes {
+            return false;
+        }
+        let waits = &mut profile[wait];
+        let fits = waits.iter().all(|live| live + self.bytes <= target);
+        if fits {
+            waits.iter_mut().for_each(|live| *live += self.bytes);
+        }
+        fits
     }
 }
 
@@ -252,11 +305,11 @@ fn opened(schedule: &Schedule, gaps: Vec<Gap>) -> Schedule {
     Schedule { events, body: schedule.body, epilogue: schedule.epilogue + added }
 }
 
-fn without(schedule: &Schedule, events: &[usize]) -> Schedule {
-    let mut schedule = schedule.clone();
-    for time in events.iter().rev() {
-        schedule.events.remove(*time);
-        schedule.epilogue -= 1;
-    }
-    schedule
+/// A schedule without some events, which are in order.
+fn without(schedule: &Schedule, gone: &[usize]) -> Schedule {
+    let mut left = gone.iter().peekable();
+    let stays =
+        |(time, event): (usize, &Event)| left.next_if(|gone| **gone == time).is_none().then_some(*event);
+    let events = schedule.events.iter().enumerate().filter_map(stays).collect();
+    Schedule { events, body: schedule.body, epilogue: schedule.epilogue - gone.len() }
 }
