@@ -40,14 +40,14 @@ def targets(*dims):
     return counter.uniform([BATCHES[0], *dims], TARGET_SEED)
 
 
-def weights(whole=False):
+def weights(whole=False, dims=()):
     if whole:
-        return counter.integers([BATCHES[0]], WEIGHT_SEED, 0, 4)
-    return counter.uniform([BATCHES[0]], WEIGHT_SEED, 0.0, 2.0)
+        return counter.integers([BATCHES[0], *dims], WEIGHT_SEED, 0, 4)
+    return counter.uniform([BATCHES[0], *dims], WEIGHT_SEED, 0.0, 2.0)
 
 
 def cases():
-    """Name, metric, predictions, targets, and whether weights are whole numbers."""
+    """Name, metric, predictions, targets, and whether weights are whole numbers, or the axes on which samples have their own."""
     binary = (probabilities(1), labels(1))
     several = (probabilities(6), labels(6))
     classes = (probabilities(6), one_hot(6))
@@ -105,6 +105,13 @@ def cases():
     for average in ("micro", "macro", "weighted"):
         yield f"f1_{average}", metrics.F1Score(average=average), *classes
         yield f"fbeta_{average}", metrics.FBetaScore(average=average, beta=2.0, threshold=0.4), *several
+    yield "f1_each", metrics.F1Score(), *classes
+    yield "fbeta_each", metrics.FBetaScore(beta=0.5, threshold=0.6), *several
+    yield "precision_thresholds", metrics.Precision(thresholds=[0.2, 0.5, 0.9]), *several
+    yield "false_negatives_thresholds", metrics.FalseNegatives(thresholds=[0.3, 0.6]), *binary
+    yield "accuracy_of_samples", metrics.SparseCategoricalAccuracy(), *pixels, (3, 2)
+    yield "crossentropy_of_samples", metrics.SparseCategoricalCrossentropy(from_logits=True), *pixels, (3, 2)
+    yield "error_of_samples", metrics.MeanAbsoluteError(), values(4, 3), targets(4, 3), (4,)
     yield "mean_iou", metrics.MeanIoU(num_classes=5, sparse_y_pred=False), *numbers_of_one(5), True
     yield "mean_iou_pixels", metrics.MeanIoU(num_classes=5, sparse_y_pred=False, ignore_class=2), *pixels, None
     yield "mean_iou_numbers", metrics.MeanIoU(num_classes=3), counter.uniform([BATCHES[0], 1], PREDICTION_SEED, 0.0, 3.0), \
@@ -124,7 +131,8 @@ def compute():
     found = []
     for name, metric, prediction, target, *whole in cases():
         # Where Keras takes no weight a row, there are none.
-        weight = None if whole == [None] else weights(whole == [True])
+        of_samples = whole[0] if whole and isinstance(whole[0], tuple) else ()
+        weight = None if whole == [None] else weights(whole == [True], of_samples)
         case = {"name": name, "metric": keras.saving.serialize_keras_object(metric), "prediction": prediction, "target": target,
                 "sample_weights": weight, "batches": BATCHES, "plain": run(metric, prediction, target, None)}
         if weight is not None:
@@ -143,7 +151,8 @@ def run(metric, prediction, target, weight):
         t = t.astype("float32") if t.shape == p.shape else t
         p = p.astype("float32")
         metric.update_state(t, p, w)
-        behind.append(float(metric.result()))
+        result = keras.ops.convert_to_numpy(metric.result())
+        behind.append([float(one) for one in result] if result.ndim else float(result))
     return behind
 
 

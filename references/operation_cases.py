@@ -34,6 +34,13 @@ def elementwise_cases():
         yield of_two(f"ops_{name}_stretched", function, second=(1, 6), span=positive)
         yield of_one(f"ops_{name}_number", lambda x, f=function: f(x, 0.8), span=positive)
         yield of_one(f"ops_number_{name}", lambda x, f=function: f(0.8, x), span=positive)
+    numbers = {"channels": [[[0.5, -1.0, 2.0, 0.25, 1.5, -0.75]]], "steps": [[1.0], [0.5], [-2.0], [4.0]],
+               "row": [[0.5 + 0.25 * place + 0.125 * step for place in range(6)] for step in range(4)]}
+    for kind, listed in numbers.items():
+        constant = ops.convert_to_tensor(listed)
+        for name in ("add", "subtract", "multiply", "divide"):
+            yield of_one(f"ops_{name}_{kind}", lambda x, f=getattr(ops, name), c=constant: f(x, c))
+        yield of_one(f"ops_subtract_from_{kind}", lambda x, c=constant: c - x)
     for power in (2, 0.5, -1, 3.0):
         yield of_one(f"ops_power_{power}", lambda x, p=power: x ** p, span=positive)
     yield of_one("ops_power_of_2", lambda x: 2.0 ** x)

@@ -48,6 +48,30 @@ def wrapper_cases():
     yield Case(model, span=(0, 7))
 
 
+def state_cases():
+    """States that one layer hands to the next, as an encoder does to its decoder, and that are read themselves."""
+    for name, layer in (("lstm", layers.LSTM), ("gru", layers.GRU), ("simple_rnn", layers.SimpleRNN)):
+        for kind, first, second in (
+            ("", {}, {"return_sequences": True}),
+            ("_backwards", {"go_backwards": True, "return_sequences": True}, {"go_backwards": True}),
+        ):
+            x = keras.Input(SEQUENCE, name="x")
+            _, *states = layer(4, return_state=True, name="encoder", **first)(x)
+            y, *ends = layer(4, return_state=True, name="decoder", **second)(x, initial_state=states)
+            y = y if kind else layers.Flatten(name="flat")(y)
+            joined = layers.Concatenate(name="joined")([y, *states, *ends])
+            yield Case(keras.Model(x, joined, name=f"{name}_states{kind}"))
+    x = keras.Input(SEQUENCE, name="x")
+    _, *states = layers.Bidirectional(layers.LSTM(3, return_state=True), name="encoder")(x)
+    y = layers.Bidirectional(layers.LSTM(3, return_sequences=True), name="decoder")(x, initial_state=states)
+    joined = layers.Concatenate(name="joined")([layers.Flatten(name="flat")(y), *states])
+    yield Case(keras.Model(x, joined, name="bidirectional_states"))
+    x = keras.Input(SEQUENCE, name="x")
+    _, state = layers.GRU(4, return_state=True, reset_after=False, name="encoder")(x)
+    y = layers.GRU(4, reset_after=False, name="decoder")(x, initial_state=state)
+    yield Case(keras.Model(x, y, name="gru_states_reset_before"))
+
+
 def compute():
     """All cases of recurrent.json, in order."""
-    return [case.compute() for group in (cell_cases, wrapper_cases) for case in group()]
+    return [case.compute() for group in (cell_cases, wrapper_cases, state_cases) for case in group()]

@@ -103,6 +103,9 @@ pub struct JobArguments {
     /// analytic, the same on every machine [default: measured].
     #[arg(long, value_name = "measured|analytic")]
     pub costs: Option<Costs>,
+    /// Take the first plan that is found to fit, in about a tenth of the time that planning takes, instead of the fastest.
+    #[arg(long)]
+    pub first: bool,
     /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
     #[arg(long, value_name = "POLICY")]
     pub precision: Option<Precision>,
@@ -214,6 +217,7 @@ impl JobArguments {
         if let Some(costs) = self.costs {
             job.memory.costs = costs;
         }
+        job.memory.first |= self.first;
         if let Some(disk) = &self.disk {
             // What is typed is relative to where it is typed, and not to the job file.
             let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());

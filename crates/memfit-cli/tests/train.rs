@@ -272,6 +272,26 @@ fn tight(folder: &Path) -> String {
     path.display().to_string()
 }
 
+#[test]
+fn the_first_plan_that_fits_fits_and_is_no_faster_than_the_fastest() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = tight(folder.path());
+    let costs = ["--json", "--costs", "analytic"];
+    for budget in ["30MiB", "40MiB", "80MiB"] {
+        let plan = |more: &[&str]| {
+            let arguments = [&["plan", &job, "--budget", budget][..], &costs, more].concat();
+            events(&arguments)[0].clone()
+        };
+        let (fastest, first) = (plan(&[]), plan(&["--first"]));
+        assert!(fastest["fits"] == true && first["fits"] == true, "{budget}: {first}");
+        let time = |plan: &Value| plan["time_relative"].as_f64().unwrap();
+        assert!(time(&fastest) <= time(&first) + 1e-9, "{budget}: {} and {}", time(&fastest), time(&first));
+    }
+    train(&[&job, "--first", "--costs", "analytic"]);
+    let refused = memfit(&["plan", &job, "--budget", "14MiB", "--first", "--json"]);
+    assert_eq!(refused.status.code(), Some(3), "below the smallest budget it says what every plan says");
+}
+
 /// The only file of the cache.
 fn cache_file(cache: &Path) -> PathBuf {
     let files: Vec<_> =

@@ -98,8 +98,9 @@ pub enum DataError {
     },
     /// Rows of another shape than the model takes.
     #[error(
-        "{} has rows of {got:?} and `{field}` takes {expected:?}; reshape the array or change the model's input",
-        path.display()
+        "{} has rows of {got:?} and `{field}` takes {expected:?}; {}",
+        path.display(),
+        other_shape(field)
     )]
     Shape {
         /// The file.
@@ -148,4 +149,14 @@ pub enum DataError {
         /// Rows there are.
         rows: u64,
     },
+}
+
+/// What to do about rows of another shape.
+fn other_shape(field: &str) -> &'static str {
+    if field.starts_with("target/") {
+        "reshape the targets, or choose the loss for them: sparse_categorical_crossentropy takes class numbers, \
+         categorical_crossentropy one number for every class"
+    } else {
+        "reshape the array or change the model's input"
+    }
 }

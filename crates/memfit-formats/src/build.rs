@@ -81,6 +81,7 @@ impl Builder {
             within: String::new(),
             weights: &mut Vec::new(),
             masks: Vec::new(),
+            further: &mut Vec::new(),
         })
     }
 
@@ -153,6 +154,7 @@ impl Builder {
             |operand: &TensorId| if keeps { *operand } else { self.cast(*operand, compute, built.layer) };
         let operands: Vec<TensorId> = operands.iter().map(cast).collect();
         let given_mask = layer.given_mask;
+        let mut further = Vec::new();
         let mut site = Site {
             graph: &mut self.graph,
             settings,
@@ -166,6 +168,7 @@ impl Builder {
             within: String::new(),
             weights: &mut built.weights,
             masks,
+            further: &mut further,
         };
         if given_mask && site.masks.iter().all(Option::is_none) {
             let supported = "the mask that an Embedding or Masking layer makes";
@@ -193,7 +196,7 @@ impl Builder {
         self.graph.activities.extend(activity.map(|regularizer| (output, regularizer)));
         built.calls += 1;
         layer.built = Some(built);
-        Ok(vec![output])
+        Ok(std::iter::once(output).chain(further).collect())
     }
 
     /// Calls a function of `keras.ops`, which computes in the type of what it is given.
@@ -231,6 +234,7 @@ impl Builder {
                 within: String::new(),
                 weights: &mut built.weights,
                 masks: Vec::new(),
+                further: &mut Vec::new(),
             },
             &operands,
         )?;

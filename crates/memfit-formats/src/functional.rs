@@ -104,6 +104,10 @@ impl Reader<'_> {
                 ("training", _) => {}
                 // Masks are made anew; that there is one is checked where the layer is called.
                 (name, value) if MASKS.contains(&name) && is_tensor(value) => {}
+                ("initial_state", value) if layer.has("return_state") || layer.has("backward_layer") => {
+                    leaves_of(value, &is_tensor, &mut leaves);
+                    leaves.retain(|leaf| !leaf.is_null());
+                }
                 ("inputs", value) => leaves_of(value, &is_tensor, &mut leaves),
                 (_, value) if is_nothing(value) => {}
                 (name, value) => return refuse(name, value, "a call on tensors alone"),

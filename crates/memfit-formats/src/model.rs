@@ -96,6 +96,23 @@ impl Endpoint {
     }
 }
 
+/// What to do about a class that is not in the table.
+fn missing(class: &str) -> String {
+    match class {
+        "Lambda" => "it holds Python code, which cannot be run here: write the same with functions of `keras.ops` in a functional model, \
+             `ops.abs(a - b)`"
+            .to_owned(),
+        "TextVectorization" | "StringLookup" | "IntegerLookup" | "Hashing" | "Discretization" | "HashedCrossing"
+        | "CategoryEncoding" | "FeatureSpace" | "MelSpectrogram" | "STFTSpectrogram" => {
+            "apply it to the data beforehand, and let the model begin behind it".to_owned()
+        }
+        _ => match nearest(class, table::LAYERS.iter().map(|row| row.name)) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None => "`memfit layers` lists those that are".to_owned(),
+        },
+    }
+}
+
 impl Layer {
     /// A layer of the table with its arguments, not called yet.
     pub fn read(
@@ -105,10 +122,7 @@ impl Layer {
         trainable: bool,
     ) -> Result<Layer, FormatError> {
         let Some(row) = table::find(class) else {
-            let hint = match nearest(class, table::LAYERS.iter().map(|row| row.name)) {
-                Some(name) => format!("did you mean `{name}`?"),
-                None => "`memfit layers` lists those that are".to_owned(),
-            };
+            let hint = missing(class);
             return Err(FormatError::UnknownLayer { layer: path, class: class.to_owned(), hint });
         };
         match Settings::read(row.arguments, arguments) {

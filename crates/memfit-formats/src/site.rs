@@ -31,6 +31,8 @@ pub(crate) struct Site<'a> {
     pub weights: &'a mut Vec<BuiltWeight>,
     /// The mask of each operand, where it has one.
     pub masks: Vec<Option<TensorId>>,
+    /// What it gives behind its first output: states, where they are asked for.
+    pub further: &'a mut Vec<TensorId>,
 }
 
 impl Site<'_> {

@@ -29,6 +29,8 @@ pub enum Inputs {
     Attention,
     /// Two or more.
     Several,
+    /// One, and the states to begin with.
+    States,
 }
 
 /// The supported classes, as a closed set.
@@ -445,7 +447,7 @@ const CORE: &[LayerClass] = &[
     row(
         Class::Lstm,
         "LSTM",
-        Inputs::One,
+        Inputs::States,
         &[
             required("units", Expects::Size),
             optional("activation", Expects::Activation, r#""tanh""#),
@@ -465,7 +467,7 @@ const CORE: &[LayerClass] = &[
             optional("recurrent_dropout", SHARE, "0"),
             optional("seed", Expects::Seed, "null"),
             optional("return_sequences", Expects::Flag, "false"),
-            refused("return_state"),
+            optional("return_state", Expects::Flag, "false"),
             optional("go_backwards", Expects::Flag, "false"),
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
@@ -476,7 +478,7 @@ const CORE: &[LayerClass] = &[
     row(
         Class::Gru,
         "GRU",
-        Inputs::One,
+        Inputs::States,
         &[
             required("units", Expects::Size),
             optional("activation", Expects::Activation, r#""tanh""#),
@@ -496,7 +498,7 @@ const CORE: &[LayerClass] = &[
             optional("recurrent_dropout", SHARE, "0"),
             optional("seed", Expects::Seed, "null"),
             optional("return_sequences", Expects::Flag, "false"),
-            refused("return_state"),
+            optional("return_state", Expects::Flag, "false"),
             optional("go_backwards", Expects::Flag, "false"),
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
@@ -507,7 +509,7 @@ const CORE: &[LayerClass] = &[
     row(
         Class::SimpleRnn,
         "SimpleRNN",
-        Inputs::One,
+        Inputs::States,
         &[
             required("units", Expects::Size),
             optional("activation", Expects::Activation, r#""tanh""#),
@@ -525,7 +527,7 @@ const CORE: &[LayerClass] = &[
             optional("recurrent_dropout", SHARE, "0"),
             optional("seed", Expects::Seed, "null"),
             optional("return_sequences", Expects::Flag, "false"),
-            refused("return_state"),
+            optional("return_state", Expects::Flag, "false"),
             optional("go_backwards", Expects::Flag, "false"),
             refused("stateful"),
             // How Keras runs the steps; the numbers are the same.
@@ -536,7 +538,7 @@ const CORE: &[LayerClass] = &[
     row(
         Class::Bidirectional,
         "Bidirectional",
-        Inputs::One,
+        Inputs::States,
         &[
             required("layer", Expects::Layer),
             optional("merge_mode", Expects::OneOf(&["concat", "sum", "ave", "mul"]), r#""concat""#),
@@ -628,6 +630,7 @@ impl Inputs {
             Inputs::Two => count == 2,
             Inputs::Attention => (1..=3).contains(&count),
             Inputs::Several => count >= 2,
+            Inputs::States => (1..=5).contains(&count),
         }
     }
 
@@ -639,6 +642,7 @@ impl Inputs {
             Inputs::Two => "two inputs",
             Inputs::Attention => "a query, or a query and a value, or also a key",
             Inputs::Several => "two or more inputs",
+            Inputs::States => "one input, or also states to begin with",
         }
     }
 }

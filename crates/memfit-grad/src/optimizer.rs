@@ -63,6 +63,20 @@ pub enum Schedule {
         /// Steps of the warm-up.
         warmup_steps: f64,
     },
+    /// Half a cosine down to `alpha · rate`, again and again, each `length_factor` times as long and `rate_factor` times as high as
+    /// the one before.
+    CosineDecayRestarts {
+        /// Rate at step 0.
+        initial: f64,
+        /// Steps of the first decay.
+        first_decay_steps: f64,
+        /// By how much each decay is longer.
+        length_factor: f64,
+        /// By how much each decay starts higher.
+        rate_factor: f64,
+        /// Share of the rate that remains.
+        alpha: f64,
+    },
     /// One value up to and including each boundary, the last one beyond.
     PiecewiseConstantDecay {
         /// Steps at which the value changes.
@@ -145,6 +159,17 @@ impl Schedule {
             Schedule::CosineDecay { initial, decay_steps, alpha, warmup_target, warmup_steps } => {
                 cosine(step, *initial, *decay_steps, *alpha, *warmup_target, *warmup_steps)
             }
+            Schedule::CosineDecayRestarts {
+                initial,
+                first_decay_steps,
+                length_factor,
+                rate_factor,
+                alpha,
+            } => {
+                let (restarts, done) = restarts(step / first_decay_steps, *length_factor);
+                let share = 0.5 * rate_factor.powi(restarts) * (1.0 + (std::f64::consts::PI * done).cos());
+                initial * ((1.0 - alpha) * share + alpha)
+            }
             Schedule::PiecewiseConstantDecay { boundaries, values } => {
                 let passed = boundaries.iter().filter(|boundary| **boundary < step).count();
                 values[passed]
@@ -160,6 +185,18 @@ impl Schedule {
         };
         rate as f32
     }
+}
+
+/// How many decays are over after so many times the first one's length, and how much of the next is done.
+fn restarts(mut done: f64, length_factor: f64) -> (i32, f64) {
+    let (mut count, mut length) = (0, 1.0);
+    // Lengths add up as whole numbers of first decays do, so that a boundary is met exactly.
+    while length <= done {
+        done -= length;
+        length *= length_factor;
+        count += 1;
+    }
+    (count, done / length)
 }
 
 fn cosine(

@@ -19,6 +19,8 @@ pub struct Training {
     pub metrics: Vec<OutputMetric>,
     /// Inputs behind the targets that bring rows' weights: none, one for all outputs, or one for each.
     pub sample_weights: usize,
+    /// Which of them weigh every sample of a row, and not the row: false where it is not said.
+    pub weights_of_samples: Vec<bool>,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// Tensors whose gradients are kept for reading when the step ends.
@@ -39,7 +41,9 @@ pub struct OutputMetric {
 impl Training {
     /// Training with this optimizer; losses are still to be given.
     pub fn new(optimizer: Optimizer) -> Training {
-        Training { losses: vec![], metrics: vec![], sample_weights: 0, optimizer, gradients_of: vec![] }
+        let weights_of_samples = vec![];
+        let (losses, metrics, gradients_of) = (vec![], vec![], vec![]);
+        Training { losses, metrics, sample_weights: 0, weights_of_samples, optimizer, gradients_of }
     }
 }
 
@@ -59,11 +63,6 @@ pub enum GradError {
         layer: String,
         /// What does not suit.
         error: ShapeError,
-    },
-    /// An output with a mask has a metric, which would count places that do not.
-    MaskedMetric {
-        /// The output's layer.
-        layer: String,
     },
     /// Nothing to train: no weight leads to a loss.
     NothingToTrain,
@@ -86,10 +85,6 @@ impl fmt::Display for GradError {
                 )
             }
             GradError::Shape { layer, error } => write!(f, "layer `{layer}`: {error}"),
-            GradError::MaskedMetric { layer } => write!(
-                f,
-                "layer `{layer}`: metrics of an output with a mask are not supported; leave its metrics out"
-            ),
             GradError::NothingToTrain => {
                 write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
             }
@@ -174,13 +169,21 @@ fn add_losses(
                     forward.layers[forward.tensors[forward.outputs[index].0].layer.0]
                 ),
             };
-            let weights = graph.tensor(name, Shape::rows([]), DType::F32, Kind::Input, loss_layer);
+            let of_samples = training.weights_of_samples.get(index).is_some_and(|of_samples| *of_samples);
+            let prediction = &forward.tensors[forward.outputs[index].0].shape.dims;
+            let samples = prediction.len().saturating_sub(1);
+            let dims = if of_samples { prediction[..samples].to_vec() } else { vec![] };
+            let weights = graph.tensor(name, Shape::rows(dims), DType::F32, Kind::Input, loss_layer);
             graph.inputs.push(weights);
             weights
         })
         .collect();
     let weights_of = |output: usize| weights.get(output).or(weights.first()).copied();
     let layer_of = |output: usize| forward.tensors[forward.outputs[output].0].layer;
+    let mask_of = |output: usize| {
+        let mut masks = forward.masks.iter();
+        masks.find(|(known, _)| *known == forward.outputs[output]).map(|(_, mask)| *mask)
+    };
     let at_output = |output: usize, error| {
         let layer = forward.layers[layer_of(output).0].clone();
         GradError::Shape { layer, error }
@@ -200,7 +203,12 @@ fn add_losses(
         };
         let count = metric.sums(&forward.tensors[prediction.0].shape);
         let sums = statistic(graph, "metric", count, loss_layer);
-        let weights = weights_of(*output).filter(|_| *weighted);
+        let mut weights = weights_of(*output).filter(|_| *weighted);
+        // As in Keras, means leave out what is masked, and counts do not.
+        if let Metric::Mean(_) = metric {
+            weights = weights::within(graph, weights, mask_of(*output), layer_of(*output))
+                .map_err(|error| at_output(*output, error))?;
+        }
         let inputs: Vec<TensorId> = [prediction, targets[*output]].into_iter().chain(weights).collect();
         graph
             .push_updating(Op::Metric(metric), &inputs, &[sums], Kind::Flow, layer_of(*output))
@@ -208,13 +216,9 @@ fn add_losses(
     }
     for (index, (output, loss)) in forward.outputs.iter().zip(&training.losses).enumerate() {
         let (prediction, kind) = before_softmax(forward, *output, &loss.kind);
-        let mask = forward.masks.iter().find(|(known, _)| known == output).map(|(_, mask)| *mask);
-        if mask.is_some() && training.metrics.iter().any(|metric| metric.output == index) {
-            let layer = forward.layers[layer_of(index).0].clone();
-            return Err(GradError::MaskedMetric { layer });
-        }
+        let (mask, layer) = (mask_of(index), layer_of(index));
         let (kind, weights) =
-            weights::of_samples(graph, kind, targets[index], weights_of(index), mask, layer_of(index))
+            weights::of_samples(graph, kind, targets[index], weights_of(index), mask, layer)
                 .map_err(|error| at_output(index, error))?;
         let sum = statistic(graph, "loss", 1, loss_layer);
         let op = Op::Loss(Loss { kind, weight: loss.weight });

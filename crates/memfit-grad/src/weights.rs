@@ -30,17 +30,7 @@ pub(crate) fn of_samples(
     {
         mask = Some(push(Op::BalanceWeights, &[of_places])?);
     }
-    let weights = match (rows, mask) {
-        (Some(rows), Some(mask)) => {
-            let dims = graph.tensors[mask.0].shape.dims.clone();
-            let ones = vec![1; dims.len()];
-            let mut push = |op: Op, inputs: &[TensorId]| graph.push(op, inputs, layer).map(|made| made[0]);
-            let column = push(Op::Reshape(ones), &[rows])?;
-            let spread = push(Op::Broadcast(dims), &[column])?;
-            both(&mut push, Some(spread), Some(mask))?
-        }
-        (rows, mask) => rows.or(mask),
-    };
+    let weights = within(graph, rows, mask, layer)?;
     let weights = match weights {
         Some(weights) if reduction == Reduction::MeanOfWeights => {
             Some(graph.push(Op::BalanceWeights, &[weights], layer)?[0])
@@ -53,6 +43,26 @@ pub(crate) fn of_samples(
     };
     debug_assert!(weights.is_none_or(|id| graph.tensors[id.0].shape != Shape::fixed([])));
     Ok((kind, weights))
+}
+
+/// Weights of rows or of samples, and none where the mask is 0.
+pub(crate) fn within(
+    graph: &mut Graph,
+    given: Option<TensorId>,
+    mask: Option<TensorId>,
+    layer: LayerId,
+) -> Result<Option<TensorId>, ShapeError> {
+    let (Some(given), Some(mask)) = (given, mask) else { return Ok(given.or(mask)) };
+    let dims = graph.tensors[mask.0].shape.dims.clone();
+    let is_spread = graph.tensors[given.0].shape.dims == dims;
+    let mut push = |op: Op, inputs: &[TensorId]| graph.push(op, inputs, layer).map(|made| made[0]);
+    let spread = if is_spread {
+        given
+    } else {
+        let column = push(Op::Reshape(vec![1; dims.len()]), &[given])?;
+        push(Op::Broadcast(dims), &[column])?
+    };
+    both(&mut push, Some(spread), Some(mask))
 }
 
 /// The product of two weights, where there are two.

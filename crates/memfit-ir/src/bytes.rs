@@ -27,6 +27,7 @@ impl Bytes {
     }
 
     /// Rounded up to a multiple of `alignment`, which must not be zero.
+    #[inline]
     pub fn align_up(self, alignment: u64) -> Bytes {
         Bytes(self.0.div_ceil(alignment).checked_mul(alignment).expect("bytes overflow"))
     }

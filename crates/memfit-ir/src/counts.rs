@@ -159,26 +159,42 @@ impl Counts {
         2 * self.thresholds.stretches() * self.labels.as_ref().map_or(1, Vec::len)
     }
 
-    /// The number that sums are.
-    pub(crate) fn value(&self, sums: &[f64]) -> f64 {
-        let Some(weights) = &self.labels else { return self.value_of_one(sums) };
+    /// How many numbers are told: one, or one a threshold.
+    pub(crate) fn numbers(&self) -> usize {
+        match self.of {
+            Rate::TruePositives
+            | Rate::FalsePositives
+            | Rate::TrueNegatives
+            | Rate::FalseNegatives
+            | Rate::Precision
+            | Rate::Recall
+            | Rate::Specificity => self.thresholds.stretches() - 1,
+            Rate::Auc { .. } | Rate::Best { .. } => 1,
+        }
+    }
+
+    /// One of the numbers that sums are.
+    pub(crate) fn value(&self, sums: &[f64], number: usize) -> f64 {
+        let Some(weights) = &self.labels else { return self.value_of_one(sums, number) };
         let each = sums.chunks_exact(2 * self.thresholds.stretches());
-        let total: f64 =
-            each.zip(weights).map(|(sums, weight)| self.value_of_one(sums) * f64::from(*weight)).sum();
+        let total: f64 = each
+            .zip(weights)
+            .map(|(sums, weight)| self.value_of_one(sums, number) * f64::from(*weight))
+            .sum();
         share(total, weights.iter().map(|weight| f64::from(*weight)).sum())
     }
 
-    fn value_of_one(&self, sums: &[f64]) -> f64 {
+    fn value_of_one(&self, sums: &[f64], number: usize) -> f64 {
         let all = sides(sums);
-        let first = all[0];
+        let at = all[number];
         match self.of {
-            Rate::TruePositives => first.true_positives,
-            Rate::FalsePositives => first.false_positives,
-            Rate::TrueNegatives => first.true_negatives,
-            Rate::FalseNegatives => first.false_negatives,
-            Rate::Precision => first.precision(),
-            Rate::Recall => first.recall(),
-            Rate::Specificity => first.specificity(),
+            Rate::TruePositives => at.true_positives,
+            Rate::FalsePositives => at.false_positives,
+            Rate::TrueNegatives => at.true_negatives,
+            Rate::FalseNegatives => at.false_negatives,
+            Rate::Precision => at.precision(),
+            Rate::Recall => at.recall(),
+            Rate::Specificity => at.specificity(),
             Rate::Auc { curve, summation } => {
                 all.windows(2).map(|pair| area(curve, summation, pair[0], pair[1])).sum()
             }
@@ -264,7 +280,7 @@ mod tests {
             let counts =
                 Counts { thresholds, class: None, top_k: None, from_logits: false, labels: None, of };
             // Stretches: below all, up to a half, above a half, above 1.
-            let value = counts.value(&[0.0, 0.0, 4.0, 0.0, 0.0, 3.0, 0.0, 0.0]);
+            let value = counts.value(&[0.0, 0.0, 4.0, 0.0, 0.0, 3.0, 0.0, 0.0], 0);
             assert!((value - 1.0).abs() < 1e-12, "{curve:?} {value}");
         }
     }

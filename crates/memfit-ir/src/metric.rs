@@ -101,6 +101,8 @@ pub enum ClassAverage {
     Macro,
     /// The mean of the classes by how often each is there.
     Weighted,
+    /// Not at all: there is a number for each.
+    None,
 }
 
 impl Metric {
@@ -131,14 +133,26 @@ impl Metric {
         }
     }
 
-    /// The number that sums are.
-    pub fn value(&self, sums: &[f64]) -> f64 {
+    /// How many numbers are told for a prediction of this shape: one, or one a class or threshold.
+    pub fn numbers(&self, prediction: &Shape) -> usize {
+        match self {
+            Metric::Mean(_) | Metric::RootMeanSquaredError | Metric::Iou(_) => 1,
+            Metric::Counts(counts) => counts.numbers(),
+            Metric::FBeta(score) => match score.average {
+                ClassAverage::None => prediction.last(),
+                ClassAverage::Micro | ClassAverage::Macro | ClassAverage::Weighted => 1,
+            },
+        }
+    }
+
+    /// One of the numbers that sums are: the first, where there is one.
+    pub fn value(&self, sums: &[f64], number: usize) -> f64 {
         match self {
             Metric::Mean(_) => share(sums[0], sums[1]),
             Metric::RootMeanSquaredError => share(sums[0], sums[1]).sqrt(),
-            Metric::Counts(counts) => counts.value(sums),
+            Metric::Counts(counts) => counts.value(sums, number),
             Metric::Iou(iou) => iou.value(sums),
-            Metric::FBeta(score) => score.value(sums),
+            Metric::FBeta(score) => score.value(sums, number),
         }
     }
 }
@@ -165,7 +179,7 @@ impl Iou {
 }
 
 impl FBeta {
-    fn value(&self, sums: &[f64]) -> f64 {
+    fn value(&self, sums: &[f64], number: usize) -> f64 {
         let squared = f64::from(self.beta) * f64::from(self.beta);
         let score = |[both, of_class, predicted]: [f64; 3]| {
             let (precision, recall) = (both / (predicted + EPSILON), both / (of_class + EPSILON));
@@ -177,6 +191,7 @@ impl FBeta {
             ClassAverage::Micro => {
                 score([0, 1, 2].map(|kind| sums[kind * classes..(kind + 1) * classes].iter().sum()))
             }
+            ClassAverage::None => score(class_sums(sums, number)),
             ClassAverage::Macro => each.map(score).sum::<f64>() / classes as f64,
             ClassAverage::Weighted => {
                 let all: f64 = sums[classes..2 * classes].iter().sum();

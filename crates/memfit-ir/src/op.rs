@@ -125,7 +125,7 @@ pub enum Op {
     /// `dy, q, k, v, y, log_sums, [masks] → dq, dk, dv`.
     AttentionGrad(Attention),
     /// `x[steps,gates·units], kernel[units,gates·units], [bias], [mask[steps]] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
-    /// what a dense op made of its input.
+    /// what a dense op made of its input. States to begin and to end with are further rows of `x` and `y`.
     Recurrent(Recurrent),
     /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]` (adds).
     RecurrentGrad(Recurrent),

@@ -11,6 +11,24 @@ pub struct Recurrent {
     pub writes_backwards: bool,
     /// Whether there is a mask, which is the last operand: steps that do not count leave the state as it is.
     pub masked: bool,
+    /// Whether states are given to begin with, and not zeros: in one more row of the input, `h` and the LSTM's `c` at its front. They stand
+    /// behind the states of all steps again, so that backward finds them.
+    pub starts: bool,
+    /// Whether the LSTM's own state behind the last step stands in the last row of the states.
+    pub ends: bool,
+}
+
+impl Recurrent {
+    /// Rows of the input behind those of the steps.
+    pub fn rows_behind_input(&self) -> usize {
+        usize::from(self.starts)
+    }
+
+    /// Rows of the states behind those of the steps: `h` and `c` before the first one, `c` behind the last.
+    pub fn rows_behind_states(&self) -> usize {
+        let own = usize::from(matches!(self.cell, Cell::Lstm { .. }));
+        usize::from(self.starts) * (1 + own) + usize::from(self.ends) * own
+    }
 }
 
 /// What one step makes of its input `x`, which has a part for each gate, and of the state `h` before it.

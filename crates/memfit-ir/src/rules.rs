@@ -250,7 +250,8 @@ impl Rule<'_> {
                 self.count(2 + others..=3 + others)?;
                 let (x, kernel) = (self.floats(0)?, self.singles(1)?);
                 let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
-                let [steps, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
+                let [rows, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
+                let steps = rows.saturating_sub(kind.rows_behind_input());
                 let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
                 self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
                 if kind.masked {
@@ -260,17 +261,18 @@ impl Rule<'_> {
                     let wanted = kind.cell.biases() * wide;
                     self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
                 }
-                let kept = kind.cell.kept() * units;
-                let outputs = [units, kept].into_iter().filter(|wide| *wide > 0);
-                outputs.map(|wide| self.typed(self.like(0, [steps, wide]))).collect()
+                let outputs = [(steps + kind.rows_behind_states(), units), (steps, kind.cell.kept() * units)];
+                let outputs = outputs.into_iter().filter(|(_, wide)| *wide > 0);
+                outputs.map(|(rows, wide)| self.typed(self.like(0, [rows, wide]))).collect()
             }
             Op::RecurrentGrad(kind) => {
                 let count = 3 + usize::from(kind.cell.kept() > 0) + usize::from(kind.masked);
                 self.count(count..=count)?;
                 let (dy, y) = (self.floats(0)?, self.alike(1)?);
-                let [steps, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
-                self.require(dy == y, "dy and y of one shape")?;
-                vec![self.typed(self.like(0, [steps, kind.cell.gates() * units]))]
+                let [rows, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
+                self.require(dy == y && kind.rows_behind_states() < rows, "dy and y of one shape")?;
+                let rows = rows - kind.rows_behind_states() + kind.rows_behind_input();
+                vec![self.typed(self.like(0, [rows, kind.cell.gates() * units]))]
             }
             Op::Pad2D(pads) => {
                 let [height, width, channels] = self.image(0)?;
@@ -647,8 +649,10 @@ impl Rule<'_> {
         }
         match self.inputs.get(2) {
             Some(weights) => {
-                let fits = weights.dtype == DType::F32 && weights.shape == Shape::rows([]);
-                self.require(fits, "one f32 weight a row")
+                let prediction = self.floats(0)?;
+                let samples = &prediction.dims[..prediction.dims.len().saturating_sub(1)];
+                let fits = weights.shape == Shape::rows([]) || weights.shape == self.like(0, samples);
+                self.require(weights.dtype == DType::F32 && fits, "one f32 weight a row, or one a sample")
             }
             None => Ok(()),
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
-use crate::moves::recompute::{Effort, Point, Taste, least_nanos, path};
+use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nanos, path};
 use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
@@ -38,8 +38,9 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
-    /// How many of them come from estimates: what fits at all is decided by these, so that no clock decides it.
-    by_estimates: usize,
+    /// Whether each is on a way down by estimates: what fits at all is decided by these alone, so that neither a clock decides it
+    /// nor how much was looked at.
+    decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
     /// How the others are found.
@@ -54,14 +55,14 @@ struct Choice {
     nanos: f64,
     /// No packing is lower.
     bound: Bytes,
-    by_estimates: bool,
+    decides: bool,
 }
 
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
     unsplit(problem).or_else(|| {
         let family = Family::of(problem);
-        let choices = Choices::new(&family);
+        let choices = Choices::new(&family, Way::DownAndUp);
         choices.fastest(&choices.smallest())
     })
 }
@@ -77,6 +78,24 @@ pub fn unsplit(problem: &Problem) -> Option<Plan> {
     Some(place(&figures, &schedule, Packing::Well)).filter(|plan| fits(problem, plan))
 }
 
+/// The first plan that is found to fit, in a fraction of the time: the largest pieces that fit with nothing computed twice, or
+/// what large strides of recomputing lead to. None says nothing about what else there is.
+pub fn first(problem: &Problem) -> Option<Plan> {
+    unsplit(problem).or_else(|| {
+        let pieces = if split::may_split(problem) { split::pieces(problem.batch) } else { Vec::new() };
+        let sizes = || std::iter::once(problem.batch).chain(pieces.iter().copied());
+        let in_room = |rows: usize, recomputes: bool| {
+            let figures = Figures::new(problem, rows);
+            let whole = schedule(&figures);
+            let room = problem.budget.arena().saturating_sub(figures.persistent_bytes).0;
+            let found = if recomputes { first_within(&figures, &whole, room)? } else { whole };
+            Some(place(&figures, &found, Packing::Quick)).filter(|plan| fits(problem, plan))
+        };
+        let split_alone = || sizes().find_map(|rows| in_room(rows, false));
+        split_alone().or_else(|| sizes().find_map(|rows| in_room(rows, true)))
+    })
+}
+
 /// No packing of so many live bytes is lower.
 fn bound(figures: &Figures, live: u64) -> Bytes {
     figures.persistent_bytes + Bytes(live.saturating_sub(memfit_ir::ALIGNMENT))
@@ -89,12 +108,12 @@ fn fits(problem: &Problem, plan: &Plan) -> bool {
 
 /// The plan with the lowest peak, whatever the budget.
 pub fn smallest(problem: &Problem) -> Plan {
-    Choices::new(&Family::of(problem)).smallest()
+    Choices::new(&Family::of(problem), Way::Down).smallest()
 }
 
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
-    Choices::new(&Family::of(problem)).curve()
+    Choices::new(&Family::of(problem), Way::DownAndUp).curve()
 }
 
 /// Whether a graph is too large to go down a path for every size of pieces.
@@ -104,9 +123,9 @@ pub fn is_large(problem: &Problem) -> bool {
 
 impl<'a> Choices<'a> {
     /// Goes down every path once.
-    pub fn new(family: &'a Family<'a>) -> Choices<'a> {
+    pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
         let problems = std::iter::once(family.problem).chain(&family.in_slices);
-        let mut sizes: Vec<Size> = problems.flat_map(sizes).collect();
+        let mut sizes: Vec<Size> = problems.flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
         let alone = family.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
@@ -139,7 +158,7 @@ impl<'a> Choices<'a> {
     /// The plan with the lowest peak, whatever the budget.
     pub fn smallest(&self) -> Plan {
         let mut all = self.all();
-        all.retain(|choice| choice.by_estimates);
+        all.retain(|choice| choice.decides);
         all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
         let mut lowest: Option<(Choice, Plan)> = None;
         for choice in all {
@@ -200,7 +219,7 @@ impl<'a> Choices<'a> {
                 size: index,
                 point,
                 nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
-                by_estimates: point < size.by_estimates,
+                decides: size.decides[point],
                 bound: bound(&size.figures, at.live),
             }));
         }
@@ -219,10 +238,11 @@ struct Walk {
     taste: Taste,
     /// By what was measured, or by estimates.
     measured: bool,
+    way: Way,
 }
 
 /// The sizes of pieces that one problem is looked at in, with the paths that are to be gone.
-fn sizes(problem: &Problem) -> Vec<Size<'_>> {
+fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
         sizes.extend(split::pieces(problem.batch));
@@ -241,10 +261,18 @@ fn sizes(problem: &Problem) -> Vec<Size<'_>> {
             (true, true) => &TASTES[..1],
             (true, false) => &TASTES[..],
         };
-        let estimated = tastes.iter().map(|taste| Walk { taste: *taste, measured: false });
-        let again =
-            tastes.iter().take(usize::from(measured)).map(|taste| Walk { taste: *taste, measured: true });
-        estimated.chain(again).collect()
+        // How low one can go is a matter of estimates; what is fast on the way, of what was measured where something was.
+        let estimated = |taste: &Taste| Walk {
+            taste: *taste,
+            measured: false,
+            way: if measured { Way::Down } else { way },
+        };
+        let again = |taste: &Taste| Walk { taste: *taste, measured: true, way };
+        let count = match (measured, way) {
+            (false, _) | (true, Way::Down) => 0,
+            (true, Way::DownAndUp) => tastes.len(),
+        };
+        tastes.iter().map(estimated).chain(tastes.iter().take(count).map(again)).collect()
     };
     sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
 }
@@ -257,8 +285,8 @@ impl<'a> Size<'a> {
         let live = Storage::new(&figures, &schedule).live();
         let piece = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
-        let points = vec![Point { schedule, live, nanos: piece }];
-        Size { figures, points, by_estimates: 1, nanos, walks }
+        let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
+        Size { figures, points, decides: vec![true], nanos, walks }
     }
 
     /// What one path leads to.
@@ -270,9 +298,9 @@ impl<'a> Size<'a> {
             Some(_) => Effort::of_many(schedule.events.len()),
         };
         if walk.measured {
-            return path(&self.figures, schedule, walk.taste, effort);
+            return path(&self.figures, schedule, walk.taste, effort, walk.way);
         }
-        let mut points = path(&Figures::estimated(problem, rows), schedule, walk.taste, effort);
+        let mut points = path(&Figures::estimated(problem, rows), schedule, walk.taste, effort, walk.way);
         for point in &mut points {
             point.nanos = self.figures.nanos_of_piece(&point.schedule);
         }
@@ -282,7 +310,7 @@ impl<'a> Size<'a> {
     /// Takes in what the paths led to, which came in their order.
     fn join(&mut self, found: Vec<Vec<Point>>) {
         for (walk, points) in self.walks.iter().zip(found) {
-            self.by_estimates += if walk.measured { 0 } else { points.len() };
+            self.decides.extend(points.iter().map(|point| !walk.measured && point.way == Way::Down));
             self.points.extend(points);
         }
     }

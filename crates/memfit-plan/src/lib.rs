@@ -21,7 +21,7 @@ mod storage;
 mod timeline;
 mod wiring;
 
-pub use choose::{curve, fastest, least_seconds, smallest};
+pub use choose::{curve, fastest, first, least_seconds, smallest};
 pub use does_not_fit::DoesNotFit;
 pub use hints::Hint;
 use moves::region::Family;
@@ -49,7 +49,7 @@ pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Opt
         return (Ok(plan), None);
     }
     let family = Family::of(problem);
-    let choices = choose::Choices::new(&family);
+    let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
     let smallest = choices.smallest();
     match choices.fastest(&smallest) {
         Some(plan) => (Ok(plan), Some(smallest)),

@@ -20,6 +20,8 @@ pub struct Request {
     #[serde(default)]
     sample_weights: usize,
     #[serde(default)]
+    weights_of_samples: Vec<bool>,
+    #[serde(default)]
     seed: u64,
     pub threads: Option<usize>,
     device: Option<String>,
@@ -48,6 +50,7 @@ impl Request {
         job.train.precision = parse("precision", self.precision.as_deref())?;
         job.train.device = parse("device", self.device.as_deref())?.unwrap_or_default();
         job.data.lent_sample_weights = self.sample_weights;
+        job.data.lent_weights_of_samples.clone_from(&self.weights_of_samples);
         job.memory.budget = match &self.budget {
             None => None,
             Some(Size::Number(bytes)) => Some(Bytes(*bytes)),

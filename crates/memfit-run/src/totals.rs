@@ -30,9 +30,17 @@ struct OutputLoss {
 struct MetricSums {
     tensor: TensorId,
     metric: Metric,
+    /// How many numbers it is.
+    numbers: usize,
     /// Of the last step.
     step: Vec<f64>,
     totals: Vec<f64>,
+}
+
+impl MetricSums {
+    fn values(&self, sums: &[f64]) -> impl Iterator<Item = f64> {
+        (0..self.numbers).map(|number| self.metric.value(sums, number))
+    }
 }
 
 impl Totals {
@@ -43,9 +51,10 @@ impl Totals {
             if let Op::Loss(loss) = &node.op {
                 losses.push(OutputLoss { tensor: node.updates[0], factor: loss.weight, total: 0.0 });
             } else if let Op::Metric(metric) = &node.op {
-                let none = vec![0.0; metric.sums(&graph.tensors[node.inputs[0].0].shape)];
+                let prediction = &graph.tensors[node.inputs[0].0].shape;
+                let (none, numbers) = (vec![0.0; metric.sums(prediction)], metric.numbers(prediction));
                 let (tensor, metric) = (node.updates[0], metric.clone());
-                metrics.push(MetricSums { tensor, metric, step: none.clone(), totals: none });
+                metrics.push(MetricSums { tensor, metric, numbers, step: none.clone(), totals: none });
             }
         }
         Totals { rows: 0, loss: 0.0, losses, metrics }
@@ -83,7 +92,7 @@ impl Totals {
                 *step = f64::from(*sum);
                 *total += *step;
             }
-            step.values.push(metric.metric.value(&metric.step));
+            step.values.extend(metric.values(&metric.step));
         }
         self.rows += step.rows;
         self.loss += step.loss * rows as f64;
@@ -95,7 +104,7 @@ impl Totals {
         let rows = self.rows.max(1) as f64;
         let several = 1 < self.losses.len();
         let losses = self.losses.iter().filter(|_| several).map(|loss| loss.total / rows);
-        let metrics = self.metrics.iter().map(|metric| metric.metric.value(&metric.totals));
+        let metrics = self.metrics.iter().flat_map(|metric| metric.values(&metric.totals));
         Means { rows: self.rows, loss: self.loss / rows, values: losses.chain(metrics).collect() }
     }
 }

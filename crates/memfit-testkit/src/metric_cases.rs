@@ -1,4 +1,4 @@
-//! Graphs of one metric each, for one device beside another: with and without weights of rows, of single and half precision.
+//! Graphs of one metric each, for one device beside another: with and without weights of rows and of samples, of single and half precision.
 
 use memfit_ir::{
     Chain, ClassAverage, ClassOf, Counts, DType, Distance, FBeta, Graph, Iou, Kind, LayerId, LossKind,
@@ -13,12 +13,28 @@ const CLASSES: usize = 37;
 pub(crate) fn metric_cases() -> Vec<(String, Graph)> {
     let mut graphs = Vec::new();
     for (metric, targets) in metrics() {
-        for (weighted, dtype) in [(false, DType::F32), (true, DType::F32), (true, DType::BF16)] {
-            let name = format!("metric {metric:?} weighted {weighted} of {dtype}");
-            graphs.push((name, graph(&metric, targets, weighted, dtype)));
+        for (weights, dtype) in [
+            (Weights::None, DType::F32),
+            (Weights::OfRows, DType::F32),
+            (Weights::OfRows, DType::BF16),
+            (Weights::OfSamples, DType::F32),
+        ] {
+            // Rows that are samples have weights of rows alone.
+            if weights != Weights::OfSamples || !is_of_rows(&metric) {
+                let name = format!("metric {metric:?} weights {weights:?} of {dtype}");
+                graphs.push((name, graph(&metric, targets, weights, dtype)));
+            }
         }
     }
     graphs
+}
+
+/// What has a weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Weights {
+    None,
+    OfRows,
+    OfSamples,
 }
 
 /// What targets are like.
@@ -107,12 +123,10 @@ fn counts() -> Vec<Counts> {
     ]
 }
 
-fn graph(metric: &Metric, targets: Targets, weighted: bool, dtype: DType) -> Graph {
+fn graph(metric: &Metric, targets: Targets, weights: Weights, dtype: DType) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("metric");
-    // Labels and scores of classes are of rows.
-    let of_rows = matches!(metric, Metric::FBeta(_) | Metric::Counts(Counts { labels: Some(_), .. }));
-    let dims = if of_rows { vec![CLASSES] } else { vec![SAMPLES, CLASSES] };
+    let dims = if is_of_rows(metric) { vec![CLASSES] } else { vec![SAMPLES, CLASSES] };
     let x = graph.tensor("x", Shape::rows(dims.clone()), DType::F32, Kind::Input, layer);
     let mut prediction = then(&mut graph, Unary::Sigmoid, x, layer);
     if matches!(metric, Metric::Iou(Iou { prediction: ClassOf::Number, .. })) {
@@ -141,8 +155,13 @@ fn graph(metric: &Metric, targets: Targets, weighted: bool, dtype: DType) -> Gra
         }
     };
     let mut inputs = vec![prediction, target];
-    if weighted {
-        inputs.push(graph.tensor("sample_weight", Shape::rows([]), DType::F32, Kind::Input, layer));
+    let of_weights = match weights {
+        Weights::None => None,
+        Weights::OfRows => Some(Shape::rows([])),
+        Weights::OfSamples => Some(Shape::rows([SAMPLES])),
+    };
+    if let Some(shape) = of_weights {
+        inputs.push(graph.tensor("sample_weight", shape, DType::F32, Kind::Input, layer));
     }
     let count = metric.sums(&graph.tensors[prediction.0].shape);
     let sums = graph.tensor("sums", Shape::fixed([count]), DType::F32, Kind::Statistic, layer);
@@ -150,6 +169,11 @@ fn graph(metric: &Metric, targets: Targets, weighted: bool, dtype: DType) -> Gra
         .push_updating(Op::Metric(metric.clone()), &inputs, &[sums], Kind::Flow, layer)
         .expect("the metric takes what it is given");
     graph
+}
+
+/// Whether rows are the metric's samples: labels and scores of classes are of rows.
+fn is_of_rows(metric: &Metric) -> bool {
+    matches!(metric, Metric::FBeta(_) | Metric::Counts(Counts { labels: Some(_), .. }))
 }
 
 fn then(graph: &mut Graph, function: Unary, x: TensorId, layer: LayerId) -> TensorId {

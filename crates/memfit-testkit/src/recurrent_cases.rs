@@ -18,21 +18,26 @@ pub(crate) fn add(add: Add<'_>) {
         ),
         ("gru that resets before", Cell::Gru { activation, recurrent, reset_after: false }),
     ] {
-        for [reads_backwards, writes_backwards, bias, masked] in [
-            [false, false, true, false],
-            [true, false, false, false],
-            [true, true, true, false],
-            [false, false, true, true],
-            [true, false, false, true],
-            [true, true, true, true],
+        for [reads_backwards, writes_backwards, bias, masked, starts, ends] in [
+            [false, false, true, false, false, false],
+            [true, false, false, false, false, false],
+            [true, true, true, false, false, false],
+            [false, false, true, true, false, false],
+            [true, false, false, true, false, false],
+            [true, true, true, true, false, false],
+            [false, false, true, false, true, true],
+            [true, false, true, true, true, false],
+            [true, true, false, true, false, true],
         ] {
-            let kind = Recurrent { cell: cell.clone(), reads_backwards, writes_backwards, masked };
+            let kind =
+                Recurrent { cell: cell.clone(), reads_backwards, writes_backwards, masked, starts, ends };
             let name = format!(
-                "recurrent {name}, backwards {reads_backwards} {writes_backwards}, bias {bias}, masked {masked}"
+                "recurrent {name}, backwards {reads_backwards} {writes_backwards}, bias {bias}, masked {masked}, \
+                 states {starts} {ends}"
             );
             add(&name, &move |b| {
                 let (units, wide) = (3, 3 * kind.cell.gates());
-                let x = b.input([4, wide]);
+                let x = b.input([4 + kind.rows_behind_input(), wide]);
                 let mut operands = vec![x, b.weight("kernel", &[units, wide])];
                 if bias {
                     operands.push(b.weight("bias", &[kind.cell.biases(), wide]));
@@ -59,19 +64,36 @@ pub(crate) fn evaluate(
     let gates = kind.cell.gates();
     let units = (kernel.len() / gates).isqrt();
     let wide = gates * units;
-    let mut y = vec![0.0; x.len() / gates];
-    for row in 0..x.len() / (steps * wide) {
+    let (inputs, places) = (steps + kind.rows_behind_input(), steps + kind.rows_behind_states());
+    let rows = x.len() / (inputs * wide);
+    let mut y = vec![0.0; rows * places * units];
+    for row in 0..rows {
         let (mut states, mut cells) = (vec![0.0; units], vec![0.0; units]);
+        let y = &mut y[row * places * units..][..places * units];
+        let x = &x[row * inputs * wide..][..inputs * wide];
+        let has_cells = matches!(kind.cell, Cell::Lstm { .. });
+        if kind.starts {
+            let given = &x[steps * wide..];
+            states.copy_from_slice(&given[..units]);
+            y[steps * units..][..units].copy_from_slice(&states);
+            if has_cells {
+                cells.copy_from_slice(&given[units..2 * units]);
+                y[(steps + 1) * units..][..units].copy_from_slice(&cells);
+            }
+        }
         for step in 0..steps {
-            let turned = |backwards: bool| row * steps + if backwards { steps - 1 - step } else { step };
+            let turned = |backwards: bool| if backwards { steps - 1 - step } else { step };
             let read = &x[turned(kind.reads_backwards) * wide..][..wide];
-            if mask.is_none_or(|mask| mask[turned(kind.reads_backwards)] == 1.0) {
+            if mask.is_none_or(|mask| mask[row * steps + turned(kind.reads_backwards)] == 1.0) {
                 step_of(kind, read, kernel, bias, &mut states, &mut cells);
             }
             y[turned(kind.writes_backwards) * units..][..units].copy_from_slice(&states);
         }
+        if kind.ends && has_cells {
+            y[(places - 1) * units..].copy_from_slice(&cells);
+        }
     }
-    let kept = vec![0.0; y.len() * kind.cell.kept()];
+    let kept = vec![0.0; rows * steps * units * kind.cell.kept()];
     vec![y, kept]
 }
 

@@ -37,7 +37,7 @@ fn check(case: &Value, key: &str, piece: usize) -> Result<(), String> {
     for _ in 0..2 {
         runner.begin_epoch();
         let batches = case["batches"].as_array().unwrap();
-        for (number, (rows, wanted)) in (0..).zip(batches.iter().zip(numbers(&case[key]))) {
+        for (number, (rows, wanted)) in (0..).zip(batches.iter().zip(case[key].as_array().unwrap())) {
             let rows = rows.as_u64().unwrap();
             let mut values = Values::new();
             let specs = ["prediction", "target", "sample_weights"].map(|key| case[key].clone());
@@ -46,10 +46,13 @@ fn check(case: &Value, key: &str, piece: usize) -> Result<(), String> {
                 values.insert(*input, draw(&spec, number));
             }
             step(&mut runner, number, rows as usize, 0.0, &values);
-            let got = runner.epoch().values[0];
-            let gap = (got - wanted).abs() / wanted.abs().max(1.0);
-            if gap.is_nan() || 2e-6 < gap {
-                return Err(format!("{got} behind batch {number}, and Keras has {wanted}"));
+            let got = runner.epoch().values;
+            let wanted = if wanted.is_array() { numbers(wanted) } else { vec![wanted.as_f64().unwrap()] };
+            let gap = |got: f64, wanted: f64| (got - wanted).abs() / wanted.abs().max(1.0);
+            let is_far =
+                |(got, wanted): (&f64, &f64)| gap(*got, *wanted).is_nan() || 2e-6 < gap(*got, *wanted);
+            if got.len() != wanted.len() || got.iter().zip(&wanted).any(is_far) {
+                return Err(format!("{got:?} behind batch {number}, and Keras has {wanted:?}"));
             }
         }
     }
@@ -80,6 +83,7 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
         losses: vec![Loss { kind, weight: 1.0 }],
         metrics: vec![OutputMetric { output: 0, metric, weighted }],
         sample_weights: usize::from(weighted),
+        weights_of_samples: vec![weighted && 1 < numbers(&case["sample_weights"]["shape"]).len()],
         ..Training::new(Optimizer::adam())
     };
     let graph = evaluation_graph(&forward, &training).map_err(|error| error.to_string())?;
@@ -109,8 +113,12 @@ fn what_is_no_metric_here_is_refused_by_name() {
             false,
             "`label_weights = [1.0,2.0]`",
         ),
-        (json!({"class_name": "Precision", "config": {"thresholds": [0.1, 0.2]}}), false, "several numbers"),
-        (json!({"class_name": "F1Score", "config": {"average": null}}), false, "average=\"macro\""),
+        (
+            json!({"class_name": "Precision", "config": {"thresholds": [0.2, 0.1]}}),
+            false,
+            "numbers that rise",
+        ),
+        (json!({"class_name": "F1Score", "config": {"average": "mean"}}), false, "\"macro\""),
         (json!({"class_name": "Recall", "config": {"topk": 3}}), false, "no argument `topk`"),
         (json!({"class_name": "MeanIoU", "config": {"num_classes": 4}}), true, "sparse_y_pred=False"),
         (json!("precision"), true, "`precision` wants targets of the prediction's shape"),

@@ -264,6 +264,11 @@ fn schedule(schedule: &Schedule) -> Value {
             json!({"initial_learning_rate": initial, "decay_steps": decay_steps, "alpha": alpha,
                 "warmup_target": warmup_target, "warmup_steps": warmup_steps}),
         ),
+        Schedule::CosineDecayRestarts { initial, first_decay_steps, length_factor, rate_factor, alpha } => (
+            "CosineDecayRestarts",
+            json!({"initial_learning_rate": initial, "first_decay_steps": first_decay_steps, "t_mul": length_factor,
+                "m_mul": rate_factor, "alpha": alpha}),
+        ),
         Schedule::PiecewiseConstantDecay { boundaries, values } => {
             ("PiecewiseConstantDecay", json!({"boundaries": boundaries, "values": values}))
         }

@@ -186,23 +186,19 @@ fn counts(class: &str, arguments: &mut Arguments, prediction: &Tensor) -> Result
     let (class, top_k) = (arguments.count("class_id")?, arguments.count("top_k")?);
     // Among the largest, anything is positive.
     let usual = if top_k.is_some() { f32::NEG_INFINITY } else { 0.5 };
-    let threshold = match arguments.take("thresholds") {
-        None | Some(Value::Null) => usual,
-        Some(Value::Array(list)) if list.len() != 1 => {
-            let problem = format!(
-                "{} with {} thresholds is several numbers; give several metrics with one each",
-                arguments.class,
-                list.len()
-            );
-            return Err(Error::job(PLACE, problem));
-        }
+    let thresholds = match arguments.take("thresholds") {
+        None | Some(Value::Null) => vec![usual],
         Some(value) => {
-            let one = value.as_array().map_or(&value, |list| &list[0]);
-            let number = one.as_f64().ok_or_else(|| arguments.wrong("thresholds", "a number", one))?;
-            number as f32
+            let list = value.pointer("/config/value").unwrap_or(&value);
+            let list = list.as_array().map_or(std::slice::from_ref(list), Vec::as_slice);
+            let numbers: Option<Vec<f32>> =
+                list.iter().map(|one| one.as_f64().map(|one| one as f32)).collect();
+            let rising = |list: &Vec<f32>| !list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]);
+            let wanted = "a number, or a list of numbers that rise";
+            numbers.filter(rising).ok_or_else(|| arguments.wrong("thresholds", wanted, &value))?
         }
     };
-    let thresholds = Thresholds::At(vec![threshold]);
+    let thresholds = Thresholds::At(thresholds);
     Ok(Some(Counts { thresholds, class, top_k, from_logits: false, labels: None, of }))
 }
 
@@ -339,13 +335,10 @@ fn score(arguments: &mut Arguments) -> Result<FBeta, Error> {
         Some(Value::String(name)) if name == "micro" => ClassAverage::Micro,
         Some(Value::String(name)) if name == "macro" => ClassAverage::Macro,
         Some(Value::String(name)) if name == "weighted" => ClassAverage::Weighted,
-        other => {
-            let problem = format!(
-                "{} with average={} is one number a class; give average=\"macro\", \"micro\" or \"weighted\"",
-                arguments.class,
-                other.unwrap_or_default()
-            );
-            return Err(Error::job(PLACE, problem));
+        None | Some(Value::Null) => ClassAverage::None,
+        Some(other) => {
+            let wanted = "\"macro\", \"micro\", \"weighted\" or none";
+            return Err(arguments.wrong("average", wanted, &other));
         }
     };
     let (beta, threshold) = (arguments.float("beta", 1.0)?, arguments.optional_float("threshold")?);

@@ -183,6 +183,22 @@ fn parse_schedule(value: &Value) -> Result<Schedule, Error> {
             warmup_target: arguments.optional("warmup_target")?,
             warmup_steps: arguments.optional("warmup_steps")?.unwrap_or(0.0),
         },
+        "cosinedecayrestarts" => {
+            let length_factor = arguments.optional("t_mul")?.unwrap_or(2.0);
+            let first_decay_steps: f64 = arguments.required("first_decay_steps")?;
+            if first_decay_steps <= 0.0 || length_factor < 1.0 {
+                let problem =
+                    "CosineDecayRestarts needs `first_decay_steps` above 0 and a `t_mul` of at least 1";
+                return Err(Error::job(place, problem));
+            }
+            Schedule::CosineDecayRestarts {
+                initial: arguments.required("initial_learning_rate")?,
+                first_decay_steps,
+                length_factor,
+                rate_factor: arguments.optional("m_mul")?.unwrap_or(1.0),
+                alpha: arguments.optional("alpha")?.unwrap_or(0.0),
+            }
+        }
         "piecewiseconstantdecay" => {
             let (boundaries, values) = (arguments.list("boundaries")?, arguments.list("values")?);
             if values.len() != boundaries.len() + 1 {
@@ -207,8 +223,8 @@ fn parse_schedule(value: &Value) -> Result<Schedule, Error> {
             return Err(Error::job(
                 place,
                 format!(
-                    "unknown schedule `{}`; known: ExponentialDecay, CosineDecay, PiecewiseConstantDecay, \
-                     PolynomialDecay, InverseTimeDecay",
+                    "unknown schedule `{}`; known: ExponentialDecay, CosineDecay, CosineDecayRestarts, \
+                     PiecewiseConstantDecay, PolynomialDecay, InverseTimeDecay",
                     arguments.class
                 ),
             ));

@@ -118,6 +118,9 @@ pub struct DataSection {
     /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
     #[serde(skip)]
     pub lent_sample_weights: usize,
+    /// Which of them weigh every sample of a row.
+    #[serde(skip)]
+    pub lent_weights_of_samples: Vec<bool>,
 }
 
 /// One path, or several.
@@ -163,6 +166,9 @@ pub struct MemorySection {
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
+    /// Take the first plan that is found to fit, which takes a tenth of the time, instead of the fastest.
+    #[serde(default)]
+    pub first: bool,
     /// What the process held before, of a program that trains within itself: the line does not count it.
     #[serde(skip)]
     pub baseline: Bytes,

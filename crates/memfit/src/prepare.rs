@@ -152,13 +152,18 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     };
     let start = Instant::now();
     // No choice hangs on time where everything fits, or nothing.
-    let chooses = Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
+    let chooses =
+        !job.memory.first && Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
     let costs = if job.memory.costs == Costs::Measured && chooses {
         costs::measure(&setup, &mut problem, baseline)
     } else {
         CostsUsed::estimated()
     };
-    let (mut outcome, mut lowest) = self::plan(&problem)?;
+    let find = |problem: &Problem| match job.memory.first.then(|| memfit_plan::first(problem)).flatten() {
+        Some(plan) => Ok((checked(problem, Ok(plan))?, None)),
+        None => plan(problem),
+    };
+    let (mut outcome, mut lowest) = find(&problem)?;
     // The plan itself takes memory, which is known once there is one. Below the line that is left, the fastest is still the
     // fastest if it fits, and what was refused is refused.
     loop {
@@ -183,7 +188,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             }
             Ok(plan) => {
                 drop(plan);
-                let (found, known) = self::plan(&problem)?;
+                let (found, known) = find(&problem)?;
                 lowest = known;
                 found
             }
@@ -256,14 +261,19 @@ pub(crate) fn training(
             let prefix = Some(compiled.output_names[output].as_str()).filter(|_| 1 < outputs);
             for value in list {
                 let metric = parse_metric(value, tensor, loss.kind.is_sparse())?;
+                let name = named.next(prefix, &metric_name(value), weighted);
+                match metric.numbers(&tensor.shape) {
+                    1 => names.push(name),
+                    numbers => names.extend((0..numbers).map(|number| format!("{name}[{number}]"))),
+                }
                 metrics.push(OutputMetric { output, metric, weighted });
-                names.push(named.next(prefix, &metric_name(value), weighted));
             }
         }
     }
     let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.data.lent_sample_weights);
+    let weights_of_samples = job.data.lent_weights_of_samples.clone();
     let optimizer = compiled.optimizer.clone();
-    Ok((Training { losses, metrics, sample_weights, ..Training::new(optimizer) }, names))
+    Ok((Training { losses, metrics, sample_weights, weights_of_samples, ..Training::new(optimizer) }, names))
 }
 
 /// A plan that may run, or why there is none.

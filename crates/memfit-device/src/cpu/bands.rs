@@ -247,10 +247,12 @@ impl<'a> Bands<'a> {
     /// Bands of lines under windows, whole strides of them counted from the margin, with all that sees them.
     fn under_bands(&self, rows: usize) -> impl Iterator<Item = Band> + use<> {
         let (axis, step) = (self.axis, self.step() * self.axis.stride);
+        // Whole strides of the margin make no difference.
+        let margin = axis.pad % axis.stride;
         (0..rows).flat_map(move |row| {
-            (0..axis.under + axis.pad).step_by(step).filter_map(move |start| {
-                let end = (start + step).saturating_sub(axis.pad).min(axis.under);
-                let under = start.saturating_sub(axis.pad)..end;
+            (0..axis.under + margin).step_by(step).filter_map(move |start| {
+                let end = (start + step).saturating_sub(margin).min(axis.under);
+                let under = start.saturating_sub(margin)..end;
                 (!under.is_empty()).then(|| {
                     let (over, margin) = axis.seeing(&under);
                     Band { under, over, margin, row }
@@ -259,7 +261,7 @@ impl<'a> Bands<'a> {
         })
     }
 
-    /// Rows of windows of a band.
+    /// Rows of windows of a band: an even number, since convolutions may go by two lines and give the same bits then.
     fn step(&self) -> usize {
         let Axis { span, stride, over, .. } = self.axis;
         let [under_line, over_line] =
@@ -267,7 +269,7 @@ impl<'a> Bands<'a> {
         // What a band needs beside what grows with its rows of windows.
         let overlap = (span + stride) * under_line + (span / stride + 2) * over_line;
         let room = AT_ONCE.saturating_sub(overlap);
-        (room / (stride * under_line + over_line).max(1)).clamp(1, over)
+        (room / (stride * under_line + over_line).max(1) / 2 * 2).max(2).min(over)
     }
 
     /// The most floats of a band of either image.

@@ -102,11 +102,11 @@ impl Operation<'_> {
                 Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
             }
             Op::Recurrent(kind) => {
-                let sizes = recurrent::Sizes::new(&kind.cell, self.output(0), rows);
+                let sizes = recurrent::Sizes::new(kind, self.output(0), rows);
                 Demand { flops: sizes.flops(), ..floats(recurrent::forward_workspace(&sizes, threads)) }
             }
             Op::RecurrentGrad(kind) => {
-                let sizes = recurrent::Sizes::new(&kind.cell, self.input(1), rows);
+                let sizes = recurrent::Sizes::new(kind, self.input(1), rows);
                 let workspace = recurrent::grad_workspace(&kind.cell, &sizes, threads);
                 Demand { flops: 2.0 * sizes.flops(), ..mixed(workspace) }
             }

@@ -87,14 +87,6 @@ pub(crate) fn tanh(x: f32) -> f32 {
     if x.abs() < 0.625 { near } else { far }
 }
 
-/// `eˣ − 1`.
-#[inline(always)]
-pub(crate) fn exp_m1(x: f32) -> f32 {
-    let t = tanh(0.5 * x);
-    let near = 2.0 * t / (1.0 - t);
-    if x.abs() < 1.0 { near } else { exp(x) - 1.0 }
-}
-
 /// `ln(1 + eˣ)`.
 #[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
@@ -123,7 +115,6 @@ mod tests {
             ("ln_1p", error(ln_1p, f64::ln_1p, 0.0, 1.0)),
             ("sigmoid", error(sigmoid, |x| 1.0 / (1.0 + (-x).exp()), -80.0, 80.0)),
             ("tanh", error(tanh, f64::tanh, -12.0, 12.0)),
-            ("exp_m1", error(exp_m1, f64::exp_m1, -20.0, 20.0)),
             ("softplus", error(softplus, |x| if x > 30.0 { x } else { x.exp().ln_1p() }, -80.0, 80.0)),
         ] {
             assert!(error < 8e-7, "{name}: {error}");

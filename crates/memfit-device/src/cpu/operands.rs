@@ -456,6 +456,13 @@ impl<'a> Floats<'a> {
         self.singles()
     }
 
+    /// Where a part begins, for loops that read and write the same place in turn.
+    #[inline(always)]
+    pub(crate) fn place(&self, part: &Range<usize>) -> *mut f32 {
+        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
+        self.singles().wrapping_add(part.start)
+    }
+
     /// A part, to be read.
     ///
     /// # Safety

@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::lanes::{LANES_MAX, Lanes, load, store};
-use super::maths::exp;
 use super::operands::{Floats, Operands};
 use super::sums::{sum, sum_pairs, total};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
@@ -34,24 +33,56 @@ pub(crate) fn groups(positions: Range<usize>, classes: usize) -> impl Iterator<I
 
 /// `e` to the power of every element, less the largest of its position.
 #[inline(always)]
-pub(crate) fn powers(x: &[f32], classes: usize, powers: &mut [f32]) {
+pub(crate) fn powers<L: Lanes>(x: &[f32], classes: usize, powers: &mut [f32]) {
     for (powers, x) in powers.chunks_exact_mut(classes).zip(x.chunks_exact(classes)) {
         let most = largest(x);
         powers.iter_mut().zip(x).for_each(|(power, x)| *power = x - most);
     }
-    powers.iter_mut().for_each(|power| *power = exp(*power));
+    let (length, powers) = (powers.len(), powers.as_mut_ptr());
+    // SAFETY: both are the same slice.
+    unsafe { weighted_powers::<L>(powers, 0.0, 1.0, powers, length) };
 }
 
 /// `Σ e^(x − most)`.
 #[inline(always)]
-pub(crate) fn sum_powers(x: &[f32], most: f32, buffer: &mut [f32; BLOCK]) -> f64 {
-    let mut total = 0.0;
-    for x in x.chunks(BLOCK) {
-        let powers = &mut buffer[..x.len()];
-        powers.iter_mut().zip(x).for_each(|(power, x)| *power = exp(*x - most));
-        total += sum(powers, |power| power);
+pub(crate) fn sum_powers<L: Lanes>(x: &[f32], most: f32) -> f64 {
+    let mut totals = [0.0; LANES_MAX];
+    let mut at = 0;
+    while at < x.len() {
+        let count = L::COUNT.min(x.len() - at);
+        // SAFETY: so many elements are left, and there is room for every vector.
+        unsafe {
+            let power = vector_maths::exp(load::<L>(x.as_ptr().add(at), count).sub(L::splat(most)));
+            let power = if count == L::COUNT { power } else { power.keep((1 << count) - 1) };
+            power.add_to(totals.as_mut_ptr());
+        }
+        at += L::COUNT;
     }
-    total
+    total(totals)
+}
+
+/// Writes `factor e^(x − most)`.
+///
+/// # Safety
+/// Both have `length` elements, and may stand at the same place.
+#[inline(always)]
+pub(crate) unsafe fn weighted_powers<L: Lanes>(
+    x: *const f32,
+    most: f32,
+    factor: f32,
+    to: *mut f32,
+    length: usize,
+) {
+    let mut at = 0;
+    while at < length {
+        let count = L::COUNT.min(length - at);
+        // SAFETY: so many elements are left.
+        unsafe {
+            let power = vector_maths::exp(load::<L>(x.add(at), count).sub(L::splat(most)));
+            store(power.mul(L::splat(factor)), to.add(at), count);
+        }
+        at += L::COUNT;
+    }
 }
 
 /// Replaces every element by `e` to its power, less the largest; their sum.
@@ -89,6 +120,32 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
     most
 }
 
+/// The same of many elements, in vectors.
+#[inline(always)]
+pub(crate) fn largest_of_many<L: Lanes>(values: &[f32]) -> f32 {
+    let lowest = L::splat(f32::NEG_INFINITY);
+    // Two, so that one comparison need not wait for the last.
+    let mut most = [lowest; 2];
+    let mut at = 0;
+    while at < values.len() {
+        for most in &mut most {
+            let count = L::COUNT.min(values.len().saturating_sub(at));
+            // SAFETY: so many elements are left.
+            let value = unsafe { load::<L>(values.as_ptr().wrapping_add(at), count) };
+            let value = if count == L::COUNT { value } else { lowest.or_where((1 << count) - 1, value) };
+            *most = most.or_where(value.beats(*most), value);
+            at += L::COUNT;
+        }
+    }
+    let mut lanes = [f32::NEG_INFINITY; 2 * LANES_MAX];
+    // SAFETY: there is room for two vectors.
+    unsafe {
+        most[0].store(lanes.as_mut_ptr());
+        most[1].store(lanes.as_mut_ptr().add(LANES_MAX));
+    }
+    lanes.iter().fold(f32::NEG_INFINITY, |most, value| larger(most, *value))
+}
+
 #[inline(always)]
 fn larger(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
@@ -108,8 +165,8 @@ impl Tasks for Forward<'_> {
         for group in groups(self.cut.range(task), self.classes) {
             let elements = group.start * self.classes..group.end * self.classes;
             match elements.len() <= BLOCK {
-                true => self.group(elements, &mut buffer),
-                false => self.position(elements, &mut buffer),
+                true => self.group::<L>(elements, &mut buffer),
+                false => self.position::<L>(elements),
             }
         }
     }
@@ -118,10 +175,10 @@ impl Tasks for Forward<'_> {
 impl Forward<'_> {
     /// Several positions that fill at most one block.
     #[inline(always)]
-    fn group(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
+    fn group<L: Lanes>(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
         let values = &mut buffer[..elements.len()];
         // SAFETY: elements belong to one task, and the slice that reads is gone before one writes.
-        powers(unsafe { self.x.read(elements.clone()) }, self.classes, values);
+        powers::<L>(unsafe { self.x.read(elements.clone()) }, self.classes, values);
         for position in values.chunks_exact_mut(self.classes) {
             let factor = (1.0 / sum(position, |power| power)) as f32;
             position.iter_mut().for_each(|value| *value *= factor);
@@ -132,19 +189,14 @@ impl Forward<'_> {
 
     /// One position that is longer than a block.
     #[inline(always)]
-    fn position(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
-        // SAFETY, here and below: elements belong to one task, and slices that read are gone before one writes.
+    fn position<L: Lanes>(&self, elements: Range<usize>) {
+        // SAFETY: elements belong to one task, and the slice that reads is gone before one writes.
         let x = unsafe { self.x.read(elements.clone()) };
-        let most = largest(x);
-        let factor = (1.0 / sum_powers(x, most, buffer)) as f32;
-        for block in blocks(elements) {
-            let values = &mut buffer[..block.len()];
-            // SAFETY: as above.
-            let x = unsafe { self.x.read(block.clone()) };
-            values.iter_mut().zip(x).for_each(|(value, x)| *value = factor * exp(*x - most));
-            // SAFETY: as above.
-            unsafe { self.y.write(block) }.copy_from_slice(values);
-        }
+        let most = largest_of_many::<L>(x);
+        let factor = (1.0 / sum_powers::<L>(x, most)) as f32;
+        let (x, y) = (self.x.place(&elements), self.y.place(&elements));
+        // SAFETY: as above; both have these elements.
+        unsafe { weighted_powers::<L>(x, most, factor, y, elements.len()) };
     }
 }
 

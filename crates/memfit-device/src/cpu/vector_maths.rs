@@ -24,6 +24,46 @@ pub(crate) fn sigmoid<L: Lanes>(x: L) -> L {
     L::splat(1.0).div(exp(L::splat(0.0).sub(x)).add(L::splat(1.0)))
 }
 
+/// Hyperbolic tangent, as in `maths`.
+#[inline(always)]
+pub(crate) fn tanh<L: Lanes>(x: L) -> L {
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
+    let size = x.at_least(zero.sub(x));
+    let far = one.sub(L::splat(2.0).div(exp(size.add(size)).add(one)));
+    let far = zero.sub(far).or_where(x.beats(zero), far);
+    tanh_near(x).or_where(size.beats(L::splat(0.625)), far)
+}
+
+/// The same below 0.625.
+#[inline(always)]
+fn tanh_near<L: Lanes>(x: L) -> L {
+    let z = x.mul(x);
+    let p = polynomial(z, [-5.704_988_7e-3, 2.063_909e-2, -5.373_971_6e-2, 1.333_144_2e-1, -3.333_328e-1]);
+    p.mul(z).mul_add(x, x)
+}
+
+/// `eˣ − 1`.
+#[inline(always)]
+pub(crate) fn exp_m1<L: Lanes>(x: L) -> L {
+    let one = L::splat(1.0);
+    let t = tanh_near(x.mul(L::splat(0.5)));
+    let size = x.at_least(L::splat(0.0).sub(x));
+    t.add(t).div(one.sub(t)).or_where(size.beats(one), exp(x).sub(one))
+}
+
+/// `ln(1 + eˣ)`.
+#[inline(always)]
+pub(crate) fn softplus<L: Lanes>(x: L) -> L {
+    let zero = L::splat(0.0);
+    let power = exp(x.at_most(zero.sub(x)));
+    // ln(1 + power) = 2 artanh(s).
+    let s = power.div(power.add(L::splat(2.0)));
+    let z = s.mul(s);
+    let p = polynomial(z, [1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0]);
+    let s = s.add(s);
+    x.at_least(zero).add(p.mul(z).mul_add(s, s))
+}
+
 /// The distribution function of the normal distribution, `Φ(x)`, by the error function.
 #[inline(always)]
 pub(crate) fn normal_distribution<L: Lanes>(x: L) -> L {
@@ -101,6 +141,9 @@ mod tests {
             for x in arguments {
                 same("exp", x, exp(L::splat(x)), maths::exp(x));
                 same("sigmoid", x, sigmoid(L::splat(x)), maths::sigmoid(x));
+                same("tanh", x, tanh(L::splat(x)), maths::tanh(x));
+                same("exp_m1", x, exp_m1(L::splat(x)), f64::from(x).exp_m1() as f32);
+                same("softplus", x, softplus(L::splat(x)), maths::softplus(x));
             }
             for (x, wanted) in DISTRIBUTION {
                 same("distribution", x, normal_distribution(L::splat(x)), wanted);

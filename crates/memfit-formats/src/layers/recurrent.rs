@@ -10,12 +10,23 @@ use crate::site::Site;
 use crate::table::Class;
 
 /// LSTM, GRU or SimpleRNN by itself.
-pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<TensorId, FormatError> {
-    run(site, class, x, false)
+pub(crate) fn layer(
+    site: &mut Site<'_>,
+    class: Class,
+    operands: &[TensorId],
+) -> Result<TensorId, FormatError> {
+    run(site, class, operands, false)
 }
 
-/// Runs a layer over a sequence; `turned` writes what was read last first.
-fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<TensorId, FormatError> {
+/// Runs a layer over a sequence, which is the first operand and is followed by states to begin with; `turned` writes what was read last
+/// first.
+fn run(
+    site: &mut Site<'_>,
+    class: Class,
+    operands: &[TensorId],
+    turned: bool,
+) -> Result<TensorId, FormatError> {
+    let (x, start) = (operands[0], &operands[1..]);
     let [steps, features] = site.sequence(x)?;
     let rate = site.settings.number("recurrent_dropout");
     if rate > 0.0 && site.training {
@@ -36,7 +47,11 @@ fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<T
         &[units, wide],
         settings.initializer("recurrent_initializer"),
     )?;
-    let projected = site.push(Op::Dense, &[x, kernel])?;
+    let mut projected = site.push(Op::Dense, &[x, kernel])?;
+    if !start.is_empty() {
+        let row = states_row(site, &cell, start, units)?;
+        projected = site.push(Op::Concat(0), &[projected, row])?;
+    }
     let mut operands = vec![projected, recurrent];
     if settings.flag("use_bias") {
         operands.push(bias(site, &cell, name, units)?);
@@ -44,9 +59,30 @@ fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<T
     let backwards = settings.flag("go_backwards");
     let mask = site.mask(0);
     operands.extend(mask);
-    let kind =
-        Recurrent { cell, reads_backwards: backwards, writes_backwards: turned, masked: mask.is_some() };
-    let mut states = site.push(Op::Recurrent(kind), &operands)?;
+    let returns_states = settings.flag("return_state");
+    let has_own = matches!(cell, Cell::Lstm { .. });
+    let kind = Recurrent {
+        cell,
+        reads_backwards: backwards,
+        writes_backwards: turned,
+        masked: mask.is_some(),
+        starts: !start.is_empty(),
+        ends: returns_states && has_own,
+    };
+    let behind = kind.rows_behind_states();
+    let all = site.push(Op::Recurrent(kind), &operands)?;
+    let last_step = if turned { 0 } else { steps - 1 };
+    if returns_states {
+        let places = [last_step, steps + behind.saturating_sub(1)];
+        for place in &places[..1 + usize::from(has_own)] {
+            let state = one_step(site, all, *place, units)?;
+            site.further.push(state);
+        }
+    }
+    let mut states = match behind {
+        0 => all,
+        _ => site.push(Op::Slice { axis: 0, start: 0, length: steps }, &[all])?,
+    };
     if let Some(mask) = mask.filter(|_| settings.flag("zero_output_for_mask")) {
         if backwards != turned {
             let supported = "false where steps are read backwards and written forwards";
@@ -57,9 +93,42 @@ fn run(site: &mut Site<'_>, class: Class, x: TensorId, turned: bool) -> Result<T
     if settings.flag("return_sequences") {
         return Ok(states);
     }
-    let start = if turned { 0 } else { steps - 1 };
+    one_step(site, states, last_step, units)
+}
+
+/// One row of the states.
+fn one_step(
+    site: &mut Site<'_>,
+    states: TensorId,
+    start: usize,
+    units: usize,
+) -> Result<TensorId, FormatError> {
     let last = site.push(Op::Slice { axis: 0, start, length: 1 }, &[states])?;
     site.push(Op::Reshape(vec![units]), &[last])
+}
+
+/// States to begin with, as the row that the op reads them from.
+fn states_row(
+    site: &mut Site<'_>,
+    cell: &Cell,
+    start: &[TensorId],
+    units: usize,
+) -> Result<TensorId, FormatError> {
+    let wanted = if matches!(cell, Cell::Lstm { .. }) { 2 } else { 1 };
+    let fits = start.len() == wanted && start.iter().all(|state| site.dims(*state) == [units]);
+    if !fits {
+        let supported = format!("{wanted} of [batch,{units}] for each layer");
+        return Err(site.unsupported("initial_state", format!("{} tensors", start.len()), &supported));
+    }
+    let mut row = start[0];
+    if wanted == 2 {
+        row = site.push(Op::Concat(0), start)?;
+    }
+    let (given, wide) = (wanted * units, cell.gates() * units);
+    if given < wide {
+        row = site.push(Op::PadAxis { axis: 0, before: 0, after: wide - given }, &[row])?;
+    }
+    site.push(Op::Reshape(vec![1, wide]), &[row])
 }
 
 /// What a step computes, and what Keras calls it.
@@ -112,7 +181,8 @@ fn bias(site: &mut Site<'_>, cell: &Cell, name: &str, units: usize) -> Result<Te
 }
 
 /// A layer forward and a second one backward over the same sequence.
-pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+pub(crate) fn bidirectional(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatError> {
+    let (x, start) = (operands[0], &operands[1..]);
     let settings = site.settings;
     let forward = settings.inner("layer").expect("the table asks for a layer");
     for (argument, inner) in [("layer", Some(forward)), ("backward_layer", settings.inner("backward_layer"))]
@@ -135,11 +205,14 @@ pub(crate) fn bidirectional(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
         }
     };
     let mut made = Vec::with_capacity(2);
-    for (inner, name, is_backward) in
-        [(forward, format!("forward_{base}"), false), (&backward, back_name, true)]
-    {
+    let (start_forward, start_backward) = start.split_at(start.len() / 2);
+    for (inner, name, is_backward, start) in [
+        (forward, format!("forward_{base}"), false, start_forward),
+        (&backward, back_name, true, start_backward),
+    ] {
         let class = inner.row.class;
-        made.push(within(site, inner, &name, |site| run(site, class, x, is_backward))?);
+        let operands: Vec<TensorId> = std::iter::once(x).chain(start.iter().copied()).collect();
+        made.push(within(site, inner, &name, |site| run(site, class, &operands, is_backward))?);
     }
     match settings.choice("merge_mode") {
         "concat" => {
@@ -180,5 +253,6 @@ pub(super) fn within(
         within: format!("{}{name}/", site.within),
         weights: &mut *site.weights,
         masks: site.masks.clone(),
+        further: &mut *site.further,
     })
 }

@@ -61,7 +61,11 @@ pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
 fn refuse(site: &Site<'_>, inner: &Inner, steps: usize) -> Result<(), FormatError> {
     let (class, name) = (inner.row.class, inner.row.name);
     let has_layers = matches!(class, Class::Bidirectional | Class::TimeDistributed);
-    if inner.row.inputs != Inputs::One || has_layers || matches!(class, Class::Embedding) {
+    let recurs = matches!(class, Class::Lstm | Class::Gru | Class::SimpleRnn);
+    if recurs && inner.settings.flag("return_state") {
+        return Err(site.unsupported("layer", name, "a layer with one output"));
+    }
+    if !(recurs || inner.row.inputs == Inputs::One) || has_layers || matches!(class, Class::Embedding) {
         return Err(site.unsupported("layer", name, "a layer of one input, without layers within"));
     }
     let reads_mask = matches!(

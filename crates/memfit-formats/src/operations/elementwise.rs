@@ -3,6 +3,7 @@
 use memfit_ir::{Binary, Chain, Link, Op, TensorId, Unary};
 use serde_json::Value;
 
+use super::constants::Constant;
 use super::{Call, Given};
 use crate::error::FormatError;
 use crate::layers::merge;
@@ -158,10 +159,16 @@ impl Call<'_, '_> {
         match (self.given, self.operands) {
             ([Given::Tensor, Given::Tensor], [a, b]) => self.of_tensors(function, *a, *b),
             ([Given::Tensor, Given::Constant(value)], [x]) => {
+                if let Some(made) = self.with_numbers(function, *x, value, false)? {
+                    return Ok(made);
+                }
                 let number = self.constant(value)?;
                 self.chained(*x, &with_number_behind(function, number))
             }
             ([Given::Constant(value), Given::Tensor], [x]) => {
+                if let Some(made) = self.with_numbers(function, *x, value, true)? {
+                    return Ok(made);
+                }
                 let number = self.constant(value)?;
                 let functions = with_number_before(function, number).ok_or_else(|| {
                     self.refuse("call", value, "a positive base, or a number behind the tensor")
@@ -191,7 +198,31 @@ impl Call<'_, '_> {
         merge(self.site, Chain::binary(binary), &[a, b])
     }
 
+    /// What a tensor and several numbers make; none where there are not several.
+    fn with_numbers(
+        &mut self,
+        function: Two,
+        x: TensorId,
+        value: &Value,
+        numbers_first: bool,
+    ) -> Result<Option<TensorId>, FormatError> {
+        let several = Constant::read(value).filter(|constant| constant.single().is_none());
+        let Some(numbers) = several else { return Ok(None) };
+        match self.with_constant(function, x, &numbers, numbers_first)? {
+            Some(made) => Ok(Some(made)),
+            None => {
+                let supported =
+                    "numbers that stretch over the tensor, to add, subtract, multiply or divide by";
+                Err(self.refuse("call", value, supported))
+            }
+        }
+    }
+
     fn constant(&self, value: &Value) -> Result<f32, FormatError> {
+        let single = Constant::read(value).and_then(|constant| constant.single());
+        if let Some(number) = single {
+            return Ok(number);
+        }
         let number = value.as_f64().filter(|number| number.abs() <= f64::from(f32::MAX));
         let number = number.ok_or_else(|| self.refuse("call", value, "numbers and tensors of the model"))?;
         Ok(number as f32)

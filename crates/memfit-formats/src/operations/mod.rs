@@ -1,5 +1,6 @@
 //! Functions of `keras.ops` that a functional model calls on its tensors: which there are, and what they were given.
 
+mod constants;
 mod elementwise;
 mod indexing;
 mod products;

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ._errors import Error
-from ._request import request, require_model
+from ._request import request, require_input, require_model
 
 _ELEMENTS = {"F16": "float16", "F32": "float32", "F64": "float64"}
 
@@ -15,6 +15,7 @@ def save(model, path):
     The names in a `.safetensors` file are those that the `memfit` command uses.
     """
     require_model(model, compiled=False)
+    require_input(model)
     name = str(path)
     if name.endswith(".keras"):
         model.save(path)
@@ -39,6 +40,7 @@ def load(path, model=None):
     if model is None:
         raise Error(f"`{name}` has weights and no model; give the model too: memfit.load(path, model)")
     require_model(model, compiled=False)
+    require_input(model)
     if name.endswith(".safetensors"):
         _read_safetensors(model, Path(path))
     else:

@@ -2,6 +2,7 @@
 
 from . import _engine
 from ._errors import Error
+from ._request import schedule_in_python
 
 
 # As many bytes may pass before freed heap is given back.
@@ -15,7 +16,9 @@ class Handover:
 
     def __init__(self, session, model, optimizer=None):
         self.session, self.bytes_passed = session, 0
-        known = session.variables()
+        # A rate that Python computes is no variable of Keras's.
+        computed = optimizer is not None and schedule_in_python(optimizer) is not None
+        known = [(index, *one) for index, one in enumerate(session.variables()) if not (computed and one[2] == "learning_rate")]
         theirs = list(model.weights) + (list(optimizer.variables) if optimizer is not None else [])
         if len(known) != len(theirs):
             raise Error(
@@ -23,7 +26,7 @@ class Handover:
                 "please report this with the model's model.to_json()"
             )
         self.pairs = []
-        for index, ((name, dims, kind, dtype), variable) in enumerate(zip(known, theirs)):
+        for (index, name, dims, kind, dtype), variable in zip(known, theirs):
             self.pairs.append((index, kind, _ELEMENTS.get(dtype, "float32"), variable))
             if tuple(dims) != tuple(variable.shape):
                 raise Error(

@@ -7,29 +7,70 @@ from ._request import request, require_model
 from ._rows import rows_of
 
 
-def evaluate(model, x=None, y=None, *, batch_size=None, sample_weight=None, steps=None, return_dict=False, budget=None,
-             disk=None, precision=None, costs=None, threads=None, device=None):
+def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, steps=None, callbacks=None,
+             return_dict=False, *, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):
     """Loss and metrics over all rows, as `model.evaluate` gives them, within a budget.
 
     `x` and `y` are what `memfit.fit` takes. Returns the loss, or a list of loss and metrics, or a dict with `return_dict=True`.
+    `verbose` prints one line at the end.
     """
     require_model(model, compiled=True)
     options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device}
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
-    logs = Evaluator(model, rows, options).run()
+    callbacks = _listed(callbacks, model, rows)
+    evaluator = Evaluator(model, rows, {**options, "dims": rows.dims})
+    callbacks.on_test_begin()
+    logs = evaluator.run(callbacks.on_test_batch_begin, callbacks.on_test_batch_end)
+    callbacks.on_test_end(logs)
+    if verbose in ("auto", 1, 2):
+        print(" - ".join(f"{name}: {value_text(value)}" for name, value in logs.items()))
     if return_dict:
-        return logs
+        return dict(sorted(logs.items()))
     values = [logs[name] for name in _in_keras_order(model, logs)]
     return values[0] if len(values) == 1 else values
 
 
+def logs_of(names, values):
+    """Values by name. Numbers of one metric, `f1_score[0]` and so on, are an array, as Keras has them."""
+    if not any(name.endswith("]") for name in names):
+        return dict(zip(names, values))
+    import numpy as np
+
+    logs = {}
+    for name, value in zip(names, values):
+        plain, bracket, _ = name.partition("[")
+        if bracket:
+            logs.setdefault(plain, []).append(value)
+        else:
+            logs[name] = value
+    return {name: np.asarray(value, dtype=np.float32) if isinstance(value, list) else value for name, value in logs.items()}
+
+
+def value_text(value):
+    """A number of the log, or several of one metric, as a progress line has them."""
+    return f"{value:.4f}" if isinstance(value, float) else "[" + " ".join(f"{one:.4f}" for one in value) + "]"
+
+
+def _listed(callbacks, model, rows):
+    import keras
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(callbacks, model=model, verbose=0, epochs=1, steps=rows.steps)
+
+
 def _in_keras_order(model, names):
-    """Loss, then for one output its metrics; for several, the outputs' losses and then all metrics by their names."""
+    """Loss, then for one output its metrics; for several, the outputs' losses as the loss names them and then all metrics by name."""
     names = list(names)
     if len(model.outputs) == 1:
         return names
     first = 1 + len(model.outputs)
-    return names[:first] + sorted(names[first:])
+    losses = names[1:first]
+    given = model.get_compile_config() or {}
+    by_name = given.get("loss") if isinstance(given.get("loss"), dict) else {}
+    order = [f"{name}_loss" for name in by_name]
+    losses.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return [names[0], *losses, *sorted(names[first:])]
 
 
 class Evaluator:
@@ -45,13 +86,14 @@ class Evaluator:
     def run(self, before_batch=None, after_batch=None):
         """Names and values over all rows."""
         logs = {}
+        self.rows.restart()
         self.handover.open()
         try:
             for number, batch in enumerate(self.rows.epoch()):
                 if before_batch:
                     before_batch(number)
                 loss, metrics, *_ = self.session.step(*batch)
-                logs = dict(zip(self.names, [loss, *metrics]))
+                logs = logs_of(self.names, [loss, *metrics])
                 if after_batch:
                     after_batch(number, logs)
         finally:
@@ -61,10 +103,10 @@ class Evaluator:
         return logs
 
 
-def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):
+def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=None, *, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):
     """What the model predicts for all rows, as `model.predict` gives it, within a budget.
 
-    The predictions themselves are an array of yours, which the budget does not count.
+    The predictions themselves are an array of yours, which the budget does not count. `verbose` is taken and prints nothing.
     """
     import keras
     import numpy as np
@@ -72,13 +114,16 @@ def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, pr
     require_model(model, compiled=False)
     options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device}
     rows = rows_of(model, x, batch_size=batch_size, steps=steps, targets=False)
-    session = _engine.Session(request(model, rows.batch_size, options), "prediction")
+    callbacks = _listed(callbacks, model, rows)
+    session = _engine.Session(request(model, rows.batch_size, {**options, "dims": rows.dims}), "prediction")
     outputs, piece = session.outputs(), session.micro_batch()
     parts = [[] for _ in outputs]
     handover = Handover(session, model)
+    callbacks.on_predict_begin()
     handover.open()
     try:
-        for batch in rows.epoch():
+        for number, batch in enumerate(rows.epoch()):
+            callbacks.on_predict_batch_begin(number)
             made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
             for first in range(0, batch.rows, piece):
                 count = min(piece, batch.rows - first)
@@ -87,8 +132,10 @@ def predict(model, x, *, batch_size=None, steps=None, budget=None, disk=None, pr
                     session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
             for part, array in zip(parts, made):
                 part.append(array)
+            callbacks.on_predict_batch_end(number, {"outputs": made[0] if len(made) == 1 else made})
     finally:
         session.close()
+    callbacks.on_predict_end()
     if not parts[0]:
         raise Error("the data has no batch; give at least one")
     whole = [part[0] if len(part) == 1 else np.concatenate(part) for part in parts]

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from . import _engine
-from ._request import request, require_model
+from ._request import knows_input, request, require_input, require_model
 
 
 class Plan:
@@ -96,7 +96,7 @@ class Device:
         return f"{self.name}: {self.processor}, {self.threads} threads, {held} by {self.limited_by}"
 
 
-def plan(model, *, batch_size=32, budget=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
+def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
          costs=None, threads=None, device=None):
     """Plans training a compiled model without running it.
 
@@ -105,29 +105,46 @@ def plan(model, *, batch_size=32, budget=None, sample_weight=False, disk=None, p
     estimates and gives the same plan on every machine; by default nodes are timed where the choice hangs on time, which takes up to
     about 3 seconds the first time and is remembered.
 
+    `input_shape` is the shape of a row, `(200,)`, where the model leaves dimensions open, as `keras.Input((None,))` does; a list or
+    dict of them for several inputs.
+
     Raises `memfit.DoesNotFit` where nothing fits.
     """
-    require_model(model, compiled=True)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
+    dims = _dims(model, input_shape)
+    options = {"dims": dims, "budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split}
-    answer = _engine.plan(request(model, batch_size, options, sample_weights=sample_weight))
+    answer = _engine.plan(request(model, batch_size, options, sample_weights=[False] * bool(sample_weight)))
     return Plan(answer.table(), answer.json(), answer.html)
 
 
-def largest_batch(model, *, budget=None, precision=None, threads=None, device=None):
+def largest_batch(model, *, budget=None, input_shape=None, precision=None, threads=None, device=None):
     """The largest batch that trains in one piece within a budget, and what smaller and larger ones need."""
-    require_model(model, compiled=True)
-    options = {"budget": budget, "precision": precision, "threads": threads, "device": device}
+    options = {"dims": _dims(model, input_shape), "budget": budget, "precision": precision, "threads": threads, "device": device}
     answer = json.loads(_engine.largest_batch(request(model, 1, options)))
     return Batches(answer["budget"], answer["largest_batch"], [tuple(point) for point in answer["points"]])
 
 
-def sweep(model, *, batch_size=32, budget=None, disk=None, precision=None, allow_batchnorm_split=False, costs=None, threads=None, device=None):
+def sweep(model, *, batch_size=32, budget=None, input_shape=None, disk=None, precision=None, allow_batchnorm_split=False, costs=None, threads=None, device=None):
     """Every plan worth having, from the fastest to the smallest: what each budget buys."""
-    require_model(model, compiled=True)
-    options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
-               "allow_batchnorm_split": allow_batchnorm_split}
+    options = {"dims": _dims(model, input_shape), "budget": budget, "disk": disk, "precision": precision, "costs": costs,
+               "threads": threads, "device": device, "allow_batchnorm_split": allow_batchnorm_split}
     return Sweep(*_engine.sweep(request(model, batch_size, options), model.name))
+
+
+def _dims(model, input_shape):
+    """The shape of a row for each input, where it was given; a model that was not built yet is built for it."""
+    require_model(model, compiled=True)
+    if input_shape is None:
+        require_input(model)
+        return None
+    if isinstance(input_shape, dict):
+        require_input(model)
+        return input_shape
+    several = bool(input_shape) and all(isinstance(one, (list, tuple)) for one in input_shape)
+    if not several and not knows_input(model):
+        model.build((None, *input_shape))
+    require_input(model)
+    return list(input_shape) if several else [list(input_shape)]
 
 
 def devices():

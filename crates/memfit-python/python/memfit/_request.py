@@ -1,14 +1,21 @@
 """A Keras model as a request to the engine: its configuration, what it is compiled with, and the line."""
 
+import contextlib
 import json
 
 from . import _engine
 from ._errors import Error
 
+# Schedules of the learning rate that the engine computes; others are asked in Python before each step.
+_SCHEDULES = {
+    "ExponentialDecay", "CosineDecay", "CosineDecayRestarts", "PiecewiseConstantDecay", "PolynomialDecay", "InverseTimeDecay",
+}
 
-def request(model, batch_size, options, *, sample_weights=0, baseline=None):
-    """The text of a request. `options` are the arguments that all calls share."""
-    config = options.get("config") or describe(model)
+
+def request(model, batch_size, options, *, sample_weights=(), baseline=None):
+    """The text of a request. `options` are the arguments that all calls share; `sample_weights` says of each array of weights whether it
+    weighs every sample of a row."""
+    config = options.get("config") or describe(model, options.get("dims"))
     budget = options.get("budget")
     return json.dumps({
         "config": config,
@@ -18,7 +25,8 @@ def request(model, batch_size, options, *, sample_weights=0, baseline=None):
         "precision": options.get("precision"),
         "costs": options.get("costs"),
         "allow_batchnorm_split": bool(options.get("allow_batchnorm_split", False)),
-        "sample_weights": int(sample_weights),
+        "sample_weights": len(sample_weights),
+        "weights_of_samples": list(sample_weights),
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
         "device": options.get("device"),
@@ -26,11 +34,13 @@ def request(model, batch_size, options, *, sample_weights=0, baseline=None):
     })
 
 
-def describe(model):
-    """The model's configuration with what it is compiled with. Keras may import a whole backend to write it, so that a baseline is
+def describe(model, dims=None):
+    """The model's configuration with what it is compiled with. `dims` are those of a row of each input, where they are known: they
+    take the place of dimensions that the model leaves open. Keras may import a whole backend to write it, so that a baseline is
     taken behind this."""
     try:
-        config = json.loads(model.to_json())
+        with _without_schedule(model):
+            config = json.loads(model.to_json())
     except (NotImplementedError, TypeError, ValueError) as error:
         raise Error(
             f"the model cannot be written as a configuration ({error}); build it with keras.Sequential or the functional API"
@@ -38,7 +48,54 @@ def describe(model):
     compiled = config.get("compile_config")
     if compiled:
         config["compile_config"] = named(unscaled(compiled))
+    if dims is not None:
+        _close_dims(model, config, dims)
     return config
+
+
+def schedule_in_python(optimizer):
+    """The learning rate's schedule where it is one that the engine does not know."""
+    import keras
+
+    schedule = getattr(optimizer, "_learning_rate", None)
+    is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+    return schedule if is_schedule and type(schedule).__name__ not in _SCHEDULES else None
+
+
+@contextlib.contextmanager
+def _without_schedule(model):
+    """A schedule of the user's own needs no configuration: the rate is given with each step."""
+    optimizer = getattr(model, "optimizer", None)
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    schedule = schedule_in_python(optimizer)
+    if schedule is None:
+        yield
+        return
+    optimizer._learning_rate = 0.001
+    try:
+        yield
+    finally:
+        optimizer._learning_rate = schedule
+
+
+def _close_dims(model, config, dims):
+    """Writes the dimensions of rows where the model's inputs leave them open."""
+    if isinstance(dims, dict):
+        dims = [dims.get(name) for name in input_names(model)]
+    if len(dims) != len(model.inputs):
+        raise Error(f"there are {len(dims)} shapes of rows for {len(model.inputs)} inputs; give one for each")
+    known = {tensor._keras_history.operation.name: row for tensor, row in zip(model.inputs, dims) if row is not None}
+    for layer in config["config"]["layers"]:
+        shape = layer["config"].get("batch_shape")
+        row = known.get(layer["config"].get("name"))
+        if layer["class_name"] == "InputLayer" and shape and row is not None and len(row) == len(shape) - 1:
+            layer["config"]["batch_shape"] = [shape[0], *(given if own is None else own for own, given in zip(shape[1:], row))]
+
+
+def input_names(model):
+    """What the inputs are called in a dict of arrays, in the engine's order."""
+    struct = getattr(model, "input", None)
+    return sorted(struct) if isinstance(struct, dict) else [tensor.name for tensor in model.inputs]
 
 
 def unscaled(compiled):
@@ -64,5 +121,31 @@ def require_model(model, *, compiled):
         raise Error(f"expected a Keras model, got {type(model).__name__}; build one with keras.Sequential or keras.Model")
     if compiled and not getattr(model, "compiled", False):
         raise Error('the model is not compiled; call model.compile(optimizer="adam", loss=…) first')
-    if not model.built:
+    _refuse_own_code(model, compiled)
+
+
+def require_input(model):
+    """Stops where nobody knows yet what the model takes."""
+    if not knows_input(model):
         raise Error("the model does not know its input yet; give it a keras.Input, or call model.build((None, …))")
+
+
+def knows_input(model):
+    """Whether the model was told or shown what it takes."""
+    return bool(getattr(model, "inputs", None))
+
+
+def _refuse_own_code(model, compiled):
+    """A model whose steps are Python of the user's is no graph that could be planned."""
+    kind = type(model)
+    if not kind.call.__module__.startswith("keras."):
+        raise Error(
+            f"`{model.name}` is a {kind.__name__} with a call() of its own, which memfit cannot look into; build it with "
+            "keras.Sequential or the functional API: keras.Model(inputs, outputs)"
+        )
+    for method in ("train_step", "compute_loss") if compiled else ():
+        if not getattr(kind, method).__module__.startswith("keras."):
+            raise Error(
+                f"{kind.__name__} has a {method}() of its own, which memfit would not run; give model.compile a loss that memfit "
+                "knows and leave it out"
+            )

@@ -4,6 +4,7 @@ import itertools
 from typing import NamedTuple
 
 from ._errors import Error
+from ._request import input_names, knows_input
 
 
 class Batch(NamedTuple):
@@ -20,15 +21,41 @@ def rows_of(model, x, y=None, sample_weight=None, *, batch_size=None, class_weig
     """The rows that a call was given."""
     import keras
 
-    shape = _Shape(model, class_weight, targets)
     if x is None:
         raise Error("there is no data; give x")
+    x = _build_for(model, x)
+    shape = _Shape(model, class_weight, targets)
     is_dataset = isinstance(x, keras.utils.PyDataset)
     if is_dataset or _is_stream(x):
         if y is not None or sample_weight is not None:
             raise Error(f"a {type(x).__name__} brings its targets and weights itself; give x alone")
         return (_Dataset if is_dataset else _Stream)(shape, x, batch_size, steps, shuffle)
     return Arrays(shape, shape.arrays(x, y, sample_weight), batch_size or 32, steps, shuffle)
+
+
+def _build_for(model, x):
+    """Builds a model that does not know its input for the rows that came, as Keras does; the data again, from its first batch on."""
+    import keras
+
+    if knows_input(model):
+        return x
+    first = x
+    if isinstance(x, keras.utils.PyDataset):
+        first = x[0]
+    elif _is_stream(x):
+        iterator = iter(x)
+        first = next(iterator, None)
+        if first is None:
+            raise Error("the data has no batch; give at least one")
+        x = itertools.chain([first], iterator) if iterator is x else x
+    if first is not x:
+        first = keras.utils.unpack_x_y_sample_weight(first)[0]
+    leaves = _leaves((first,))
+    if len(leaves) == 1 or not hasattr(leaves[0], "shape"):
+        model.build((None, *_array(first[0] if len(leaves) == 1 and isinstance(first, (list, tuple)) else first).shape[1:]))
+    if not knows_input(model):
+        raise Error("the model does not know its inputs yet; give it a keras.Input for each")
+    return x
 
 
 def split(model, x, y, sample_weight, fraction):
@@ -54,6 +81,7 @@ class Arrays:
         counts = {lent[2][0] if lent[2] else 0 for lent in self.lent}
         if len(counts) != 1:
             raise Error(f"the arrays have {sorted(counts)} rows; give arrays of the same rows")
+        self.dims = shape.dims(arrays)
         self.count = counts.pop()
         if self.count == 0:
             raise Error("the arrays have no rows; give at least one")
@@ -62,6 +90,10 @@ class Arrays:
         self.weighted = shape.weighted(arrays)
         self.shuffle = shuffle
         self.limit = steps
+        self.at = None
+
+    def restart(self):
+        """Lets the next epoch begin with the first row."""
         self.at = None
 
     def epoch(self):
@@ -92,8 +124,11 @@ class _Batches:
         self.shape, self.source, self.steps, self.shuffle = shape, source, steps, shuffle
         first = self._first()
         arrays = shape.unpack(first)
-        self.weighted = shape.weighted(arrays)
+        self.weighted, self.dims = shape.weighted(arrays), shape.dims(arrays)
         self.batch_size = batch_size or len(arrays[0])
+
+    def restart(self):
+        """Lets the next epoch begin with the first batch, where the source can give it again."""
 
     def _batch(self, value):
         arrays = self.shape.unpack(value)
@@ -121,10 +156,15 @@ class _Stream(_Batches):
         if first is None:
             raise Error("the data has no batch; give at least one")
         self.iterator = itertools.chain([first], self.iterator)
+        self.is_new = True
         return first
 
+    def restart(self):
+        if self.again and not self.is_new:
+            self.iterator = iter(self.source)
+
     def epoch(self):
-        taken = 0
+        taken, self.is_new = 0, False
         while self.limit is None or taken < self.limit:
             value = next(self.iterator, None)
             if value is None:
@@ -163,8 +203,7 @@ class _Shape:
     """What the model takes, by name and number."""
 
     def __init__(self, model, class_weight, targets):
-        struct = getattr(model, "input", None)
-        keys = sorted(struct) if isinstance(struct, dict) else [tensor.name for tensor in model.inputs]
+        keys = input_names(model)
         names = getattr(model, "output_names", None) or [tensor.name for tensor in model.outputs]
         self.inputs, self.outputs = keys, list(names)
         self.class_weight, self.targets = class_weight, targets
@@ -189,9 +228,13 @@ class _Shape:
             weights = [_class_weights(self.class_weight, targets, weights)]
         return arrays + targets + (weights or [])
 
+    def dims(self, arrays):
+        """Dimensions of a row of each input."""
+        return [list(array.shape[1:]) for array in arrays[:len(self.inputs)]]
+
     def weighted(self, arrays):
-        """How many arrays of weights there are: none, one for all outputs, or one for each."""
-        return len(arrays) - len(self.inputs) - len(self.outputs) if self.targets else 0
+        """For each array of weights whether it weighs every sample of a row: there is none, one for all outputs, or one for each."""
+        return [1 < array.ndim for array in arrays[len(self.inputs) + len(self.outputs):]] if self.targets else []
 
     def _weights(self, value, rows):
         """One array for all outputs, or one for each; outputs that a dict leaves out count by 1."""
@@ -208,7 +251,7 @@ class _Shape:
             weights = self._ordered("sample_weight", value, self.outputs)
         else:
             weights = self._ordered("sample_weight", value, ["rows"])
-        return [_one_a_row(weight) for weight in weights]
+        return [weight.reshape(-1) if weight.ndim == 2 and weight.shape[1] == 1 else weight for weight in weights]
 
     def _ordered(self, what, value, names):
         if isinstance(value, dict):
@@ -249,15 +292,6 @@ def _array(value):
     return array
 
 
-def _one_a_row(weight):
-    """Weights of rows: as (rows,), or (rows, 1) as Keras takes them too."""
-    if weight.ndim == 2 and weight.shape[1] == 1:
-        return weight.reshape(-1)
-    if weight.ndim != 1:
-        raise Error(f"sample_weight has the shape {tuple(weight.shape)}; give one weight for each row")
-    return weight
-
-
 def _class_weights(class_weight, targets, weights):
     import numpy as np
 
@@ -266,12 +300,14 @@ def _class_weights(class_weight, targets, weights):
     classes = targets[0]
     if 1 < classes.ndim and 1 < classes.shape[-1]:
         classes = classes.argmax(axis=-1)
+    if classes.size != len(classes):
+        raise Error(f"class_weight needs one class a row, and y has the shape {targets[0].shape}; give sample_weight instead")
     classes = np.rint(classes.reshape(len(classes), -1)[:, 0]).astype(np.int64)
     table = np.ones(max(int(classes.max()), *map(int, class_weight)) + 1, dtype=np.float32)
     for number, weight in class_weight.items():
         table[int(number)] = weight
     found = table[classes]
-    return found if weights is None else found * weights[0].reshape(-1).astype(np.float32)
+    return found if weights is None else found * weights[0].astype(np.float32)
 
 
 def _is_stream(x):

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from . import _engine
 from ._errors import Error
 from ._handover import Handover, inner_optimizer
-from ._inference import Evaluator
+from ._inference import Evaluator, logs_of, value_text
 from ._plan import Plan
-from ._request import describe, request, require_model
+from ._request import describe, request, require_model, schedule_in_python
 from ._rows import rows_of, split
 
 
-def fit(model, x=None, y=None, *, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
+def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
-        validation_steps=None, validation_batch_size=None, validation_freq=1, budget=None, disk=None, precision=None,
+        validation_steps=None, validation_batch_size=None, validation_freq=1, *, budget=None, disk=None, precision=None,
         allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None):
     """Trains a compiled Keras model inside a memory budget.
 
@@ -71,20 +71,21 @@ class _Training:
     def __init__(self, model, rows, options, validation_rows, validation_freq):
         self.model, self.rows, self.validation_freq = model, rows, validation_freq
         self.optimizer = inner_optimizer(model)
-        options = {**options, "config": describe(model)}
+        options = {**options, "config": describe(model, rows.dims)}
         self.baseline = _engine.baseline()
         # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
         # training's own plan is there too, and counts.
         self.evaluator, self.plan_evaluator = None, None
         if validation_rows is not None:
-            self.plan_evaluator = lambda: Evaluator(model, validation_rows, options, self.baseline)
+            theirs = options if validation_rows.dims == rows.dims else {**options, "config": describe(model, validation_rows.dims)}
+            self.plan_evaluator = lambda: Evaluator(model, validation_rows, theirs, self.baseline)
             self.evaluator = self.plan_evaluator()
         text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=self.baseline)
         self.session = _engine.Session(text, "training")
         self.handover = Handover(self.session, model, self.optimizer)
         self.names = ["loss", *self.session.metrics()]
         kinds = [kind for _, _, kind, _ in self.session.variables()]
-        self.rate_is_given = "learning_rate" in kinds
+        self.rate_is_given, self.schedule = "learning_rate" in kinds, schedule_in_python(self.optimizer)
         self.plan = Plan(self.session.table(), self.session.json())
         self.peak = 0
 
@@ -132,9 +133,8 @@ class _Training:
         logs = {}
         for number, batch in enumerate(self.rows.epoch()):
             callbacks.on_train_batch_begin(number)
-            rate = float(self.optimizer.learning_rate) if self.rate_is_given else None
-            loss, metrics, _, held, _ = self.session.step(*batch, rate)
-            logs = dict(zip(self.names, [loss, *metrics]))
+            loss, metrics, _, held, _ = self.session.step(*batch, self._rate())
+            logs = logs_of(self.names, [loss, *metrics])
             if self.watched_steps:
                 self.handover.store()
             callbacks.on_train_batch_end(number, logs)
@@ -161,6 +161,12 @@ class _Training:
         if self.watched and not validates:
             self.handover.load()
         return logs
+
+    def _rate(self):
+        """The learning rate of the next step, where it is not the engine that knows it."""
+        if self.schedule is not None:
+            return float(self.schedule(self.session.iteration))
+        return float(self.optimizer.learning_rate) if self.rate_is_given else None
 
     def _open_again(self):
         """The arena was given back for a validation; what the model holds now goes on."""
@@ -223,7 +229,7 @@ class _Progress:
 
     def _show(self, logs, begin):
         seconds = time.monotonic() - self.start
-        values = " - ".join(f"{name}: {value:.4f}" for name, value in logs.items())
+        values = " - ".join(f"{name}: {value_text(value)}" for name, value in logs.items())
         size = _engine.size
         line = f"{self.done}/{self.steps or '?'}  {seconds:.0f}s  {values}  [{size(self.held)} of {size(self.budget)}]"
         print(begin + line.ljust(len(self.line)), end="")

@@ -4,14 +4,17 @@ use super::super::gemm::driver::{self, Product, Strided};
 use super::super::gemm::operand::{Matrix, MatrixRight};
 use super::super::threads::Threads;
 use super::gather::Gather;
-use super::{Convolution, depthwise};
+use super::{Convolution, depthwise, winograd};
 
 /// How many floats of workspace `forward` wants, whatever the number of images.
 pub fn forward_workspace(shape: &Convolution, threads: usize) -> usize {
-    match shape.is_depthwise() {
-        true => 0,
-        false => driver::workspace(shape.channels_out(), shape.taps() * shape.channels_in(), threads),
+    if shape.is_depthwise() {
+        return 0;
     }
+    if winograd::applies(shape) {
+        return winograd::workspace(shape.kernel[0], shape.input[2], shape.output[2], threads);
+    }
+    driver::workspace(shape.channels_out(), shape.taps() * shape.channels_in(), threads)
 }
 
 /// Convolves images `x` with a filter into `y`, and adds `bias` to every output pixel.
@@ -30,6 +33,12 @@ pub fn forward(
     assert!(bias.is_none_or(|bias| bias.len() == shape.output[2]), "the bias has a value for every channel");
     if shape.is_depthwise() {
         return depthwise::forward(threads, shape, x, kernel, bias, y);
+    }
+    if winograd::applies(shape) {
+        let channels = [shape.input[2], shape.output[2]];
+        let filter = winograd::Filter { values: kernel, channels, backwards: false };
+        let gather = Gather::of_input(shape, x, 0);
+        return winograd::convolve(threads, &gather, shape.rows, filter, bias, y, workspace);
     }
     let (channels, k) = (shape.channels_out(), shape.taps() * shape.channels_in());
     for group in 0..shape.groups {

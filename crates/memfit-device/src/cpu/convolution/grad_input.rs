@@ -11,14 +11,17 @@ use super::super::lanes::Level;
 use super::super::microkernel::Panels;
 use super::super::threads::Threads;
 use super::gather::{Axis, Gather};
-use super::{Convolution, depthwise};
+use super::{Convolution, depthwise, winograd};
 
 /// How many floats of workspace `grad_input` wants, whatever the number of images.
 pub fn grad_input_workspace(shape: &Convolution, threads: usize) -> usize {
-    match shape.is_depthwise() {
-        true => 0,
-        false => driver::workspace(shape.channels_in(), shape.taps() * shape.channels_out(), threads),
+    if shape.is_depthwise() {
+        return 0;
     }
+    if winograd::applies(shape) {
+        return winograd::workspace(shape.kernel[0], shape.output[2], shape.input[2], threads);
+    }
+    driver::workspace(shape.channels_in(), shape.taps() * shape.channels_out(), threads)
 }
 
 /// Computes the gradient by the input, `dx`, from that by the output, `dy`.
@@ -35,6 +38,12 @@ pub fn grad_input(
     shape.check(dx.len(), kernel.len(), dy.len());
     if shape.is_depthwise() {
         return depthwise::grad_input(threads, shape, dy, kernel, dx);
+    }
+    if winograd::applies(shape) {
+        let channels = [shape.input[2], shape.output[2]];
+        let filter = winograd::Filter { values: kernel, channels, backwards: true };
+        let gather = Phase::new(shape, 0, 0).gather(shape, dy, 0);
+        return winograd::convolve(threads, &gather, shape.rows, filter, None, dx, workspace);
     }
     let n = shape.channels_in();
     let (bias, accumulate, splits) = (None, false, 1);

@@ -5,12 +5,15 @@ use super::super::gemm::operand::{Matrix, MatrixRight};
 use super::super::threads::Threads;
 use super::gather::Gather;
 use super::pack::Transposed;
-use super::{Convolution, depthwise};
+use super::{Convolution, depthwise, winograd};
 
 /// How many floats of workspace `grad_kernel` wants: never more for fewer images.
 pub fn grad_kernel_workspace(shape: &Convolution, threads: usize) -> usize {
     if shape.is_depthwise() {
         return depthwise::grad_kernel_workspace(shape);
+    }
+    if winograd::applies(shape) {
+        return winograd::grad_kernel_workspace(shape, threads);
     }
     let (m, n, k) = product(shape);
     driver::workspace(n, k, threads) + driver::partials_max(m, n, k)
@@ -30,6 +33,9 @@ pub fn grad_kernel(
     shape.check(x.len(), dkernel.len(), dy.len());
     if shape.is_depthwise() {
         return depthwise::grad_kernel(threads, shape, x, dy, dkernel, accumulate, workspace);
+    }
+    if winograd::applies(shape) {
+        return winograd::grad_kernel(threads, shape, x, dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = product(shape);
     let splits = driver::splits(m, n, k);

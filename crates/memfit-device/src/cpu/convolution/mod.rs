@@ -9,6 +9,7 @@ mod grad_input;
 mod grad_kernel;
 mod pack;
 mod strip;
+mod winograd;
 
 pub use forward::{forward, forward_workspace};
 pub use grad_input::{grad_input, grad_input_workspace};

@@ -18,7 +18,7 @@ use super::gather::Gather;
 /// The shortest row of positions that is worth panels of its own.
 const WIDTH_MIN: usize = 24;
 /// The shortest row of taps, in floats, that is worth panels of its own.
-const TAP_ROW_MIN: usize = 8;
+const TAP_ROW_MIN: usize = 3;
 /// The fewest positions, where these are the depth, that are worth a strip.
 const DEPTH_MIN: usize = 48;
 

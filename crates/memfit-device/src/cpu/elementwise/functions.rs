@@ -3,137 +3,227 @@
 use memfit_ir::{Binary, Unary};
 
 use super::super::lanes::{Lanes, load, store};
-use super::super::maths::{exp_m1, ln, softplus, tanh};
+use super::super::maths::ln;
 use super::super::vector_maths;
+
+/// Elements that loops of single floats take at a time: all are read before one is written, since the result may stand
+/// where an operand stood.
+const CHUNK: usize = 64;
+
+/// Up to a chunk of elements from `at` on, and zeros.
+///
+/// # Safety
+/// There are `length` elements.
+#[inline(always)]
+unsafe fn read(from: *const f32, at: usize, length: usize) -> [f32; CHUNK] {
+    let mut values = [0.0; CHUNK];
+    // SAFETY: no more than what is left is read.
+    unsafe {
+        match length - at < CHUNK {
+            true => values.as_mut_ptr().copy_from_nonoverlapping(from.add(at), length - at),
+            false => values = from.add(at).cast::<[f32; CHUNK]>().read_unaligned(),
+        }
+    }
+    values
+}
+
+/// Writes what [`read`] read.
+///
+/// # Safety
+/// There are `length` elements.
+#[inline(always)]
+unsafe fn write(values: [f32; CHUNK], to: *mut f32, at: usize, length: usize) {
+    // SAFETY: no more than what is left is written.
+    unsafe {
+        match length - at < CHUNK {
+            true => to.add(at).copy_from_nonoverlapping(values.as_ptr(), length - at),
+            false => to.add(at).cast::<[f32; CHUNK]>().write_unaligned(values),
+        }
+    }
+}
 
 /// A loop over elements. No function takes a closure here: those would at times be compiled apart, without the machine's
 /// vectors.
 macro_rules! map {
-    ($x:expr, $to:expr, |$element:ident| $value:expr) => {
-        for (to, x) in $to.iter_mut().zip($x) {
-            let $element = *x;
-            *to = $value;
+    ($x:expr, $to:expr, $length:expr, |$element:ident| $value:expr) => {
+        for at in (0..$length).step_by(CHUNK) {
+            // SAFETY: the caller vouches for so many elements.
+            let mut values = unsafe { read($x, at, $length) };
+            for value in &mut values {
+                let $element = *value;
+                *value = $value;
+            }
+            // SAFETY: as above.
+            unsafe { write(values, $to, at, $length) };
         }
     };
 }
 
 /// The same over pairs of elements.
 macro_rules! zip {
-    ($a:expr, $b:expr, $to:expr, |$first:ident, $second:ident| $value:expr) => {
-        for ((to, a), b) in $to.iter_mut().zip($a).zip($b) {
-            let ($first, $second) = (*a, *b);
-            *to = $value;
+    ($a:expr, $b:expr, $to:expr, $length:expr, |$first:ident, $second:ident| $value:expr) => {
+        for at in (0..$length).step_by(CHUNK) {
+            // SAFETY: the caller vouches for so many elements.
+            let (mut values, others) = unsafe { (read($a, at, $length), read($b, at, $length)) };
+            for (value, other) in values.iter_mut().zip(&others) {
+                let ($first, $second) = (*value, *other);
+                *value = $value;
+            }
+            // SAFETY: as above.
+            unsafe { write(values, $to, at, $length) };
         }
     };
 }
 
-/// A loop over vectors of the named slices, for what compilers do badly.
+/// A loop over vectors of the named operands.
 macro_rules! vectors {
-    ($lanes:ident, $to:expr, |$($x:ident),+| $value:expr) => {{
-        let length = $to.len();
-        assert!($($x.len() == length)&&+, "operands have as many elements");
+    ($lanes:ident, $to:expr, $length:expr, |$($x:ident),+| $value:expr) => {{
         let mut at = 0;
-        while at < length {
-            let count = $lanes::COUNT.min(length - at);
-            // SAFETY: so many elements are left in all of them.
-            $(let $x: $lanes = unsafe { load($x.as_ptr().add(at), count) };)+
+        while at + $lanes::COUNT <= $length {
+            // SAFETY: the caller vouches for so many elements, and a vector is left.
+            $(let $x = unsafe { $lanes::load($x.add(at)) };)+
             // SAFETY: as above.
-            unsafe { store($value, $to.as_mut_ptr().add(at), count) };
+            unsafe { $value.store($to.add(at)) };
             at += $lanes::COUNT;
+        }
+        if at < $length {
+            let count = $length - at;
+            // SAFETY: as above, and so many elements are left.
+            $(let $x: $lanes = unsafe { load($x.add(at), count) };)+
+            // SAFETY: as above.
+            unsafe { store($value, $to.add(at), count) };
         }
     }};
 }
 
 /// A function of every element.
+///
+/// # Safety
+/// There are `length` elements of the operand and the result, which may stand at the same place.
 #[inline(always)]
-pub(super) fn unary<L: Lanes>(function: Unary, x: &[f32], to: &mut [f32]) {
+pub(super) unsafe fn unary<L: Lanes>(function: Unary, x: *const f32, to: *mut f32, length: usize) {
+    let (zero, one) = (L::splat(0.0), L::splat(1.0));
     match function {
-        Unary::Relu => vectors!(L, to, |x| x.at_least(L::splat(0.0))),
-        Unary::ReluGeneral { negative_slope, max_value, threshold } => map!(x, to, |x| {
+        Unary::Relu => vectors!(L, to, length, |x| x.at_least(zero)),
+        Unary::ReluGeneral { negative_slope: 0.0, max_value, threshold: 0.0 } => {
+            vectors!(L, to, length, |x| x.at_least(zero).at_most(L::splat(max_value)));
+        }
+        Unary::ReluGeneral { negative_slope, max_value, threshold } => map!(x, to, length, |x| {
             // Without a slope even what is infinitely far below is 0.
             let flat = negative_slope == 0.0 && x < threshold;
             let below = if flat { 0.0 } else { negative_slope * (x - threshold) };
             let inside = if x > threshold { x } else { below };
             if x >= max_value { max_value } else { inside }
         }),
-        Unary::LeakyRelu(slope) => map!(x, to, |x| if x > 0.0 { x } else { slope * x }),
-        Unary::Elu(alpha) => map!(x, to, |x| if x > 0.0 { x } else { alpha * exp_m1(x) }),
-        Unary::Gelu => vectors!(L, to, |x| x.mul(vector_maths::normal_distribution(x))),
-        Unary::Silu => vectors!(L, to, |x| x.mul(vector_maths::sigmoid(x))),
-        Unary::Sigmoid => vectors!(L, to, |x| vector_maths::sigmoid(x)),
-        Unary::Tanh => map!(x, to, |x| tanh(x)),
-        Unary::Softplus => map!(x, to, |x| softplus(x)),
-        Unary::Exp => vectors!(L, to, |x| vector_maths::exp(x)),
-        Unary::Log => map!(x, to, |x| logarithm(x)),
-        Unary::Sqrt => map!(x, to, |x| x.sqrt()),
-        Unary::Rsqrt => map!(x, to, |x| 1.0 / x.sqrt()),
-        Unary::Reciprocal => map!(x, to, |x| 1.0 / x),
-        Unary::Square => map!(x, to, |x| x * x),
-        Unary::Abs => map!(x, to, |x| x.abs()),
-        Unary::Power(power) => map!(x, to, |x| x.powf(power)),
-        Unary::Clip { low, high } => map!(x, to, |x| clip(x, low, high)),
-        Unary::Sin => map!(x, to, |x| x.sin()),
-        Unary::Cos => map!(x, to, |x| x.cos()),
-        Unary::Scale(factor) => map!(x, to, |x| factor * x),
-        Unary::Offset(term) => map!(x, to, |x| x + term),
+        Unary::LeakyRelu(slope) => {
+            vectors!(L, to, length, |x| x.mul(L::splat(slope)).or_where(x.beats(zero), x));
+        }
+        Unary::Elu(alpha) => vectors!(L, to, length, |x| {
+            vector_maths::exp_m1(x).mul(L::splat(alpha)).or_where(x.beats(zero), x)
+        }),
+        Unary::Gelu => vectors!(L, to, length, |x| x.mul(vector_maths::normal_distribution(x))),
+        Unary::Silu => vectors!(L, to, length, |x| x.mul(vector_maths::sigmoid(x))),
+        Unary::Sigmoid => vectors!(L, to, length, |x| vector_maths::sigmoid(x)),
+        Unary::Tanh => vectors!(L, to, length, |x| vector_maths::tanh(x)),
+        Unary::Softplus => vectors!(L, to, length, |x| vector_maths::softplus(x)),
+        Unary::Exp => vectors!(L, to, length, |x| vector_maths::exp(x)),
+        Unary::Log => map!(x, to, length, |x| logarithm(x)),
+        Unary::Sqrt => map!(x, to, length, |x| x.sqrt()),
+        Unary::Rsqrt => map!(x, to, length, |x| 1.0 / x.sqrt()),
+        Unary::Reciprocal => vectors!(L, to, length, |x| one.div(x)),
+        Unary::Square => vectors!(L, to, length, |x| x.mul(x)),
+        Unary::Abs => map!(x, to, length, |x| x.abs()),
+        Unary::Power(power) => map!(x, to, length, |x| x.powf(power)),
+        Unary::Clip { low, high } => map!(x, to, length, |x| clip(x, low, high)),
+        Unary::Sin => map!(x, to, length, |x| x.sin()),
+        Unary::Cos => map!(x, to, length, |x| x.cos()),
+        Unary::Scale(factor) => vectors!(L, to, length, |x| x.mul(L::splat(factor))),
+        Unary::Offset(term) => vectors!(L, to, length, |x| x.add(L::splat(term))),
     }
 }
 
 /// A function of every pair of elements.
+///
+/// # Safety
+/// There are `length` elements of the operands and the result, which may stand where one of them does.
 #[inline(always)]
-pub(super) fn binary<L: Lanes>(function: Binary, a: &[f32], b: &[f32], to: &mut [f32]) {
+pub(super) unsafe fn binary<L: Lanes>(
+    function: Binary,
+    a: *const f32,
+    b: *const f32,
+    to: *mut f32,
+    length: usize,
+) {
     match function {
-        Binary::Add => zip!(a, b, to, |a, b| a + b),
-        Binary::Subtract => zip!(a, b, to, |a, b| a - b),
-        Binary::Multiply => zip!(a, b, to, |a, b| a * b),
-        Binary::Divide => zip!(a, b, to, |a, b| a / b),
-        Binary::Minimum => zip!(a, b, to, |a, b| if a < b || a.is_nan() { a } else { b }),
-        Binary::Maximum => zip!(a, b, to, |a, b| if a > b || a.is_nan() { a } else { b }),
-        Binary::GreaterEqual => zip!(a, b, to, |a, b| if a >= b { 1.0 } else { 0.0 }),
-        Binary::Derivative(of) => derivative::<L>(of, a, b, to),
+        Binary::Add => vectors!(L, to, length, |a, b| a.add(b)),
+        Binary::Subtract => vectors!(L, to, length, |a, b| a.sub(b)),
+        Binary::Multiply => vectors!(L, to, length, |a, b| a.mul(b)),
+        Binary::Divide => vectors!(L, to, length, |a, b| a.div(b)),
+        Binary::Minimum => zip!(a, b, to, length, |a, b| if a < b || a.is_nan() { a } else { b }),
+        Binary::Maximum => zip!(a, b, to, length, |a, b| if a > b || a.is_nan() { a } else { b }),
+        Binary::GreaterEqual => zip!(a, b, to, length, |a, b| if a >= b { 1.0 } else { 0.0 }),
+        // SAFETY: the caller's promise.
+        Binary::Derivative(of) => unsafe { derivative::<L>(of, a, b, to, length) },
     }
 }
 
 /// `dy f′`, from the input `x` or the output `y` of the function, as `Unary::saves` says.
+///
+/// # Safety
+/// As for [`binary`].
 #[inline(always)]
-fn derivative<L: Lanes>(of: Unary, dy: &[f32], saved: &[f32], to: &mut [f32]) {
+unsafe fn derivative<L: Lanes>(of: Unary, dy: *const f32, saved: *const f32, to: *mut f32, length: usize) {
+    let (zero, one, lowest) = (L::splat(0.0), L::splat(1.0), L::splat(f32::NEG_INFINITY));
     match of {
-        Unary::Relu => vectors!(L, to, |dy, saved| {
-            // Whether 0 lies below.
-            dy.keep(L::splat(0.0).between(L::splat(f32::NEG_INFINITY), saved))
+        // Whether 0 lies below.
+        Unary::Relu => vectors!(L, to, length, |dy, saved| dy.keep(zero.between(lowest, saved))),
+        Unary::ReluGeneral { negative_slope: 0.0, max_value, threshold: 0.0 } => {
+            vectors!(L, to, length, |dy, saved| dy.keep(saved.between(zero, L::splat(max_value))));
+        }
+        Unary::ReluGeneral { negative_slope, max_value, threshold } => {
+            zip!(dy, saved, to, length, |dy, x| {
+                let inside = if x > threshold { dy } else { negative_slope * dy };
+                if x >= max_value { 0.0 } else { inside }
+            });
+        }
+        Unary::LeakyRelu(slope) => vectors!(L, to, length, |dy, saved| {
+            dy.mul(L::splat(slope)).or_where(zero.between(lowest, saved), dy)
         }),
-        Unary::ReluGeneral { negative_slope, max_value, threshold } => zip!(dy, saved, to, |dy, x| {
-            let inside = if x > threshold { dy } else { negative_slope * dy };
-            if x >= max_value { 0.0 } else { inside }
+        Unary::Elu(alpha) => vectors!(L, to, length, |dy, saved| {
+            dy.mul(saved.add(L::splat(alpha))).or_where(zero.between(lowest, saved), dy)
         }),
-        Unary::LeakyRelu(slope) => zip!(dy, saved, to, |dy, y| if y > 0.0 { dy } else { slope * dy }),
-        Unary::Elu(alpha) => zip!(dy, saved, to, |dy, y| if y > 0.0 { dy } else { dy * (y + alpha) }),
-        Unary::Gelu => vectors!(L, to, |dy, saved| {
+        Unary::Gelu => vectors!(L, to, length, |dy, saved| {
             let density = vector_maths::normal_density(saved);
             dy.mul(saved.mul_add(density, vector_maths::normal_distribution(saved)))
         }),
-        Unary::Silu => vectors!(L, to, |dy, saved| {
-            let (s, one) = (vector_maths::sigmoid(saved), L::splat(1.0));
+        Unary::Silu => vectors!(L, to, length, |dy, saved| {
+            let s = vector_maths::sigmoid(saved);
             dy.mul(s).mul(saved.mul_add(one.sub(s), one))
         }),
-        Unary::Sigmoid => zip!(dy, saved, to, |dy, y| dy * y * (1.0 - y)),
-        Unary::Tanh => zip!(dy, saved, to, |dy, y| dy * (1.0 - y * y)),
-        Unary::Softplus => zip!(dy, saved, to, |dy, y| dy * -exp_m1(-y)),
-        Unary::Exp => zip!(dy, saved, to, |dy, y| dy * y),
-        Unary::Log => zip!(dy, saved, to, |dy, x| dy / x),
-        Unary::Sqrt => zip!(dy, saved, to, |dy, y| 0.5 * dy / y),
-        Unary::Rsqrt => zip!(dy, saved, to, |dy, y| -0.5 * dy * y * y * y),
-        Unary::Reciprocal => zip!(dy, saved, to, |dy, y| -dy * y * y),
-        Unary::Square => zip!(dy, saved, to, |dy, x| 2.0 * dy * x),
-        Unary::Abs => zip!(dy, saved, to, |dy, x| if x == 0.0 { 0.0 } else { dy * x.signum() }),
-        Unary::Power(power) => zip!(dy, saved, to, |dy, x| dy * power * x.powf(power - 1.0)),
-        Unary::Clip { low, high } => {
-            zip!(dy, saved, to, |dy, x| if x < low || high < x { 0.0 } else { dy });
+        Unary::Sigmoid => vectors!(L, to, length, |dy, saved| dy.mul(saved).mul(one.sub(saved))),
+        Unary::Tanh => vectors!(L, to, length, |dy, saved| dy.mul(one.sub(saved.mul(saved)))),
+        Unary::Softplus => {
+            vectors!(L, to, length, |dy, saved| dy.mul(zero.sub(vector_maths::exp_m1(zero.sub(saved)))))
         }
-        Unary::Sin => zip!(dy, saved, to, |dy, x| dy * x.cos()),
-        Unary::Cos => zip!(dy, saved, to, |dy, x| -dy * x.sin()),
-        Unary::Scale(factor) => map!(dy, to, |dy| factor * dy),
-        Unary::Offset(_) => to.copy_from_slice(dy),
+        Unary::Exp => vectors!(L, to, length, |dy, saved| dy.mul(saved)),
+        Unary::Log => vectors!(L, to, length, |dy, saved| dy.div(saved)),
+        Unary::Sqrt => zip!(dy, saved, to, length, |dy, y| 0.5 * dy / y),
+        Unary::Rsqrt => zip!(dy, saved, to, length, |dy, y| -0.5 * dy * y * y * y),
+        Unary::Reciprocal => zip!(dy, saved, to, length, |dy, y| -dy * y * y),
+        Unary::Square => vectors!(L, to, length, |dy, saved| dy.mul(L::splat(2.0)).mul(saved)),
+        Unary::Abs => {
+            zip!(dy, saved, to, length, |dy, x| if x == 0.0 { 0.0 } else { dy * x.signum() });
+        }
+        Unary::Power(power) => {
+            zip!(dy, saved, to, length, |dy, x| dy * power * x.powf(power - 1.0));
+        }
+        Unary::Clip { low, high } => {
+            zip!(dy, saved, to, length, |dy, x| if x < low || high < x { 0.0 } else { dy });
+        }
+        Unary::Sin => zip!(dy, saved, to, length, |dy, x| dy * x.cos()),
+        Unary::Cos => zip!(dy, saved, to, length, |dy, x| -dy * x.sin()),
+        Unary::Scale(factor) => vectors!(L, to, length, |dy| dy.mul(L::splat(factor))),
+        Unary::Offset(_) => vectors!(L, to, length, |dy| dy),
     }
 }
 

@@ -58,16 +58,20 @@ impl Tasks for Run<'_> {
 impl Run<'_> {
     #[inline(always)]
     fn block<L: Lanes>(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
-        let result = &mut buffer[..block.len()];
+        let (length, halves) = (block.len(), self.links.halves);
+        let read = |input: usize| self.input(input).place(&block).cast_const();
         // SAFETY: the only write to the block is this task's own, behind the last read.
-        let read = |input: usize| unsafe { self.input(input).read(block.clone()) };
-        // SAFETY: as for `read`.
         let load = |input: usize, to: &mut [f32]| {
             unsafe { self.input(input).load(block.clone(), to) };
         };
-        self.links.run::<L>(worker, result, read, load);
-        // SAFETY: the block belongs to this task, and the slices that read operands are gone.
-        unsafe { self.result.store(block, result) };
+        if halves {
+            // SAFETY: the buffer holds a block.
+            unsafe { self.links.run::<L>(worker, buffer.as_mut_ptr(), length, read, load) };
+            // SAFETY: the block belongs to this task, and the slices that read operands are gone.
+            return unsafe { self.result.store(block, &buffer[..length]) };
+        }
+        // SAFETY: the block belongs to this task; an operand shares all of it or nothing.
+        unsafe { self.links.run::<L>(worker, self.result.place(&block), length, read, load) };
     }
 
     #[inline(always)]
@@ -85,19 +89,21 @@ pub(crate) struct Links<'a> {
     pub(crate) values: Floats<'a>,
 }
 
-impl<'a> Links<'a> {
+impl Links<'_> {
     /// Runs the links over one block of every input, at most `BLOCK` elements: read where they stand, or widened first.
+    ///
+    /// # Safety
+    /// Blocks of every input can be read and that of the result written, `length` elements each. The result may stand
+    /// where an input does: every link has read an element before it writes it, and the last one alone writes.
     #[inline(always)]
-    pub(crate) fn run<'b, L: Lanes>(
+    pub(crate) unsafe fn run<L: Lanes>(
         &self,
         worker: usize,
-        result: &mut [f32],
-        read: impl Fn(usize) -> &'b [f32],
+        result: *mut f32,
+        length: usize,
+        read: impl Fn(usize) -> *const f32,
         load: impl Fn(usize, &mut [f32]),
-    ) where
-        'a: 'b,
-    {
-        let length = result.len();
+    ) {
         if self.halves {
             for input in 0..self.chain.inputs {
                 // SAFETY: a worker runs one task at a time, and nobody reads its blocks yet.
@@ -106,22 +112,27 @@ impl<'a> Links<'a> {
         }
         let operand = |value: usize| match value.checked_sub(self.chain.inputs) {
             // SAFETY: the block was widened before the links, by this worker.
-            None if self.halves => unsafe { self.values.read(self.kept(value, worker, length)) },
+            None if self.halves => unsafe { self.values.read(self.kept(value, worker, length)) }.as_ptr(),
             None => read(value),
             // SAFETY: the value is written before the links that read it, by this worker.
-            Some(link) => unsafe { self.values.read(self.value(link, worker, length)) },
+            Some(link) => unsafe { self.values.read(self.value(link, worker, length)) }.as_ptr(),
         };
         let last = self.chain.links.len() - 1;
         for (index, link) in self.chain.links.iter().enumerate() {
             let target = if index == last {
-                &mut *result
+                result
             } else {
                 // SAFETY: a worker runs one task at a time, and a link reads only values before its own.
-                unsafe { self.values.write(self.value(index, worker, length)) }
+                unsafe { self.values.write(self.value(index, worker, length)) }.as_mut_ptr()
             };
-            match *link {
-                Link::Unary(function, a) => unary::<L>(function, operand(a), target),
-                Link::Binary(function, a, b) => binary::<L>(function, operand(a), operand(b), target),
+            // SAFETY: all of them have so many elements.
+            unsafe {
+                match *link {
+                    Link::Unary(function, a) => unary::<L>(function, operand(a), target, length),
+                    Link::Binary(function, a, b) => {
+                        binary::<L>(function, operand(a), operand(b), target, length);
+                    }
+                }
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::super::maths::exp;
-use super::super::softmax::{groups, largest, powers, sum_powers};
-use super::super::sums::{Part, sum, sum_pairs, sum_parts};
-use super::super::tasks::BLOCK;
-use super::super::threads::Threads;
+use super::super::lanes::Lanes;
+use super::super::softmax::{groups, largest, largest_of_many, powers, sum_powers, weighted_powers};
+use super::super::sums::{sum, sum_pairs};
+use super::super::tasks::{self, BLOCK, Cut, Tasks};
+use super::super::threads::{Shared, Threads};
 use super::{Numbers, Samples, Soft};
 
 /// Writes slopes and returns the total.
@@ -17,7 +17,11 @@ pub(super) fn run<T: Targets>(
     workspace: &mut [f64],
 ) -> f64 {
     let count = samples.prediction.len() / samples.classes;
-    sum_parts(threads, count, 4 * samples.classes, &Logits { samples, targets }, workspace)
+    let cut = Cut::parts(count, 4 * samples.classes);
+    let partials = &mut workspace[..cut.count()];
+    let work = Logits { samples, targets, cut, partials: Shared::new(partials) };
+    tasks::run(threads, cut.count(), &work);
+    partials.iter().sum()
 }
 
 /// What a loss of logits asks of its targets.
@@ -78,21 +82,25 @@ impl Targets for Numbers<'_> {
 struct Logits<'a, T> {
     samples: &'a Samples<'a>,
     targets: &'a T,
+    cut: Cut,
+    partials: Shared<'a, f64>,
 }
 
-impl<T: Targets> Part for Logits<'_, T> {
+impl<T: Targets> Tasks for Logits<'_, T> {
     #[inline(always)]
-    fn part(&self, range: Range<usize>) -> f64 {
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         let classes = self.samples.classes;
         let mut total = 0.0;
-        for group in groups(range, classes) {
+        for group in groups(self.cut.range(task), classes) {
             total += match group.len() * classes <= BLOCK {
-                true => self.group(group, &mut buffer),
-                false => self.sample(group.start, &mut buffer),
+                true => self.group::<L>(group, &mut buffer),
+                false => self.sample::<L>(group.start),
             };
         }
-        total
+        // SAFETY: every task has a partial sum of its own.
+        let partial = unsafe { self.partials.slice(task..task + 1) };
+        partial[0] = total;
     }
 }
 
@@ -100,13 +108,13 @@ impl<T: Targets> Part for Logits<'_, T> {
 impl<T: Targets> Logits<'_, T> {
     /// Several samples that fill at most one block.
     #[inline(always)]
-    fn group(&self, group: Range<usize>, buffer: &mut [f32; BLOCK]) -> f64 {
+    fn group<L: Lanes>(&self, group: Range<usize>, buffer: &mut [f32; BLOCK]) -> f64 {
         let classes = self.samples.classes;
         let elements = group.start * classes..group.end * classes;
         let slopes = &mut buffer[..elements.len()];
         // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
         let x = unsafe { self.samples.prediction.read(elements.clone()) };
-        powers(x, classes, slopes);
+        powers::<L>(x, classes, slopes);
         let mut total = 0.0;
         let parts = slopes.chunks_exact_mut(classes).zip(x.chunks_exact(classes));
         for (sample, (slopes, x)) in group.zip(parts) {
@@ -130,30 +138,25 @@ impl<T: Targets> Logits<'_, T> {
 
     /// One sample that is longer than a block.
     #[inline(always)]
-    fn sample(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
+    fn sample<L: Lanes>(&self, sample: usize) -> f64 {
         let classes = self.samples.classes;
-        let first = sample * classes;
-        // SAFETY, here and below: samples belong to one part, and slices that read are gone before one writes.
-        let x = unsafe { self.samples.prediction.read(first..first + classes) };
-        let most = largest(x);
-        let powers = sum_powers(x, most, buffer);
+        let elements = sample * classes..(sample + 1) * classes;
+        // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
+        let x = unsafe { self.samples.prediction.read(elements.clone()) };
+        let most = largest_of_many::<L>(x);
+        let powers = sum_powers::<L>(x, most);
         let share = self.samples.sample_share(sample);
         let is_ignored = share == 0.0 && self.targets.total(sample).is_nan();
         let value = if is_ignored { 0.0 } else { share * self.value(sample, x, most, powers) };
         let total = if is_ignored { 0.0 } else { self.targets.total(sample) };
         let factor = (share * total / powers) as f32;
-        for start in (0..classes).step_by(BLOCK) {
-            let block = start..classes.min(start + BLOCK);
-            let elements = first + block.start..first + block.end;
-            let slopes = &mut buffer[..block.len()];
+        if let Some(to) = &self.samples.slopes {
+            let (x, slopes) = (self.samples.prediction.place(&elements), to.place(&elements));
+            // SAFETY: as above; both have these elements.
+            unsafe { weighted_powers::<L>(x, most, factor, slopes, classes) };
             // SAFETY: as above.
-            let x = unsafe { self.samples.prediction.read(elements.clone()) };
-            slopes.iter_mut().zip(x).for_each(|(slope, x)| *slope = factor * exp(*x - most));
-            self.targets.subtract(sample, block, share as f32, slopes);
-            if let Some(to) = &self.samples.slopes {
-                // SAFETY: as above.
-                unsafe { to.write(elements) }.copy_from_slice(slopes);
-            }
+            let slopes = unsafe { to.write(elements) };
+            self.targets.subtract(sample, 0..classes, share as f32, slopes);
         }
         value
     }

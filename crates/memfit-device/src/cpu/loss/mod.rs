@@ -86,11 +86,13 @@ pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mu
     let shape = operands.input_shape(0);
     let classes = shape.last().max(1);
     let in_row = (shape.elements_per_row() / classes).max(1);
+    let weights = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
     let samples = Samples {
         prediction: operands.input_floats(0),
         slopes: None,
-        weights: operands.input_if(operands.node.inputs.len() == 3, 2),
-        weights_in_row: 1,
+        weights,
+        weights_in_row: if of_samples { in_row } else { 1 },
         share: 1.0 / in_row as f64,
         in_row,
         classes,

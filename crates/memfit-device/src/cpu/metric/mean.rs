@@ -40,8 +40,9 @@ pub(super) fn launch_loss(operands: &Operands, rows: &Rows, kind: &LossKind, fac
 }
 
 fn settle_mean(operands: &Operands, rows: &Rows, total: f64) {
-    let weight =
-        rows.weights.map_or((rows.samples() / rows.in_row) as f64, |weights| sum(weights, |weight| weight));
+    // A row weighs the mean of what its samples do.
+    let all = rows.weights.map(|weights| sum(weights, |weight| weight) * rows.of_weight as f64);
+    let weight = all.unwrap_or(rows.samples() as f64) / rows.in_row as f64;
     let sums = operands.update(0);
     settle(&mut sums[0], total, operands.fresh);
     settle(&mut sums[1], weight, operands.fresh);

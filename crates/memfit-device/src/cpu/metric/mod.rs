@@ -42,8 +42,10 @@ pub(crate) fn launch(operands: &Operands, metric: &Metric) {
 /// Predictions, cut into rows and these into samples: the elements of the last axis.
 struct Rows<'a> {
     prediction: &'a [f32],
-    /// One weight a row.
+    /// One weight a row, or one a sample.
     weights: Option<&'a [f32]>,
+    /// Samples that have one weight.
+    of_weight: usize,
     /// Samples of one row.
     in_row: usize,
     /// Elements of one sample.
@@ -54,10 +56,14 @@ impl<'a> Rows<'a> {
     fn new(operands: &Operands<'a>) -> Rows<'a> {
         let shape = operands.input_shape(0);
         let classes = shape.last().max(1);
+        let in_row = (shape.elements_per_row() / classes).max(1);
+        let weighted = operands.node.inputs.len() == 3;
+        let of_samples = weighted && !operands.input_shape(2).dims.is_empty();
         Rows {
             prediction: operands.input(0),
-            weights: operands.input_if(operands.node.inputs.len() == 3, 2),
-            in_row: (shape.elements_per_row() / classes).max(1),
+            weights: operands.input_if(weighted, 2),
+            of_weight: if of_samples { 1 } else { in_row },
+            in_row,
             classes,
         }
     }
@@ -75,7 +81,7 @@ impl<'a> Rows<'a> {
     /// What a sample counts.
     #[inline(always)]
     fn weight(&self, sample: usize) -> f64 {
-        self.weights.map_or(1.0, |weights| f64::from(weights[sample / self.in_row]))
+        self.weights.map_or(1.0, |weights| f64::from(weights[sample / self.of_weight]))
     }
 }
 

@@ -83,8 +83,7 @@ pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
     }
     let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
     let links = Links { chain, halves: x.is_half(), values: Floats::over(values) };
-    let straight = chain.inputs == 1 && !y.is_half();
-    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links, straight };
+    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
@@ -98,8 +97,6 @@ struct Then<'a> {
     y: Floats<'a>,
     coefficients: &'a [f32],
     links: Links<'a>,
-    /// Whether the chain reads nothing but the normalised block, so that its result may be written where it stays.
-    straight: bool,
 }
 
 impl Tasks for Then<'_> {
@@ -121,9 +118,8 @@ impl Tasks for Then<'_> {
                 let normal = &normal[..count];
                 let other = |input: usize| self.operands.input_floats(self.others + input - 1);
                 let read = |input: usize| match input {
-                    0 => normal,
-                    // SAFETY: as for `x`.
-                    _ => unsafe { other(input).read(block.clone()) },
+                    0 => normal.as_ptr(),
+                    _ => other(input).place(&block).cast_const(),
                 };
                 let load = |input: usize, to: &mut [f32]| match input {
                     0 => to.copy_from_slice(normal),
@@ -132,12 +128,13 @@ impl Tasks for Then<'_> {
                         other(input).load(block.clone(), to);
                     },
                 };
-                if self.straight {
-                    // SAFETY: the block belongs to this task, and `x` was the only slice that read it.
-                    self.links.run::<L>(worker, unsafe { self.y.write(block.clone()) }, read, load);
+                if !self.y.is_half() {
+                    // SAFETY: the block belongs to this task; an operand shares all of it or nothing.
+                    unsafe { self.links.run::<L>(worker, self.y.place(&block), count, read, load) };
                     continue;
                 }
-                self.links.run::<L>(worker, &mut result[..count], read, load);
+                // SAFETY: the buffer holds a block.
+                unsafe { self.links.run::<L>(worker, result.as_mut_ptr(), count, read, load) };
                 // SAFETY: the block belongs to this task, and the slices that read it are gone.
                 unsafe { self.y.store(block.clone(), &result[..count]) };
             }

@@ -9,6 +9,9 @@ use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
 use super::Windows;
 
+/// The most channels whose slopes are added one by one.
+const FEW: usize = 4;
+
 /// Writes the largest element and its place; the first of equals wins, margins never do.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
     let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
@@ -177,19 +180,30 @@ impl Grad<'_> {
         let below = y + pool.pads.top - down * pool.strides[0];
         for across in 0..width {
             let start = self.windows.output_at(row, down, across);
-            let (dy, winners) = (&self.dy[start..start + channels], &self.winners[start..start + channels]);
             for x in self.windows.columns(across) {
                 let beside = x + pool.pads.left - across * pool.strides[1];
                 let place = (below * pool.window[1] + beside) as u8;
-                let to = dx[x * channels..(x + 1) * channels].as_mut_ptr();
                 let mut channel = 0;
                 while channel < channels {
-                    let count = L::COUNT.min(channels - channel);
-                    // SAFETY: so many channels are left.
+                    let (from, to) = (start + channel, x * channels + channel);
+                    let left = L::COUNT.min(channels - channel);
+                    // Alone, a whole vector may reach into pixels that are written next, where there are such.
+                    let reaches = from + L::COUNT <= self.dy.len() && to + L::COUNT <= dx.len();
+                    let count = if !ADD && reaches { L::COUNT } else { left };
+                    let (dy, winners) = (&self.dy[from..from + count], &self.winners[from..from + count]);
+                    let to = &mut dx[to..to + count];
+                    // What overlaps is read right behind a write: of few floats faster one by one.
+                    if ADD && count <= FEW {
+                        for ((to, dy), winner) in to.iter_mut().zip(dy).zip(winners) {
+                            *to += if *winner == place { *dy } else { 0.0 };
+                        }
+                        break;
+                    }
+                    let to = to.as_mut_ptr();
+                    // SAFETY: all of them have so many elements.
                     unsafe {
-                        let wins = L::bytes_equal(winners.as_ptr().add(channel), place, count);
-                        let (slope, to) = (load::<L>(dy.as_ptr().add(channel), count), to.add(channel));
-                        let slope = slope.keep(wins);
+                        let wins = L::bytes_equal(winners.as_ptr(), place, count);
+                        let slope = load::<L>(dy.as_ptr(), count).keep(wins);
                         store(if ADD { slope.add(load(to, count)) } else { slope }, to, count);
                     }
                     channel += L::COUNT;

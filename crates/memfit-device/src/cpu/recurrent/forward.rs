@@ -23,7 +23,7 @@ fn own(sizes: &Sizes) -> usize {
 
 /// Runs a cell over all steps.
 pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
-    let sizes = Sizes::new(&kind.cell, operands.output_shape(0), operands.context.rows);
+    let sizes = Sizes::new(kind, operands.output_shape(0), operands.context.rows);
     let masks = usize::from(kind.masked);
     let others = operands.node.inputs.len() - masks;
     let bias = operands.input_if(others == 3, 2);
@@ -33,6 +33,8 @@ pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
     let run = Run {
         sizes,
         cell: &kind.cell,
+        starts: kind.starts,
+        ends: kind.ends,
         order: Order::new(kind, sizes.steps),
         x: operands.input(0),
         kernel: operands.input(1),
@@ -49,6 +51,8 @@ pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
 struct Run<'a> {
     sizes: Sizes,
     cell: &'a Cell,
+    starts: bool,
+    ends: bool,
     order: Order,
     x: &'a [f32],
     kernel: &'a [f32],
@@ -74,11 +78,21 @@ impl Tasks for Run<'_> {
         let (passed, memory) = memory.split_at_mut(rows.len() * units);
         let (gates, memory) = memory.split_at_mut(rows.len() * wide);
         let (candidates, memory) = memory.split_at_mut(rows.len() * wide);
-        states.fill(0.0);
-        cells.fill(0.0);
+        if self.starts {
+            self.begin(rows.clone(), states, cells);
+        } else {
+            states.fill(0.0);
+            cells.fill(0.0);
+        }
         let mut block = Block { rows, states, cells, passed, gates, candidates, memory };
         for step in 0..self.sizes.steps {
             self.step(&mut block, step);
+        }
+        if self.ends && self.has_cells() {
+            for (index, row) in block.rows.clone().enumerate() {
+                self.state(row, self.sizes.states - 1)
+                    .copy_from_slice(&block.cells[index * units..][..units]);
+            }
         }
     }
 }
@@ -98,6 +112,36 @@ struct Block<'a> {
 }
 
 impl Run<'_> {
+    /// Takes the states that are given, and keeps them for backward.
+    #[inline(always)]
+    fn begin(&self, rows: Range<usize>, states: &mut [f32], cells: &mut [f32]) {
+        let Sizes { steps, units, wide, inputs, .. } = self.sizes;
+        for (index, row) in rows.enumerate() {
+            let given = &self.x[(row * inputs + steps) * wide..][..wide];
+            states[index * units..][..units].copy_from_slice(&given[..units]);
+            self.state(row, steps).copy_from_slice(&given[..units]);
+            if self.has_cells() {
+                cells[index * units..][..units].copy_from_slice(&given[units..2 * units]);
+                self.state(row, steps + 1).copy_from_slice(&given[units..2 * units]);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn has_cells(&self) -> bool {
+        matches!(self.cell, Cell::Lstm { .. })
+    }
+
+    /// A row of the states.
+    #[inline(always)]
+    #[expect(clippy::mut_from_ref, reason = "rows belong to one task, and steps come one after the other")]
+    fn state(&self, row: usize, place: usize) -> &mut [f32] {
+        let Sizes { units, states, .. } = self.sizes;
+        let start = (row * states + place) * units;
+        // SAFETY: every row belongs to one task, which holds one step at a time.
+        unsafe { self.y.write(start..start + units) }
+    }
+
     #[inline(always)]
     fn step(&self, block: &mut Block<'_>, step: usize) {
         let shape = self.sizes.product(block.rows.len());
@@ -190,10 +234,8 @@ impl Run<'_> {
             }
         }
         for (index, row) in block.rows.clone().enumerate() {
-            let start = (row * self.sizes.steps + self.order.written(step)) * units;
-            // SAFETY: every row belongs to one task.
-            unsafe { self.y.write(start..start + units) }
-                .copy_from_slice(&block.states[index * units..][..units]);
+            let state = &block.states[index * units..][..units];
+            self.state(row, self.order.written(step)).copy_from_slice(state);
         }
     }
 
@@ -220,7 +262,7 @@ impl Run<'_> {
     /// Adds what a step reads, and the bias, from one of its gates on.
     #[inline(always)]
     fn add_input_from(&self, gates: &mut [f32], row: usize, step: usize, first: usize) {
-        let start = (row * self.sizes.steps + self.order.read(step)) * self.sizes.wide + first;
+        let start = (row * self.sizes.inputs + self.order.read(step)) * self.sizes.wide + first;
         add(gates, &self.x[start..start + gates.len()]);
         if let Some(bias) = self.bias {
             add(gates, &bias[first..first + gates.len()]);

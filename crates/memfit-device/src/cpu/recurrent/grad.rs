@@ -26,7 +26,7 @@ fn own(sizes: &Sizes) -> usize {
 /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]`.
 pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     let cell = &kind.cell;
-    let sizes = Sizes::new(cell, operands.input_shape(1), operands.context.rows);
+    let sizes = Sizes::new(kind, operands.input_shape(1), operands.context.rows);
     let keeps = sizes.kept > 0;
     let (y, kept) = (operands.input(1), operands.input_if(keeps, 2).unwrap_or_default());
     let kernel = operands.input(2 + usize::from(keeps));
@@ -40,6 +40,8 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     let run = Run {
         sizes,
         cell,
+        starts: kind.starts,
+        ends: kind.ends,
         order,
         dy: operands.input(0),
         y,
@@ -52,7 +54,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     };
     tasks::run(operands.threads, sizes.rows.div_ceil(sizes.rows_at_once()), &run);
     let dbias = (operands.node.updates.len() == 2).then(|| operands.update(1));
-    Weights { sizes, cell, order, dx, y, kept, fresh: operands.fresh }.add(
+    Weights { sizes, cell, starts: kind.starts, order, dx, y, kept, fresh: operands.fresh }.add(
         operands.threads,
         operands.update(0),
         dbias,
@@ -64,6 +66,8 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
 struct Run<'a> {
     sizes: Sizes,
     cell: &'a Cell,
+    starts: bool,
+    ends: bool,
     order: Order,
     dy: &'a [f32],
     y: &'a [f32],
@@ -105,13 +109,42 @@ impl Tasks for Run<'_> {
         slopes.fill(0.0);
         cells.fill(0.0);
         let mut block = Block { rows, slopes, cells, passed, gates, memory };
+        let has_cells = matches!(self.cell, Cell::Lstm { .. });
+        if self.ends && has_cells {
+            for (index, row) in block.rows.clone().enumerate() {
+                let end = self.place(self.dy, row, self.sizes.states - 1);
+                block.cells[index * units..][..units].copy_from_slice(end);
+            }
+        }
         for step in (0..self.sizes.steps).rev() {
             self.step(&mut block, step);
+        }
+        if self.starts {
+            self.begin(&block, has_cells);
         }
     }
 }
 
 impl Run<'_> {
+    /// Hands the gradients of the states before the first step on to those who gave them.
+    #[inline(always)]
+    fn begin(&self, block: &Block<'_>, has_cells: bool) {
+        let Sizes { steps, units, wide, inputs, .. } = self.sizes;
+        for (index, row) in block.rows.clone().enumerate() {
+            let start = (row * inputs + steps) * wide;
+            // SAFETY: every row belongs to one task.
+            let given = unsafe { self.dx.write(start..start + wide) };
+            given.fill(0.0);
+            let part = index * units..(index + 1) * units;
+            given[..units].copy_from_slice(&block.slopes[part.clone()]);
+            add(&mut given[..units], self.place(self.dy, row, steps));
+            if has_cells {
+                given[units..2 * units].copy_from_slice(&block.cells[part]);
+                add(&mut given[units..2 * units], self.place(self.dy, row, steps + 1));
+            }
+        }
+    }
+
     #[inline(always)]
     fn step(&self, block: &mut Block<'_>, step: usize) {
         let units = self.sizes.units;
@@ -128,7 +161,7 @@ impl Run<'_> {
                 self.gru_before(block, step, activation, recurrent);
             }
         }
-        if step > 0 {
+        if step > 0 || self.starts {
             // What the states hand on directly is in place already.
             self.back(block.gates, block.slopes, true, block.memory, block.rows.len());
         }
@@ -186,6 +219,7 @@ impl Run<'_> {
             multiply(input, cells, &kept[2 * units..]);
             multiply(candidate, cells, kept);
             match step {
+                0 if self.starts => multiply(forget, cells, self.place(self.y, row, self.sizes.steps + 1)),
                 0 => forget.fill(0.0),
                 _ => multiply(forget, cells, &self.kept(row, step - 1)[wide..]),
             }
@@ -246,9 +280,9 @@ impl Run<'_> {
             }
             let (kept, dx) = (self.kept(row, step), self.dx(row, step));
             let reset = &mut dx[units..2 * units];
-            match step {
-                0 => reset.fill(0.0),
-                _ => multiply(reset, passed, self.state(self.y, row, step - 1)),
+            match self.before(row, step) {
+                None => reset.fill(0.0),
+                Some(before) => multiply(reset, passed, before),
             }
             slope(recurrent, reset, &kept[units..]);
             for ((slope, passed), reset) in slopes.iter_mut().zip(passed).zip(&kept[units..]) {
@@ -275,8 +309,8 @@ impl Run<'_> {
         let (before, candidate) = gates.split_at_mut(2 * units);
         let update = &mut before[..units];
         update.iter_mut().zip(&kept[2 * units..]).for_each(|(to, candidate)| *to = -*candidate);
-        if step > 0 {
-            add(update, self.state(self.y, row, step - 1));
+        if let Some(before) = self.before(row, step) {
+            add(update, before);
         }
         for unit in 0..units {
             update[unit] *= slopes[unit];
@@ -297,8 +331,24 @@ impl Run<'_> {
     /// A step's state, or its gradient.
     #[inline(always)]
     fn state<'b>(&self, states: &'b [f32], row: usize, step: usize) -> &'b [f32] {
+        self.place(states, row, self.order.written(step))
+    }
+
+    /// A row of the states, or of their gradients.
+    #[inline(always)]
+    fn place<'b>(&self, states: &'b [f32], row: usize, place: usize) -> &'b [f32] {
         let units = self.sizes.units;
-        &states[(row * self.sizes.steps + self.order.written(step)) * units..][..units]
+        &states[(row * self.sizes.states + place) * units..][..units]
+    }
+
+    /// The state before a step; none where that is 0.
+    #[inline(always)]
+    fn before(&self, row: usize, step: usize) -> Option<&[f32]> {
+        match step {
+            0 if self.starts => Some(self.place(self.y, row, self.sizes.steps)),
+            0 => None,
+            _ => Some(self.state(self.y, row, step - 1)),
+        }
     }
 
     #[inline(always)]
@@ -312,7 +362,7 @@ impl Run<'_> {
     #[expect(clippy::mut_from_ref, reason = "rows belong to one task, and steps come one after the other")]
     fn dx(&self, row: usize, step: usize) -> &mut [f32] {
         let wide = self.sizes.wide;
-        let start = (row * self.sizes.steps + self.order.read(step)) * wide;
+        let start = (row * self.sizes.inputs + self.order.read(step)) * wide;
         // SAFETY: every row belongs to one task, which holds one step at a time.
         unsafe { self.dx.write(start..start + wide) }
     }

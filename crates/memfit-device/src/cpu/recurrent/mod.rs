@@ -6,7 +6,7 @@ mod forward;
 mod grad;
 mod weights;
 
-use memfit_ir::{Cell, Recurrent, Shape};
+use memfit_ir::{Recurrent, Shape};
 
 use super::gemm::{self, Gemm};
 
@@ -26,13 +26,19 @@ pub(crate) struct Sizes {
     pub(crate) wide: usize,
     /// Floats that are kept of a step.
     pub(crate) kept: usize,
+    /// Rows of a sequence's inputs: its steps, and the states to begin with.
+    inputs: usize,
+    /// Rows of its states: those of its steps, to begin with, and to end with.
+    states: usize,
 }
 
 impl Sizes {
-    /// Sizes from a cell and the shape of its states, `[steps,units]`.
-    pub(crate) fn new(cell: &Cell, states: &Shape, rows: usize) -> Sizes {
-        let units = states.last();
-        Sizes { rows, steps: states.dims[0], units, wide: cell.gates() * units, kept: cell.kept() * units }
+    /// Sizes from a layer and the shape of its states, `[steps,units]`.
+    pub(crate) fn new(kind: &Recurrent, states: &Shape, rows: usize) -> Sizes {
+        let (units, states) = (states.last(), states.dims[0]);
+        let steps = states - kind.rows_behind_states();
+        let (wide, kept) = (kind.cell.gates() * units, kind.cell.kept() * units);
+        Sizes { rows, steps, units, wide, kept, inputs: steps + kind.rows_behind_input(), states }
     }
 
     /// Rows of a task: by the number of rows alone, a few tasks for a small batch.

@@ -31,6 +31,7 @@ fn product(sizes: &Sizes, steps: usize) -> Gemm {
 pub(super) struct Weights<'a> {
     pub(super) sizes: Sizes,
     pub(super) cell: &'a Cell,
+    pub(super) starts: bool,
     pub(super) order: Order,
     pub(super) dx: &'a [f32],
     pub(super) y: &'a [f32],
@@ -56,7 +57,7 @@ impl Weights<'_> {
         sums: &mut [f64],
         memory: &mut [f32],
     ) {
-        let Sizes { rows, steps, units, wide, .. } = self.sizes;
+        let Sizes { rows, steps, units, wide, inputs, .. } = self.sizes;
         let at_once = rows_at_once(&self.sizes);
         let (states, memory) = memory.split_at_mut(at_once * steps * units);
         let (gates, memory) = memory.split_at_mut(at_once * steps * wide);
@@ -76,8 +77,9 @@ impl Weights<'_> {
                 adds = true;
             }
             if dbias.is_some() {
-                let read = &self.dx[first * steps * wide..][..count * steps * wide];
-                sum_rows(read, &mut sums[..wide]);
+                for row in first..first + count {
+                    sum_rows(&self.dx[row * inputs * wide..][..steps * wide], &mut sums[..wide]);
+                }
                 if self.cell.biases() == 2 {
                     sum_rows(gates, &mut sums[wide..]);
                 }
@@ -91,6 +93,7 @@ impl Weights<'_> {
     /// Puts the states before each step, and the gradients of the products with the kernel, side by side.
     fn gather(&self, threads: &Threads, first: usize, states: &mut [f32], gates: &mut [f32], part: Part) {
         let Sizes { steps, units, wide, kept, .. } = self.sizes;
+        let (inputs, places) = (self.sizes.inputs, self.sizes.states);
         let count = states.len() / (steps * units).max(1);
         let (states, gates) = (Shared::new(states), Shared::new(gates));
         threads.for_each(count, |index, _| {
@@ -100,13 +103,17 @@ impl Weights<'_> {
                 let (state, gate) = unsafe {
                     (states.slice(at * units..(at + 1) * units), gates.slice(at * wide..(at + 1) * wide))
                 };
-                let row = (first + index) * steps;
-                let kept_of = &self.kept[(row + self.order.written(step)) * kept..][..kept];
-                gate.copy_from_slice(&self.dx[(row + self.order.read(step)) * wide..][..wide]);
-                match step.checked_sub(1) {
+                let row = first + index;
+                let kept_of = &self.kept[(row * steps + self.order.written(step)) * kept..][..kept];
+                gate.copy_from_slice(&self.dx[(row * inputs + self.order.read(step)) * wide..][..wide]);
+                let before = match step.checked_sub(1) {
+                    None => self.starts.then_some(steps),
+                    Some(before) => Some(self.order.written(before)),
+                };
+                match before {
                     None => state.fill(0.0),
-                    Some(before) => {
-                        let before = &self.y[(row + self.order.written(before)) * units..][..units];
+                    Some(place) => {
+                        let before = &self.y[(row * places + place) * units..][..units];
                         match part {
                             Part::Candidate => multiply(state, before, &kept_of[units..]),
                             Part::All | Part::Gates => state.copy_from_slice(before),

@@ -345,12 +345,12 @@ extern "C" __global__ void settle_loss(const double* parts, int count, float* lo
 #ifdef METRIC
 // A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 equality, 5 categorical and 6
 // numbered among the first so many.
-extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 in_row, int classes, float number) {
+extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 weighed, int classes, float number) {
     int lane = threadIdx.x & 31;
     double all = 0.0;
     for (i64 sample = first_item() >> 5; sample < count; sample += item_stride() >> 5) {
         const X* x = prediction + sample * classes;
-        double weight = weights ? (double)weights[sample / in_row] : 1.0;
+        double weight = weights ? (double)weights[sample / weighed] : 1.0;
 #if METRIC == 1 || METRIC == 2 || METRIC == 5 || METRIC == 6
         int place = 0, wanted = 0;
         float most = -INFINITE, most_target = -INFINITE;
@@ -401,16 +401,16 @@ extern "C" __global__ void metric(const X* prediction, const T* target, const fl
 }
 #endif
 
-// Two sums of a metric: of weighted values, and of weights. One block.
-extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 divisor, const float* weights, i64 rows) {
+// Two sums of a metric: of weighted values, and of weights, of which a row that has several weighs the mean. One block.
+extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 divisor, const float* weights, i64 weights_count, i64 of_row) {
     double total = 0.0, weight = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     if (weights)
-        for (i64 i = threadIdx.x; i < rows; i += blockDim.x) weight += weights[i];
+        for (i64 i = threadIdx.x; i < weights_count; i += blockDim.x) weight += weights[i];
     total = block_sum(total);
     weight = block_sum(weight);
     if (threadIdx.x == 0) {
         sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / divisor);
-        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)rows));
+        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)weights_count) / of_row);
     }
 }

@@ -10,10 +10,10 @@ typedef unsigned long long Sum;
 #endif
 
 // How many units are in 1. One block.
-extern "C" __global__ void tally_unit(const float* weights, const T* target, double* unit, i64 rows, i64 elements) {
+extern "C" __global__ void tally_unit(const float* weights, const T* target, double* unit, i64 count, i64 elements) {
     float most = weights ? 0.0f : 1.0f, factor = 1.0f;
     if (weights)
-        for (i64 i = threadIdx.x; i < rows; i += blockDim.x) most = f_maximum(most, fabsf(weights[i]));
+        for (i64 i = threadIdx.x; i < count; i += blockDim.x) most = f_maximum(most, fabsf(weights[i]));
 #if HAS_FACTORS
     for (i64 i = threadIdx.x; i < elements; i += blockDim.x) factor = f_maximum(factor, fabsf(load(target, i)));
 #endif
@@ -118,7 +118,7 @@ __device__ __forceinline__ void count(const X* prediction, const T* target, i64 
 }
 #endif
 
-// `samples` are in a row of the batch, which has one weight.
+// So many neighbouring `samples` have one weight.
 extern "C" __global__ void tally(const X* prediction, const T* target, const float* weights, Sum* sums, const double* unit, i64 items, i64 samples, int classes) {
 #if STORED
     __shared__ Sum own[STORED];

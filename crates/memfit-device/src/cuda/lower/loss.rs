@@ -48,10 +48,9 @@ impl Sums {
         let row = prediction.shape().elements_per_row();
         let classes = if self.by_row { row } else { prediction.shape().last() }.max(1);
         let in_row = (row / classes).max(1);
-        let weights = call.input_if(call.node.inputs.len() == 3, 2);
-        let of_samples = call.node.inputs.len() == 3 && !call.input(2).dims().is_empty();
+        let Weights { pointer: weights, of_row, .. } = Weights::new(call);
         // Samples that have one weight.
-        let weighed = if of_samples { 1 } else { in_row };
+        let weighed = in_row / of_row;
         let way = Way::of(kind, classes);
         let source = source(prediction, target, &way.define(prediction));
         let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
@@ -135,11 +134,11 @@ fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
     let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
-    let weights = call.input_if(call.node.inputs.len() == 3, 2);
+    let Weights { pointer: weights, of_row, .. } = Weights::new(call);
     let samples = prediction.elements / classes;
     let blocks = part_blocks(samples * 128);
     let mut arguments = vec![prediction.pointer(), target.pointer(), weights, parts];
-    arguments.extend([long(samples), long(in_row), int(classes), Argument::Float(number)]);
+    arguments.extend([long(samples), long(in_row / of_row), int(classes), Argument::Float(number)]);
     lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
     let count = Argument::Int(blocks[0].cast_signed());
     let divisor = i64::try_from(in_row).expect("a row has fewer samples");
@@ -155,10 +154,33 @@ fn settle_metric(
     divisor: i64,
     lowered: &mut Lowered,
 ) {
-    let weights = call.input_if(call.node.inputs.len() == 3, 2);
+    let Weights { pointer: weights, of_row, count: weights_count } = Weights::new(call);
     let sums = call.update(0).pointer();
-    let arguments = vec![parts, count, sums, call.fresh(), Argument::Long(divisor), weights, long(call.rows)];
+    let mut arguments = vec![parts, count, sums, call.fresh(), Argument::Long(divisor)];
+    arguments.extend([weights, long(weights_count), long(of_row)]);
     lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
+}
+
+/// The weights of rows or of samples, which are the third operand where there are any.
+pub(super) struct Weights {
+    pub(super) pointer: Argument,
+    /// How many a row has: one, or one a sample.
+    pub(super) of_row: usize,
+    /// How many there are; rows, where there are none.
+    pub(super) count: usize,
+}
+
+impl Weights {
+    pub(super) fn new(call: &Call<'_>) -> Weights {
+        match call.node.inputs.len() {
+            3 => {
+                let weights = call.input(2);
+                let (pointer, of_row) = (weights.pointer(), weights.shape().elements_per_row());
+                Weights { pointer, of_row, count: weights.elements }
+            }
+            _ => Weights { pointer: Argument::Null, of_row: 1, count: call.rows },
+        }
+    }
 }
 
 /// Blocks of a sum, each of which has room for its part.

@@ -3,6 +3,7 @@
 use memfit_ir::{Bytes, ClassOf, Counts, FBeta, Iou, Thresholds};
 
 use super::chain::number;
+use super::loss::Weights;
 use crate::cuda::call::{Call, THREADS, blocks_for, int, long};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source, Work};
 
@@ -76,7 +77,7 @@ fn tally(call: &Call<'_>, defines: &str, items_of_sample: usize) -> Lowered {
     let (prediction, target, sums) = (call.input(0), call.input(1), call.update(0));
     let classes = prediction.shape().last().max(1);
     let in_row = (prediction.shape().elements_per_row() / classes).max(1);
-    let weights = call.input_if(call.node.inputs.len() == 3, 2);
+    let Weights { pointer: weights, of_row, count } = Weights::new(call);
     let stored = if sums.elements <= STORED_MOST { sums.elements } else { 0 };
     let defines = format!(
         "typedef {} X;\ntypedef {} T;\n#define STORED {stored}\n{defines}",
@@ -94,11 +95,11 @@ fn tally(call: &Call<'_>, defines: &str, items_of_sample: usize) -> Lowered {
         lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
     };
     let elements = long(target.elements);
-    launch("tally_unit", [1, 1, 1], vec![weights, target.pointer(), unit, long(call.rows), elements]);
+    launch("tally_unit", [1, 1, 1], vec![weights, target.pointer(), unit, long(count), elements]);
     let items = prediction.elements / classes * items_of_sample;
     let [blocks, y, z] = blocks_for(items);
     let mut arguments = vec![prediction.pointer(), target.pointer(), weights, parts, unit];
-    arguments.extend([long(items), long(in_row), int(classes)]);
+    arguments.extend([long(items), long(in_row / of_row), int(classes)]);
     launch("tally", [blocks.min(BLOCKS_MOST), y, z], arguments);
     let arguments = vec![parts, unit, sums.pointer(), long(sums.elements), call.fresh()];
     launch("tally_settle", blocks_for(sums.elements), arguments);

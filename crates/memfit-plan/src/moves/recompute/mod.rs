@@ -24,13 +24,19 @@ use gap::{Gap, State};
 const PATIENCE: usize = 48;
 
 /// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
-const SLACK: f64 = 3.0;
+const SLACK: f64 = 1.7;
+
+/// The same for small graphs, where there is time to look further.
+const SLACK_SMALL: f64 = 3.0;
 
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
 
 /// Events of all schedules that are looked at to drop what is needless from one.
 const DROPPED_EVENTS: usize = 400_000;
+
+/// Up to so many events, what is dear is tried another way on the way down too.
+const EVENTS_IMPROVED_TWICE: usize = 600;
 
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +67,22 @@ impl Effort {
     }
 }
 
+/// How far a path is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the lowest peak, for whoever asks how low one can go.
+    Down,
+    /// And up again, which finds the faster schedules.
+    DownAndUp,
+}
+
+/// One schedule whose live bytes are no more than a target, where large strides lead to one: found fast, and not the fastest.
+pub fn first_within(figures: &Figures, base: &Schedule, target: u64) -> Option<Schedule> {
+    let effort = Effort { levels: 1, tries: 0, gaps: 1 + base.events.len() / 50 };
+    let taste = Taste { shortest_gap: 12, careful: false };
+    Search { figures, taste, effort }.descend(base, target, &[], f64::INFINITY).ok()
+}
+
 /// One schedule on the way down.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
@@ -70,10 +92,13 @@ pub struct Point {
     pub live: u64,
     /// Time of one piece.
     pub nanos: f64,
+    /// Whether it was met on the way down, or up again.
+    pub way: Way,
 }
 
-/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones.
-pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) -> Vec<Point> {
+/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones where the
+/// way up is gone too.
+pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, way: Way) -> Vec<Point> {
     let search = Search { figures, taste, effort };
     let high = Storage::new(figures, base).live();
     let mut points: Vec<Point> = Vec::new();
@@ -82,6 +107,9 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
         let target = high * level / effort.levels;
         let from = points.last().map_or(base, |point| &point.schedule);
         match search.descend(from, target, &[], f64::INFINITY) {
+            Ok(found) if base.events.len() <= EVENTS_IMPROVED_TWICE => {
+                points.push(search.point(search.improve(found, target)));
+            }
             Ok(found) => points.push(search.point(search.drop_needless(found, target))),
             Err(lowest) => {
                 // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
@@ -92,16 +120,24 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort) ->
             }
         }
     }
-    let Some(end) = points.last().cloned() else { return points };
+    if let (Some(end), true) = (points.last(), 0 < effort.tries) {
+        // What is dear there, tried another way, may open a way further down.
+        let improved = search.improve(end.schedule.clone(), end.live);
+        let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
+        points.extend([search.point(improved), search.point(lower)]);
+    }
+    let end = match way {
+        Way::Down => None,
+        Way::DownAndUp => points.last().cloned(),
+    };
+    let Some(end) = end else { return points };
     let mut schedule = end.schedule;
     for level in bottom..effort.levels {
         // A little below the levels of the way down, so that packing has some room at each.
         let target = high * (4 * level - 1) / (4 * effort.levels);
         if end.live <= target {
             schedule = search.improve(schedule, target);
-            let point = search.point(schedule.clone());
-            points.retain(|other| other.live < point.live || other.nanos < point.nanos);
-            points.push(point);
+            points.push(Point { way: Way::DownAndUp, ..search.point(schedule.clone()) });
         }
     }
     points
@@ -116,7 +152,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn point(&self, schedule: Schedule) -> Point {
         let live = Storage::new(self.figures, &schedule).live();
-        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule }
+        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Way::Down }
     }
 
     /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
@@ -156,6 +192,7 @@ impl Search<'_> {
             return best;
         }
         let mut nanos = self.figures.nanos_of_piece(&best);
+        let slack = if best.events.len() <= EVENTS_IMPROVED_TWICE { SLACK_SMALL } else { SLACK };
         // The dearest come first; whoever cannot do better is passed by.
         let mut passed = 0;
         let tries = (self.effort.tries + self.extras(&best).len() / 2).min(TRIED_EVENTS / best.events.len());
@@ -163,7 +200,7 @@ impl Search<'_> {
             let extras = self.extras(&best);
             let Some(extra) = extras.get(passed) else { break };
             let closed = without(&best, &extra.events);
-            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * SLACK);
+            let other = self.descend(&closed, target, &extra.tensors, extra.nanos * slack);
             let other = other.map(|other| self.drop_needless(other, target));
             match other {
                 Ok(other) if self.figures.nanos_of_piece(&other) < nanos * (1.0 - 1e-6) => {
