@@ -105,7 +105,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
         expect![[r#"
             accepted: [3]
             layer `lstm` (LSTM), argument `recurrent_dropout` is 0.2, which is not supported; use 0: `dropout` is for the layer's input
-            layer `lstm` (LSTM), argument `return_state` is true, which is not supported; use null
+            accepted: [3]
             layer `gru` (GRU), argument `stateful` is true, which is not supported; use null
             layer `simple_rnn` (SimpleRNN), argument `activation` is gelu(a), which is not supported; use tanh, sigmoid, relu or linear
             layer `gru` (GRU), input: expected a sequence [batch,steps,features], got f32[batch,5]; change the layer or what feeds it

@@ -156,6 +156,7 @@ fn large_images_go_in_bands_and_give_the_same() {
     for (conv, output, deep) in [
         (plain.clone(), [101, 126], 16),
         (Conv2D { pads: around, ..plain.clone() }, [103, 128], 16),
+        (Conv2D { kernel: [5, 5], pads: around, ..plain.clone() }, [101, 126], 16),
         (Conv2D { strides: [2, 2], pads: around, ..plain.clone() }, [52, 64], 16),
         (Conv2D { kernel: [5, 1], strides: [3, 1], pads: around, ..plain.clone() }, [34, 130], 16),
         (Conv2D { dilation: [4, 2], ..plain.clone() }, [95, 124], 16),

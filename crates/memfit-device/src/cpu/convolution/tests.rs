@@ -153,10 +153,10 @@ pub(crate) fn shapes() -> Vec<Convolution> {
             shape(1, [9, 28], [12, 4, 1], [3, 3], [1, 1], [2, 1], same),
             shape(1, [9, 11], [6, 18, 6], [3, 3], [2, 2], [1, 1], same),
             // At points, where both sides have channels enough: tiles at edges, deep sums, parts of the result.
-            shape(2, [14, 13], [20, 33, 1], [3, 3], [1, 1], [1, 1], same),
+            shape(2, [7, 17], [65, 66, 1], [3, 3], [1, 1], [1, 1], same),
             shape(2, [14, 15], [33, 50, 1], [5, 5], [1, 1], [1, 1], same),
-            shape(40, [12, 12], [16, 17, 1], [5, 5], [1, 1], [1, 1], same),
-            shape(1, [8, 6], [300, 230, 1], [3, 3], [1, 1], [1, 1], same),
+            shape(40, [12, 18], [16, 17, 1], [5, 5], [1, 1], [1, 1], same),
+            shape(1, [4, 16], [300, 230, 1], [3, 3], [1, 1], [1, 1], same),
         ]);
     }
     // Padding wider than the filter needs, an output that does not reach the end of the input, no images at all.
@@ -168,9 +168,9 @@ pub(crate) fn shapes() -> Vec<Convolution> {
     shapes.push(Convolution { pad_top: 4, pad_left: 5, output: [12, 13, 4], ..odd });
     shapes.push(Convolution { output: [2, 3, 4], ..odd });
     shapes.push(Convolution { rows: 0, ..odd });
-    let odd = shape(1, [6, 7], [18, 16, 1], [3, 3], [1, 1], [1, 1], false);
-    shapes.push(Convolution { pad_top: 4, pad_left: 5, output: [12, 13, 16], ..odd });
-    shapes.push(Convolution { output: [2, 2, 16], ..odd });
+    let odd = shape(1, [6, 16], [64, 70, 1], [3, 3], [1, 1], [1, 1], false);
+    shapes.push(Convolution { pad_top: 4, pad_left: 5, output: [12, 22, 70], ..odd });
+    shapes.push(Convolution { output: [2, 14, 70], ..odd });
     shapes.push(Convolution { rows: 0, ..odd });
     shapes
 }

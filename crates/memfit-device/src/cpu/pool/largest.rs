@@ -197,7 +197,8 @@ impl Grad<'_> {
                         for ((to, dy), winner) in to.iter_mut().zip(dy).zip(winners) {
                             *to += if *winner == place { *dy } else { 0.0 };
                         }
-                        break;
+                        channel += L::COUNT;
+                        continue;
                     }
                     let to = to.as_mut_ptr();
                     // SAFETY: all of them have so many elements.

@@ -26,8 +26,12 @@ use transform::{Grid, Then, square};
 pub(super) use filter::{grad_kernel, grad_kernel_workspace};
 pub(super) use images::{Filter, convolve, workspace};
 
-/// The fewest channels on either side: below, the transforms cost more than the products that they save.
-const CHANNELS_MIN: usize = 16;
+/// The fewest channels on either side, for three and five taps: with fewer, what is saved shrinks, and the plain sum keeps
+/// the last digits of small networks as other frameworks have them.
+const CHANNELS_THREE: usize = 64;
+const CHANNELS_FIVE: usize = 16;
+/// The narrowest image: on smaller ones tiles that hang over take most of what is saved.
+const WIDTH_MIN: usize = 14;
 /// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
 const PRODUCTS_MOST: f64 = 0.78;
 /// The most tiles of a group, a multiple of every level's register tile.
@@ -37,9 +41,9 @@ const TILES_MOST: usize = 4 * ROWS_MAX;
 /// so that the bits of each do not, nor on their height, so that bands of an image are computed as the whole.
 pub(super) fn applies(shape: &Convolution) -> bool {
     let [_, width, inputs] = shape.input;
-    let points = match shape.kernel {
-        [3, 3] => 4,
-        [5, 5] => 6,
+    let (points, channels) = match shape.kernel {
+        [3, 3] => (4, CHANNELS_THREE),
+        [5, 5] => (6, CHANNELS_FIVE),
         _ => return false,
     };
     // The last tile hangs over where there is an odd number of pixels: on the narrower of both images that counts most.
@@ -48,8 +52,8 @@ pub(super) fn applies(shape: &Convolution) -> bool {
     shape.strides == [1, 1]
         && shape.dilation == [1, 1]
         && shape.groups == 1
-        && inputs.min(shape.output[2]) >= CHANNELS_MIN
-        && width > 0
+        && inputs.min(shape.output[2]) >= channels
+        && width >= WIDTH_MIN
         && products <= PRODUCTS_MOST * (width * shape.kernel[1]) as f64
 }
 
