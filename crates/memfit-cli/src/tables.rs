@@ -16,8 +16,15 @@ pub fn report(report: &Report) -> String {
             "arena    {} bytes predicted {equal} {} bytes measured",
             report.bytes_peak_predicted.0, report.bytes_peak_measured.0
         ),
-        format!("process  {} at its peak (VmHWM), budget {}", report.vm_hwm, report.summary.budget),
     ];
+    let (held, budget) = (report.vm_hwm, report.summary.budget);
+    lines.extend(match report.bytes_host {
+        None => vec![format!("process  {held} at its peak (VmHWM), budget {budget}")],
+        Some(host) => vec![
+            format!("device   {held} held by the process at its peak, budget {budget}"),
+            format!("host     {host} at its peak (VmHWM), beside the budget"),
+        ],
+    });
     if let Some(validated) = &report.validated {
         let values: Vec<String> =
             validated.iter().map(|(name, value)| format!("{name} {value:.6}")).collect();

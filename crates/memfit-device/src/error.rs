@@ -45,15 +45,6 @@ pub enum DeviceError {
     },
     /// A GPU cannot be used.
     Cuda(CudaError),
-    /// A layer has no kernel on a GPU.
-    NoKernel {
-        /// What it computes.
-        op: &'static str,
-        /// The layer.
-        layer: String,
-        /// How many other nodes have none.
-        others: usize,
-    },
     /// A GPU has less memory left than the plan needs.
     DeviceFull {
         /// The arena's size.
@@ -90,13 +81,6 @@ impl fmt::Display for DeviceError {
                 folder.display()
             ),
             DeviceError::Cuda(error) => write!(f, "{error}"),
-            DeviceError::NoKernel { op, layer, others } => {
-                write!(f, "layer `{layer}` needs `{op}`, which has no kernel for GPUs yet")?;
-                if 0 < *others {
-                    write!(f, " (nor have {others} others)")?;
-                }
-                f.write_str("; use --device cpu")
-            }
             DeviceError::DeviceFull { arena, free, others } => write!(
                 f,
                 "the device has {free} left, the plan needs {arena}; other processes hold {others}; \
@@ -123,7 +107,6 @@ impl std::error::Error for DeviceError {
             DeviceError::Threads { .. }
             | DeviceError::Vectors { .. }
             | DeviceError::NoRoom { .. }
-            | DeviceError::NoKernel { .. }
             | DeviceError::DeviceFull { .. } => None,
         }
     }

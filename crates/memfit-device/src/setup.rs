@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memfit_ir::{Bytes, Cost, Graph};
+use memfit_ir::{Bytes, Cost, Graph, Transfers};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
@@ -74,6 +74,9 @@ pub struct Setup {
     store: Option<Store>,
     gpu: Option<OnGpu>,
 }
+
+/// What a byte takes between host and GPU: twenty gigabytes a second, as pinned memory on a bus of the fourth generation reaches.
+const NANOS_PER_BYTE_OVER_THE_BUS: f64 = 0.05;
 
 /// Memory in which libraries are timed, at most.
 const TIMING_MOST: Bytes = Bytes(16 << 30);
@@ -153,19 +156,23 @@ impl Setup {
         }
     }
 
-    /// Makes everything ready that a graph needs beside its arena, or says what the device lacks for it.
+    /// Makes everything ready that a graph needs beside its arena.
     pub fn make_ready(&self, graph: &Graph) -> Result<(), DeviceError> {
         let Some(on) = &self.gpu else { return Ok(()) };
-        let mut missing = Gpu::missing(graph).into_iter();
-        if let Some((op, layer)) = missing.next() {
-            return Err(DeviceError::NoKernel { op, layer, others: missing.count() });
-        }
         on.gpu.load(graph, on.rows)?;
         on.gpu.time_libraries(graph, on.rows, TIMING_MOST)?;
         for node in &graph.nodes {
             on.gpu.workspace(graph, node, on.rows)?;
         }
         Ok(())
+    }
+
+    /// What bytes take on their way into the arena and out of it; rows that are made up are drawn on the device itself.
+    pub fn transfers(&self, made_up: bool) -> Transfers {
+        let Some(on) = &self.gpu else { return Transfers::default() };
+        let nanos_per_byte_fed =
+            if made_up { 1.0 / on.gpu.roofline.bytes_per_nano } else { NANOS_PER_BYTE_OVER_THE_BUS };
+        Transfers { nanos_per_byte_fed, nanos_per_byte_moved: NANOS_PER_BYTE_OVER_THE_BUS }
     }
 
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.

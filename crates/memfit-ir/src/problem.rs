@@ -15,13 +15,25 @@ pub struct Problem {
     pub batch: usize,
     /// Split the batch even where a layer mixes rows, which changes the result.
     pub allow_batchnorm_split: bool,
+    /// What bytes take on their way into the arena and out of it.
+    pub transfers: Transfers,
 }
 
-/// Nanoseconds to feed a byte: a gigabyte a second, what reading and converting rows takes.
-pub const NANOS_PER_BYTE_FED: f64 = 1.0;
+/// Nanoseconds that a byte takes on its way into the arena and out of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfers {
+    /// To be fed.
+    pub nanos_per_byte_fed: f64,
+    /// To be moved to the second store, or back.
+    pub nanos_per_byte_moved: f64,
+}
 
-/// Nanoseconds to move a byte to the second store, or back: half a gigabyte a second, what a plain disk takes.
-pub const NANOS_PER_BYTE_MOVED: f64 = 2.0;
+impl Default for Transfers {
+    /// A gigabyte a second is what reading and converting rows takes, half a gigabyte what a plain disk does.
+    fn default() -> Transfers {
+        Transfers { nanos_per_byte_fed: 1.0, nanos_per_byte_moved: 2.0 }
+    }
+}
 
 /// Nanoseconds to copy a byte within memory: ten gigabytes a second, read and written.
 const NANOS_PER_BYTE_COPIED: f64 = 0.1;

@@ -1,9 +1,6 @@
 //! Figures: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
 
-use memfit_ir::{
-    ALIGNMENT, Bytes, Cost, Graph, Kind, NANOS_PER_BYTE_FED, NANOS_PER_BYTE_MOVED, NodeId, Op, Problem,
-    TensorId,
-};
+use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Kind, NodeId, Op, Problem, TensorId};
 
 use crate::schedule::{Event, Schedule};
 use crate::wiring::Wiring;
@@ -80,14 +77,19 @@ impl<'a> Figures<'a> {
     pub fn nanos_of(&self, event: &Event) -> f64 {
         match event {
             Event::Launch { node, .. } => self.nanos[node.0],
-            Event::Feed(tensor) => self.bytes[tensor.0].0 as f64 * NANOS_PER_BYTE_FED,
+            Event::Feed(tensor) => self.fed(*tensor),
             Event::Out(tensor) | Event::In(tensor) => self.moved(*tensor),
         }
     }
 
+    /// Time to feed a tensor.
+    pub fn fed(&self, tensor: TensorId) -> f64 {
+        self.bytes[tensor.0].0 as f64 * self.problem.transfers.nanos_per_byte_fed
+    }
+
     /// Time to copy a tensor out, or in.
     pub fn moved(&self, tensor: TensorId) -> f64 {
-        self.bytes[tensor.0].0 as f64 * NANOS_PER_BYTE_MOVED
+        self.bytes[tensor.0].0 as f64 * self.problem.transfers.nanos_per_byte_moved
     }
 
     /// The least time in which a value is brought back: its node alone, or its way to the second store and back.

@@ -105,11 +105,11 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
                     problem.costs[node.0].nanos(problem.graph.rows_of(*node, rows))
                 }
                 memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
-                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_FED * share
+                    slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_fed * share
                 }
                 memfit_ir::Step::Copy { from: Place::Host(slot), .. }
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
-                    slot.bytes.0 as f64 * memfit_ir::NANOS_PER_BYTE_MOVED * share
+                    slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_moved * share
                 }
                 memfit_ir::Step::Copy { .. } => 0.0,
             })

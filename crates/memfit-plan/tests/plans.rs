@@ -9,7 +9,7 @@ use expect_test::{Expect, expect};
 use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
 use memfit_ir::{
     Binary, Budget, Bytes, Chain, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, TensorId,
-    Unary, check,
+    Transfers, Unary, check,
 };
 use memfit_plan::moves::reorder::as_written;
 use memfit_plan::{Group, largest_batch, plan, smallest_budget, timeline};
@@ -43,7 +43,14 @@ fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
     let cost =
         Cost { workspace_fixed: Bytes(128), nanos_fixed: 100.0, nanos_per_row: 10.0, ..Cost::default() };
     let budget = Budget { total: Bytes(total), runtime: Bytes::ZERO, granule: Bytes(1), host: Bytes::ZERO };
-    Problem { costs: vec![cost; graph.nodes.len()], graph, budget, batch, allow_batchnorm_split: false }
+    Problem {
+        costs: vec![cost; graph.nodes.len()],
+        graph,
+        budget,
+        batch,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    }
 }
 
 fn check_text(problem: &Problem, expected: &Expect) {

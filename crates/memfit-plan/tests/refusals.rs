@@ -6,7 +6,7 @@
 )]
 
 use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Budget, Bytes, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape};
+use memfit_ir::{Budget, Bytes, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, Transfers};
 use memfit_plan::{DoesNotFit, Hint, Why, plan};
 
 /// Dense layers of a width, each a weight of its own.
@@ -27,7 +27,14 @@ fn problem(layers: usize, width: usize, batch: usize) -> Problem {
     let cost =
         Cost { workspace_fixed: Bytes(64), nanos_fixed: 10.0, nanos_per_row: 100.0, ..Cost::default() };
     let budget = Budget { total: Bytes(1), runtime: Bytes::ZERO, granule: Bytes(1), host: Bytes::ZERO };
-    Problem { costs: vec![cost; graph.nodes.len()], graph, budget, batch, allow_batchnorm_split: false }
+    Problem {
+        costs: vec![cost; graph.nodes.len()],
+        graph,
+        budget,
+        batch,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    }
 }
 
 #[test]

@@ -1,20 +1,24 @@
 //! Training graphs for one device beside another that the op table does not have: every optimizer with all that goes with it, and
 //! sizes at which a device with many threads cuts its work in another way.
 
-use memfit_grad::{ClipBy, Optimizer, OutputMetric, Training, training_graph};
+use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
 use memfit_ir::{
-    Average, Constraint, DType, Graph, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D, Regularizer, RowValue,
-    TensorId, UpdateRule,
+    Average, Chain, Constraint, DType, Distance, Graph, Loss, LossKind, Norm, Op, Orthogonal, Pads, Pool2D,
+    Reduction, Regularizer, TensorId, Unary, UpdateRule,
 };
 
 use crate::halves::in_type;
+use crate::metric_cases::metric_cases;
 use crate::op_cases::{Builder, OpCase, case};
+use crate::unreached_cases::unreached_cases;
 
 /// All graphs, with their names.
 pub fn device_cases() -> Vec<(String, Graph)> {
     let mut graphs = optimizer_cases();
     graphs.extend(weight_rule_cases());
+    graphs.extend(weighted_loss_cases());
     graphs.extend(metric_cases());
+    graphs.extend(unreached_cases());
     graphs
 }
 
@@ -200,30 +204,49 @@ fn weight_rule_cases() -> Vec<(String, Graph)> {
         };
         (format!("weight kept by {constraint:?}"), trained(Training::new(Optimizer::sgd(0.1)), change))
     };
-    constraints.into_iter().map(with).collect()
+    let mut graphs: Vec<(String, Graph)> = constraints.into_iter().map(with).collect();
+    for by_rows in [true, false] {
+        let change = |graph: &mut Graph| {
+            let kernel = graph.nodes[0].inputs[1];
+            let orthogonal = Some(Orthogonal { factor: 0.3, by_rows });
+            graph.penalties.push((kernel, Regularizer { l1: 0.01, l2: 0.0, orthogonal }));
+            graph.activities.push((graph.outputs[0], Regularizer { l1: 0.01, l2: 0.02, orthogonal: None }));
+        };
+        let name = format!("weight whose lines are orthogonal, by rows {by_rows}");
+        graphs.push((name, trained(Training::new(Optimizer::sgd(0.1)), change)));
+    }
+    graphs
 }
 
-fn metric_cases() -> Vec<(String, Graph)> {
-    let sparse = LossKind::SparseCategoricalCrossentropy { from_logits: true };
-    let squares = LossKind::MeanSquaredError;
-    let metrics = [
-        (sparse.clone(), Metric::Mean(RowValue::SparseCategoricalAccuracy)),
-        (sparse, Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k: 5 })),
-        (squares.clone(), Metric::Mean(RowValue::BinaryAccuracy { threshold: 0.25 })),
-        (squares.clone(), Metric::Mean(RowValue::CategoricalAccuracy)),
-        (squares.clone(), Metric::Mean(RowValue::TopKCategoricalAccuracy { k: 3 })),
-        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanAbsoluteError))),
-        (squares.clone(), Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError))),
-        (squares, Metric::RootMeanSquaredError),
-    ];
-    let with = |(kind, metric): (LossKind, Metric)| {
-        let losses = vec![Loss { kind, weight: 1.0 }];
-        let name = format!("metric {metric:?}");
-        let metrics = vec![OutputMetric { output: 0, metric, weighted: false }];
-        let training = Training { losses, metrics, ..Training::new(Optimizer::sgd(0.1)) };
-        (name, trained(training, |_| {}))
+/// Losses whose samples have weights of their own: places that do not count, and means by weights.
+fn weighted_loss_cases() -> Vec<(String, Graph)> {
+    let reduced = |kind: LossKind, reduction: Reduction, ignore_class: Option<i32>| LossKind::Reduced {
+        kind: Box::new(kind),
+        reduction,
+        ignore_class,
     };
-    metrics.into_iter().map(with).collect()
+    let sparse = |from_logits| LossKind::SparseCategoricalCrossentropy { from_logits };
+    let kinds = [
+        reduced(sparse(true), Reduction::Mean, Some(1)),
+        reduced(sparse(false), Reduction::Mean, Some(2)),
+        // A class that there is not: such samples must not count.
+        reduced(sparse(true), Reduction::Sum, Some(-1)),
+        reduced(LossKind::MeanSquaredError, Reduction::MeanOfWeights, None),
+        reduced(LossKind::Distance(Distance::CosineSimilarity), Reduction::MeanOfWeights, None),
+    ];
+    let with = |kind: LossKind| {
+        let forward = case("", kind.clone(), &|b| {
+            let x = b.input([4, 6]);
+            let logits = b.dense(x, 11, true);
+            let probabilities = b.op(Op::Elementwise(Chain::unary(Unary::Sigmoid)), &[logits]);
+            b.op(Op::Reshape(vec![4, 11]), &[probabilities])
+        })
+        .forward;
+        let losses = vec![Loss { kind: kind.clone(), weight: 0.5 }];
+        let training = Training { losses, sample_weights: 1, ..Training::new(Optimizer::sgd(0.1)) };
+        (format!("loss {kind:?}"), training_graph(&forward, &training).expect("the case trains"))
+    };
+    kinds.into_iter().map(with).collect()
 }
 
 /// A dense layer of a size that takes several blocks, trained.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memfit_grad::{Training, training_graph};
-use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, check};
+use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, Transfers, check};
 use memfit_run::{Feed, FeedError, Runner, StepInput, StepRecord};
 
 /// Values of tensors, as f64 whatever their type.
@@ -18,7 +18,14 @@ pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
     let setup = memfit_device::open(Some(2)).expect("two threads can be had");
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
-    Problem { costs: setup.costs(&graph), graph, budget, batch, allow_batchnorm_split: false }
+    Problem {
+        costs: setup.costs(&graph),
+        graph,
+        budget,
+        batch,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    }
 }
 
 /// A runner for the whole batch in one piece.

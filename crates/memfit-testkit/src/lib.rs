@@ -3,9 +3,12 @@
 
 mod attention_cases;
 pub mod device_cases;
+pub mod device_graphs;
 mod distances;
 pub mod halves;
 pub mod harness;
+mod metric_cases;
+pub mod node_runs;
 pub mod op_cases;
 mod operation_cases;
 pub mod oracle;
@@ -14,4 +17,5 @@ mod recurrent_cases;
 pub mod reference;
 mod spatial_cases;
 pub mod specs;
+mod unreached_cases;
 mod volume_cases;

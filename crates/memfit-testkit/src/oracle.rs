@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, NANOS_PER_BYTE_FED, Op, Place, Plan, Problem, Step, TensorId};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, Op, Place, Plan, Problem, Step, TensorId};
 
 /// Times are counted in these, so that sums are exact.
 const PER_NANO: f64 = 1000.0;
@@ -303,7 +303,7 @@ impl Index {
                     writes: self.mask(&[*tensor]),
                     adds: 0,
                     workspace: 0,
-                    time: time(slot.bytes.0 as f64 * NANOS_PER_BYTE_FED),
+                    time: time(slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_fed),
                     in_place: Vec::new(),
                 }
             }

@@ -6,7 +6,7 @@
 )]
 
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
-use memfit_ir::{Budget, Bytes, Graph, Problem};
+use memfit_ir::{Budget, Bytes, Graph, Problem, Transfers};
 use memfit_testkit::harness::{UNLIMITED, Values, difference, runner_of, step};
 use memfit_testkit::specs::{draw, numbers, references};
 use serde_json::{Value, json};
@@ -19,7 +19,14 @@ fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
     let setup = memfit_device::open(Some(2)).unwrap();
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
-    Problem { costs: setup.costs(&graph), graph, budget, batch, allow_batchnorm_split: false }
+    Problem {
+        costs: setup.costs(&graph),
+        graph,
+        budget,
+        batch,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    }
 }
 
 /// What the layer makes of images at a step, with the batch in pieces of so many rows.

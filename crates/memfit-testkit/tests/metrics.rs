@@ -3,7 +3,7 @@
 
 use memfit::parse_metric;
 use memfit_grad::{Optimizer, OutputMetric, Training, evaluation_graph};
-use memfit_ir::{Budget, Bytes, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape};
+use memfit_ir::{Budget, Bytes, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, Transfers};
 use memfit_testkit::harness::{UNLIMITED, Values, runner_of, step};
 use memfit_testkit::specs::{draw, numbers, references};
 use serde_json::{Value, json};
@@ -90,7 +90,14 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
     let setup = memfit_device::open(Some(2)).unwrap();
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
-    Ok(Problem { costs: setup.costs(&graph), graph, budget, batch, allow_batchnorm_split: false })
+    Ok(Problem {
+        costs: setup.costs(&graph),
+        graph,
+        budget,
+        batch,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    })
 }
 
 #[test]

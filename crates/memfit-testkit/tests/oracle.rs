@@ -6,7 +6,7 @@
 )]
 
 use memfit_grad::{Optimizer, Training};
-use memfit_ir::{Budget, Bytes, Cost, Graph, Loss, LossKind, Op, Plan, Problem};
+use memfit_ir::{Budget, Bytes, Cost, Graph, Loss, LossKind, Op, Plan, Problem, Transfers};
 use memfit_plan::{least_seconds, plan, seconds, smallest};
 use memfit_testkit::harness::{UNLIMITED, problem};
 use memfit_testkit::op_cases::Builder;
@@ -129,7 +129,14 @@ fn the_oracle_answers_as_one_does_by_hand() {
     let cost = Cost { nanos_fixed: 900.0, ..Cost::default() };
     let budget = Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: Bytes(1), host: Bytes::ZERO };
     let costs = vec![cost; graph.nodes.len()];
-    let problem = Problem { graph, costs, budget, batch: 1, allow_batchnorm_split: false };
+    let problem = Problem {
+        graph,
+        costs,
+        budget,
+        batch: 1,
+        allow_batchnorm_split: false,
+        transfers: Transfers::default(),
+    };
     let whole = plan(&problem).unwrap();
     let oracle = Oracle::new(&problem, &whole);
     let weights = Bytes(4 * (64 * 64 + 2 * 64 * 1024));

@@ -141,12 +141,14 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     };
     let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let host = job.memory.host.unwrap_or(disk);
+    let is_made_up = (0..graph.inputs.len()).all(|field| source.made_up(field).is_some());
     let mut problem = Problem {
         costs: setup.costs(&graph),
         budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
         graph,
         batch: job.train.batch,
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
+        transfers: setup.transfers(is_made_up),
     };
     let start = Instant::now();
     // No choice hangs on time where everything fits, or nothing.

@@ -140,8 +140,10 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let values = std::iter::once(means.loss).chain(means.values);
         names.zip(values).map(|(name, value)| (format!("val_{name}"), value)).collect()
     });
-    let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
-    let report = Report { validated, ..Report::new(summary, &plan, trace, held) };
+    let resident = process::resident_peak();
+    let (held, bytes_host) =
+        if job.is_on_gpu() { (trace.bytes_used_most, Some(resident)) } else { (resident, None) };
+    let report = Report { validated, bytes_host, ..Report::new(summary, &plan, trace, held) };
     if report.summary.budget < report.vm_hwm {
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }

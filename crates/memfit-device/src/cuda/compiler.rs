@@ -9,7 +9,8 @@ use memfit_ir::random;
 
 use super::work::Source;
 
-const PRELUDE: &str = include_str!("kernels/prelude.cu");
+/// What stands before every kernel.
+pub const PRELUDE: &str = include_str!("kernels/prelude.cu");
 
 /// The whole text of a source.
 pub(crate) fn text(source: &Source) -> String {

@@ -1,38 +1,32 @@
 //! What a node costs on a GPU: the workspace of its kernels and libraries, and its time, roughly.
 
-use memfit_ir::{Bytes, Cost, DType, Graph, Node};
+use memfit_ir::{Attention, Bytes, Cost, DType, Graph, Node, Op, TensorId};
 
 use super::gpu::Gpu;
+use super::lowered;
+use super::roofline::Roofline;
 use super::work::Work;
-use super::{call_of, lower};
 use crate::cpu::cost::line_above;
-
-/// Rough figures of a data-centre GPU: plans need ratios between nodes, not truth.
-const BYTES_PER_NANO: f64 = 2500.0;
-const FLOPS_PER_NANO_SINGLE: f64 = 100_000.0;
-const FLOPS_PER_NANO_HALF: f64 = 400_000.0;
-const LAUNCH_NANOS: f64 = 3000.0;
 
 /// What a node costs in pieces of up to so many rows.
 pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
-    let own = |rows: usize| match lower::lower(&call_of(graph, node, rows, false)) {
-        Ok(lowered) => lowered.workspace.0,
-        Err(lower::Missing) => 0,
-    };
+    let own = |rows: usize| lowered(graph, node, rows, false).workspace.0;
     let (fixed, per_row) = line_above(own, most, most);
     // An algorithm that wants more than there is at some other number of rows is not chosen there.
     let libraries = gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
-    let nanos = |rows: usize| nanos(graph, node, rows);
+    let nanos = |rows: usize| nanos(&gpu.roofline, graph, node, rows);
+    let rows = most.max(1);
     Cost {
         workspace_fixed: Bytes(fixed) + libraries,
         workspace_per_row: Bytes(per_row),
         nanos_fixed: nanos(0),
-        nanos_per_row: nanos(1) - nanos(0),
+        nanos_per_row: ((nanos(rows) - nanos(0)) / rows as f64).max(0.0),
         measured: None,
     }
 }
 
-fn nanos(graph: &Graph, node: &Node, rows: usize) -> f64 {
+/// The time of a node at so many rows, as memory and arithmetic bound it.
+fn nanos(roofline: &Roofline, graph: &Graph, node: &Node, rows: usize) -> f64 {
     if node.op.is_view() {
         return 0.0;
     }
@@ -40,26 +34,42 @@ fn nanos(graph: &Graph, node: &Node, rows: usize) -> f64 {
     let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
     let tensors = operands.map(|id| &graph.tensors[id.0]);
     let moved: f64 = tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum();
-    let lowered = lower::lower(&call_of(graph, node, rows.max(1), false)).unwrap_or_default();
-    let share = rows.min(1) as f64;
-    let calculated: f64 = lowered.work.iter().map(|work| flops(work) * share).sum();
-    LAUNCH_NANOS * lowered.work.len() as f64 + moved / BYTES_PER_NANO + calculated
+    let lowered = lowered(graph, node, rows.max(1), false);
+    let mut flops = [0.0; 2];
+    for (dtype, count) in lowered.work.iter().filter_map(flops_of_library).filter(|_| 0 < rows) {
+        flops[usize::from(dtype != DType::F32)] += count;
+    }
+    if let Op::Attention(kind) | Op::AttentionGrad(kind) = &node.op {
+        let first = usize::from(matches!(node.op, Op::AttentionGrad(_)));
+        let tensor = &graph.tensors[inputs[first].0];
+        flops[usize::from(tensor.dtype != DType::F32)] +=
+            flops_of_attention(graph, kind, &inputs[first..], first == 1) * rows as f64;
+    }
+    roofline.nanos(lowered.work.len(), moved, flops)
 }
 
-/// The time of the arithmetic of library calls.
-fn flops(work: &Work) -> f64 {
-    let rate = |dtype: DType| if dtype == DType::F32 { FLOPS_PER_NANO_SINGLE } else { FLOPS_PER_NANO_HALF };
+/// The arithmetic of a library's call, and the type that it is on.
+fn flops_of_library(work: &Work) -> Option<(DType, f64)> {
     match work {
         Work::Product(product) => {
             let multiplied = product.m as f64 * product.n as f64 * product.k as f64 * product.count as f64;
-            2.0 * multiplied / rate(product.dtype)
+            Some((product.dtype, 2.0 * multiplied))
         }
         Work::Convolution(convolution) => {
             let taps =
                 convolution.kernel.iter().product::<usize>() * convolution.input[2] / convolution.groups;
             let outputs = convolution.rows * convolution.output.iter().product::<usize>();
-            2.0 * taps as f64 * outputs as f64 / rate(convolution.dtype)
+            Some((convolution.dtype, 2.0 * taps as f64 * outputs as f64))
         }
-        Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => 0.0,
+        Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => None,
     }
+}
+
+/// The arithmetic of one row of an attention, whose queries come first: two products forward, five backward.
+fn flops_of_attention(graph: &Graph, kind: &Attention, inputs: &[TensorId], backward: bool) -> f64 {
+    let dims = |index: usize| &graph.tensors[inputs[index].0].shape.dims;
+    let (queries, keys, values) = (dims(0), dims(1), dims(2));
+    let pairs = (queries[0] * queries[1] * keys[0]) as f64 * if kind.causal { 0.5 } else { 1.0 };
+    let [of_keys, of_values] = if backward { [3.0, 2.0] } else { [1.0, 1.0] };
+    2.0 * pairs * (of_keys * queries[2] as f64 + of_values * values[2] as f64)
 }

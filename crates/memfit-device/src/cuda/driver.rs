@@ -47,6 +47,14 @@ pub struct Description {
     pub bytes_total: Bytes,
     /// Its address on the bus, by which other tools name it.
     pub bus: String,
+    /// How many multiprocessors it has; this and the following are 0 where the driver does not tell.
+    pub multiprocessors: i32,
+    /// Their clock.
+    pub clock_khz: i32,
+    /// The clock of its memory.
+    pub memory_clock_khz: i32,
+    /// The width of its memory.
+    pub memory_bus_bits: i32,
 }
 
 impl Description {
@@ -76,7 +84,9 @@ pub fn descriptions() -> Result<Vec<Description>, CudaError> {
 
 fn describe(number: i32) -> Result<Description, CudaError> {
     use sys::CUdevice_attribute::{
-        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+        CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH,
+        CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
     };
     let (mut device, mut total, mut major, mut minor) = (0, 0usize, 0, 0);
     let (mut name, mut bus) = ([0; 128], [0; 32]);
@@ -94,12 +104,22 @@ fn describe(number: i32) -> Result<Description, CudaError> {
         }
         (CStr::from_ptr(name.as_ptr()), CStr::from_ptr(bus.as_ptr()))
     };
+    let number_of = |attribute: sys::CUdevice_attribute| {
+        let mut value = 0;
+        // SAFETY: the driver writes one number.
+        let answer = unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) };
+        if answer == CUresult::CUDA_SUCCESS { value } else { 0 }
+    };
     Ok(Description {
         number: usize::try_from(number).expect("devices are counted from 0"),
         name: name.to_string_lossy().into_owned(),
         capability: (major, minor),
         bytes_total: Bytes(total as u64),
         bus: bus.to_string_lossy().into_owned(),
+        multiprocessors: number_of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        clock_khz: number_of(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        memory_clock_khz: number_of(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE),
+        memory_bus_bits: number_of(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH),
     })
 }
 
@@ -292,12 +312,18 @@ impl Event {
 
     /// Milliseconds since an earlier moment; both have passed.
     pub(crate) fn milliseconds_since(&self, earlier: &Event) -> Result<f32, CudaError> {
+        type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> CUresult;
+        // The bindings have a newer form alone, which drivers for CUDA 12 are without.
+        let address = libraries::function(c"libcuda.so.1", c"cuEventElapsedTime").ok_or_else(|| {
+            CudaError("cannot measure a time: the driver has no function for it".to_owned())
+        })?;
         let mut milliseconds = 0.0;
-        // SAFETY: the driver writes one number.
-        check(
-            unsafe { sys::cuEventElapsedTime_v2(&mut milliseconds, earlier.event, self.event) },
-            "measure a time",
-        )?;
+        // SAFETY: the driver's function of this name has this form since its first versions, and writes one number.
+        let answer = unsafe {
+            let elapsed = std::mem::transmute::<*mut c_void, ElapsedTime>(address);
+            elapsed(&mut milliseconds, earlier.event, self.event)
+        };
+        check(answer, "measure a time")?;
         Ok(milliseconds)
     }
 }

@@ -11,10 +11,11 @@ use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
+use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
-use super::{call_of, compiler, libraries, lower, usage};
+use super::{compiler, libraries, lowered, usage};
 
 /// Workspace that a library's algorithm may take, unless none takes so little.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
@@ -37,6 +38,7 @@ pub struct Gpu {
     pub(crate) stream: Stream,
     pub(crate) context: Context,
     description: Description,
+    pub(crate) roofline: Roofline,
     /// What the libraries' ways took on it.
     times: Times,
     /// What others held of the device before it was opened.
@@ -101,7 +103,19 @@ impl Gpu {
             Some(after.bytes_used.saturating_sub(before.bytes_used))
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
-        Ok(Gpu { products, convolutions, modules, block, stream, context, description, times, bytes_others })
+        let roofline = Roofline::of(&description, tf32);
+        Ok(Gpu {
+            products,
+            convolutions,
+            modules,
+            block,
+            stream,
+            context,
+            description,
+            roofline,
+            times,
+            bytes_others,
+        })
     }
 
     /// What the driver says of it.
@@ -125,13 +139,6 @@ impl Gpu {
         self.block.start
     }
 
-    /// The nodes of a graph that have no kernel here, by op and layer.
-    pub fn missing(graph: &Graph) -> Vec<(&'static str, String)> {
-        let lacks = |node: &&Node| lower::lower(&call_of(graph, node, 1, false)).is_err();
-        let nodes = graph.nodes.iter().filter(lacks);
-        nodes.map(|node| (node.op.name(), graph.layers[node.layer.0].clone())).collect()
-    }
-
     /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
     /// which they can compute at least a row at a time.
     pub(crate) fn workspace(
@@ -145,9 +152,7 @@ impl Gpu {
     }
 
     fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
-        let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else {
-            return Ok((Bytes::ZERO, Bytes::ZERO));
-        };
+        let lowered = lowered(graph, node, rows, false);
         let mut libraries = Bytes::ZERO;
         for work in &lowered.work {
             libraries = libraries.max(match work {
@@ -176,7 +181,7 @@ impl Gpu {
         };
         let mut calls = Vec::new();
         for node in &graph.nodes {
-            let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) else { continue };
+            let lowered = lowered(graph, node, rows, false);
             let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
             let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
             if lowered.work.iter().any(uses) && bytes <= room {
@@ -222,11 +227,9 @@ impl Gpu {
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
         for node in &graph.nodes {
-            if let Ok(lowered) = lower::lower(&call_of(graph, node, rows, false)) {
-                for work in &lowered.work {
-                    if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
-                        self.function(&kernel.source, kernel.entry)?;
-                    }
+            for work in &lowered(graph, node, rows, false).work {
+                if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
+                    self.function(&kernel.source, kernel.entry)?;
                 }
             }
         }

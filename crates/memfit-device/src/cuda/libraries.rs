@@ -49,19 +49,23 @@ impl Library {
     /// How to get it.
     pub fn remedy(self) -> &'static str {
         match self {
-            Library::Driver => "install NVIDIA's driver, version 580 or newer",
-            Library::Compiler => "`pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit 13",
-            Library::Products => "`pip install nvidia-cublas`, or install the CUDA toolkit 13",
-            Library::Convolutions => "`pip install nvidia-cudnn-cu13`, or install cuDNN 9",
+            Library::Driver => {
+                "install NVIDIA's driver, version 580 or newer (525 with libraries of CUDA 12)"
+            }
+            Library::Compiler => "`pip install nvidia-cuda-nvrtc`, or install the CUDA toolkit 13 or 12",
+            Library::Products => "`pip install nvidia-cublas`, or install the CUDA toolkit 13 or 12",
+            Library::Convolutions => {
+                "`pip install nvidia-cudnn-cu13` (-cu12 beside CUDA 12), or install cuDNN 9"
+            }
         }
     }
 
-    /// Names of its file, the best first.
+    /// Names of its file, the best first: nothing is asked of them that CUDA 12 does not have.
     fn files(self) -> &'static [&'static str] {
         match self {
             Library::Driver => &["libcuda.so.1"],
-            Library::Compiler => &["libnvrtc.so.13"],
-            Library::Products => &["libcublasLt.so.13"],
+            Library::Compiler => &["libnvrtc.so.13", "libnvrtc.so.12"],
+            Library::Products => &["libcublasLt.so.13", "libcublasLt.so.12"],
             Library::Convolutions => &["libcudnn.so.9"],
         }
     }

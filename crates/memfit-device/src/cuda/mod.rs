@@ -15,10 +15,11 @@ pub mod libraries;
 mod lower;
 mod memory;
 mod products;
+mod roofline;
 mod times;
 mod updates;
 pub mod usage;
-mod work;
+pub mod work;
 
 pub use driver::{CudaError, Description, descriptions};
 pub use gpu::Gpu;
@@ -26,29 +27,28 @@ pub use gpu::Gpu;
 use memfit_ir::{Bytes, Graph, Node};
 
 use call::Call;
-use work::Work;
+use work::{Lowered, Work};
 
-/// The kernels of a graph at so many rows, each text once, as they are handed to the compiler; nodes without one are named in
-/// the second list. For looking at kernels where there is no device.
-pub fn kernel_texts(graph: &Graph, rows: usize) -> (Vec<String>, Vec<String>) {
-    let (mut texts, mut missing) = (Vec::new(), Vec::new());
-    for node in &graph.nodes {
-        let call = call_of(graph, node, rows, false);
-        match lower::lower(&call) {
-            Ok(lowered) => texts.extend(lowered.work.into_iter().filter_map(|work| match work {
-                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
-                    Some(compiler::text(&kernel.source))
-                }
-                Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
-            })),
-            Err(lower::Missing) => {
-                missing.push(format!("{} of layer `{}`", node.op.name(), graph.layers[node.layer.0]));
+/// The kernels of a graph at so many rows, each text once, as they are handed to the compiler. For looking at kernels where there
+/// is no device.
+pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
+    let work = graph.nodes.iter().flat_map(|node| lowered(graph, node, rows, false).work);
+    let mut texts: Vec<String> = work
+        .filter_map(|work| match work {
+            Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
+                Some(compiler::text(&kernel.source))
             }
-        }
-    }
+            Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
+        })
+        .collect();
     texts.sort();
     texts.dedup();
-    (texts, missing)
+    texts
+}
+
+/// What runs for a node at so many rows.
+pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool) -> Lowered {
+    lower::lower(&call_of(graph, node, rows, fresh))
 }
 
 /// A node at the rows of a piece.

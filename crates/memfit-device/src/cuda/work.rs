@@ -6,24 +6,36 @@ use memfit_ir::{ALIGNMENT, Bytes, DType};
 
 /// A node at so many rows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Lowered {
+pub struct Lowered {
     /// What runs, one after the other.
-    pub(crate) work: Vec<Work>,
+    pub work: Vec<Work>,
     /// Scratch memory of kernels, from the start of the node's workspace. What is behind it is the libraries'.
-    pub(crate) workspace: Bytes,
+    pub workspace: Bytes,
 }
 
 /// One thing that runs.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Work {
+pub enum Work {
     /// A kernel of ours.
     Kernel(Kernel),
     /// The update of one weight, whose launch it may share with others. Its grid is not used.
     Update(Kernel),
     /// Zeros.
-    Zero { to: Address, bytes: Bytes },
+    Zero {
+        /// Where.
+        to: Address,
+        /// How many bytes.
+        bytes: Bytes,
+    },
     /// Bytes that move.
-    Copy { from: Address, to: Address, bytes: Bytes },
+    Copy {
+        /// From here.
+        from: Address,
+        /// To here.
+        to: Address,
+        /// How many bytes.
+        bytes: Bytes,
+    },
     /// A matrix product of a library.
     Product(Product),
     /// A convolution of a library.
@@ -34,30 +46,31 @@ pub(crate) enum Work {
 
 /// A kernel with its arguments.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Kernel {
-    pub(crate) source: Source,
+pub struct Kernel {
+    /// What is compiled.
+    pub source: Source,
     /// The name of an `extern "C" __global__` function of the source.
-    pub(crate) entry: &'static str,
+    pub entry: &'static str,
     /// Blocks along x, y and z.
-    pub(crate) blocks: [u32; 3],
+    pub blocks: [u32; 3],
     /// Threads of a block.
-    pub(crate) threads: u32,
+    pub threads: u32,
     /// In the order of the function's parameters.
-    pub(crate) arguments: Vec<Argument>,
+    pub arguments: Vec<Argument>,
 }
 
 /// A text to compile: the prelude, then the defines, then the text of a file. What is alike is compiled once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Source {
+pub struct Source {
     /// One of the files in `kernels`.
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     /// Lines that stand before it: types and generated code.
-    pub(crate) defines: String,
+    pub defines: String,
 }
 
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Argument {
+pub enum Argument {
     /// A pointer.
     At(Address),
     /// A pointer to nothing: an operand that the op is without.
@@ -75,7 +88,7 @@ pub(crate) enum Argument {
 
 /// A place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Address {
+pub enum Address {
     /// So many bytes behind the start of an operand, counted over inputs, outputs and updates.
     Operand(usize, Bytes),
     /// So many bytes behind the start of the workspace.
@@ -84,55 +97,73 @@ pub(crate) enum Address {
 
 /// `d = a b (+ d)`, or `d = a b + bias`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Product {
-    pub(crate) m: usize,
-    pub(crate) n: usize,
-    pub(crate) k: usize,
+pub struct Product {
+    /// Rows of `a` and `d`.
+    pub m: usize,
+    /// Columns of `b` and `d`.
+    pub n: usize,
+    /// Columns of `a` and rows of `b`.
+    pub k: usize,
     /// Stored the other way round.
-    pub(crate) transpose_a: bool,
-    pub(crate) transpose_b: bool,
+    pub transpose_a: bool,
+    /// Likewise.
+    pub transpose_b: bool,
     /// Products that stand one behind the other.
-    pub(crate) count: usize,
+    pub count: usize,
     /// The type of `a` and `b`.
-    pub(crate) dtype: DType,
+    pub dtype: DType,
     /// The type of `d`.
-    pub(crate) dtype_result: DType,
-    pub(crate) a: Address,
-    pub(crate) b: Address,
-    pub(crate) d: Address,
+    pub dtype_result: DType,
+    /// Where the factors and the product stand.
+    pub a: Address,
+    /// The second factor.
+    pub b: Address,
+    /// The product.
+    pub d: Address,
     /// `n` numbers of `d`'s type, added to every row.
-    pub(crate) bias: Option<Address>,
+    pub bias: Option<Address>,
     /// Whether the product is added to what is there.
-    pub(crate) adds: bool,
+    pub adds: bool,
 }
 
 /// A convolution or one of its gradients, images NHWC and filters `[out, height, width, in / groups]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Convolution {
-    pub(crate) pass: Pass,
-    pub(crate) rows: usize,
+pub struct Convolution {
+    /// Which of the three it is.
+    pub pass: Pass,
+    /// Images.
+    pub rows: usize,
     /// Height, width and channels, with margins that are the same on both sides.
-    pub(crate) input: [usize; 3],
-    pub(crate) output: [usize; 3],
-    pub(crate) kernel: [usize; 2],
-    pub(crate) strides: [usize; 2],
-    pub(crate) dilation: [usize; 2],
-    pub(crate) groups: usize,
+    pub input: [usize; 3],
+    /// Likewise of the result.
+    pub output: [usize; 3],
+    /// Height and width of a filter.
+    pub kernel: [usize; 2],
+    /// Step between outputs.
+    pub strides: [usize; 2],
+    /// Step between taps.
+    pub dilation: [usize; 2],
+    /// Independent groups of channels.
+    pub groups: usize,
     /// Zeros above and below, left and right.
-    pub(crate) pads: [usize; 2],
-    pub(crate) dtype: DType,
-    pub(crate) x: Address,
-    pub(crate) filter: Address,
-    pub(crate) y: Address,
+    pub pads: [usize; 2],
+    /// The type of all of them.
+    pub dtype: DType,
+    /// Images.
+    pub x: Address,
+    /// Filters.
+    pub filter: Address,
+    /// Results.
+    pub y: Address,
     /// A number for each filter in the type of `y`, added where the library does that in the same pass.
-    pub(crate) bias: Option<Address>,
+    pub bias: Option<Address>,
     /// Whether the result is added to what is there.
-    pub(crate) adds: bool,
+    pub adds: bool,
 }
 
 /// Which of a convolution's three operands is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Pass {
+pub enum Pass {
     /// `y` from `x` and the filter.
     Forward,
     /// `dx` from `dy` and the filter.

@@ -3,29 +3,11 @@
 use std::time::Instant;
 
 use memfit_device::{Choice, Context};
-use memfit_ir::{Attention, Bytes, DType, Graph, Kind, NodeId, Op, Shape, Slot, TensorId};
+use memfit_ir::{Bytes, DType, Kind, NodeId, Slot, TensorId};
+use memfit_testkit::device_graphs::attention;
+use memfit_testkit::node_runs::CONTEXT;
 
-use super::{CONTEXT, has_gpu};
-
-/// Attention and its gradients, from queries, keys, values and slopes that are cast where they are not of this type.
-pub(crate) fn graph(dtype: DType, sizes: [usize; 5], causal: bool) -> Graph {
-    let [queries, keys, heads, key_heads, width] = sizes;
-    let mut graph = Graph::default();
-    let layer = graph.layer("attention");
-    let mut input = |name: &str, dims: [usize; 3]| {
-        let x = graph.tensor(name, Shape::rows(dims), DType::F32, Kind::Input, layer);
-        if dtype == DType::F32 { x } else { graph.push(Op::Cast(dtype), &[x], layer).unwrap()[0] }
-    };
-    let q = input("q", [queries, heads, width]);
-    let [k, v] = ["k", "v"].map(|name| input(name, [keys, key_heads, width]));
-    let dy = input("dy", [queries, heads, width]);
-    let kind = Attention { scale: 1.0 / (width as f32).sqrt(), causal, ..Attention::default() };
-    let [y, log_sums] = graph.push(Op::Attention(kind.clone()), &[q, k, v], layer).unwrap()[..] else {
-        panic!("attention writes values and sums")
-    };
-    graph.push(Op::AttentionGrad(kind), &[dy, q, k, v, y, log_sums], layer).unwrap();
-    graph
-}
+use super::has_gpu;
 
 /// How long attention as in GPT-2 takes: to be read, not to fail.
 #[test]
@@ -42,7 +24,7 @@ fn attention_takes_so_long() {
         (8, 1024, 12, 128, true),
         (16, 512, 12, 32, true),
     ] {
-        let graph = graph(DType::BF16, [tokens, tokens, heads, heads, width], causal);
+        let graph = attention(DType::BF16, [tokens, tokens, heads, heads, width], causal);
         let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, false).unwrap();
         let costs = setup.costs(&graph);
         let mut end = Bytes::ZERO;

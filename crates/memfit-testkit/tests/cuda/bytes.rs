@@ -7,7 +7,9 @@ use memfit_device::{Choice, Context};
 use memfit_ir::{Bytes, DType, Graph, NodeId, Slot, TensorId};
 use memfit_testkit::device_cases::speed_cases;
 
-use super::{CONTEXT, has_gpu};
+use memfit_testkit::node_runs::CONTEXT;
+
+use super::has_gpu;
 
 /// How long the nodes of well-known networks take, and how many bytes of their operands they move in a second: to be read, not to
 /// fail. `ONLY` picks cases by a part of their names.

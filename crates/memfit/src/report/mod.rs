@@ -28,8 +28,10 @@ pub struct Report {
     pub bytes_peak_predicted: Bytes,
     /// The arena's peak as it was.
     pub bytes_peak_measured: Bytes,
-    /// Most resident memory of the process.
+    /// Most that the process held of what the budget is about: resident memory, or that of a GPU.
     pub vm_hwm: Bytes,
+    /// Most resident memory of the process, where the budget is about a GPU's.
+    pub bytes_host: Option<Bytes>,
     /// Names and values of the last validation, where there was one.
     pub validated: Option<Vec<(String, f64)>>,
 }
@@ -45,6 +47,7 @@ impl Report {
             timeline,
             trace,
             vm_hwm,
+            bytes_host: None,
             validated: None,
         }
     }
@@ -61,6 +64,7 @@ impl Report {
             trace: Trace::default(),
             bytes_peak_predicted: peak,
             bytes_peak_measured: peak,
+            bytes_host: None,
             validated: None,
         }
     }
@@ -74,6 +78,7 @@ impl Report {
             "bytes_peak_predicted": self.bytes_peak_predicted.0,
             "bytes_peak_measured": self.bytes_peak_measured.0,
             "vm_hwm": self.vm_hwm.0,
+            "bytes_host": self.bytes_host.map(|bytes| bytes.0),
             "budget": self.summary.budget.0,
             "costs": self.summary.costs.name(),
             "seconds_measuring": self.summary.seconds_measuring,

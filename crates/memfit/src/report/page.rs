@@ -230,10 +230,11 @@ fn figures(report: &Report) -> Value {
         above => format!("{above:.2} % above the bound"),
     };
     let steps = counted(summary.steps as u64, "plan step");
+    let of = report.bytes_host.map_or("VmHWM".to_owned(), |host| format!("on the GPU; {host} on the host"));
     let mut figures = json!([
         ["Final loss", loss, "mean over the last batch"],
         ["Budget", summary.budget.to_string(), format!("fits from {} on", summary.bytes_smallest_budget)],
-        ["Process peak", report.vm_hwm.to_string(), format!("{share:.1} % of the budget (VmHWM)")],
+        ["Process peak", report.vm_hwm.to_string(), format!("{share:.1} % of the budget ({of})")],
         ["Arena", format!("{measured}{mark}"), arena],
         ["Packing", packing, format!("no packing of this schedule is below {bound}")],
         [
@@ -344,7 +345,7 @@ fn grouped(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use memfit_grad::{Optimizer, Training, training_graph};
-    use memfit_ir::{Budget, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape};
+    use memfit_ir::{Budget, Cost, DType, Graph, Kind, Loss, LossKind, Op, Problem, Shape, Transfers};
     use memfit_run::Trace;
 
     use super::*;
@@ -371,7 +372,14 @@ mod tests {
             training_graph(&forward, &Training { losses, ..Training::new(Optimizer::adam()) }).unwrap();
         let costs = vec![Cost { workspace_fixed: Bytes(4096), ..Cost::default() }; graph.nodes.len()];
         let budget = Budget { total: Bytes::mib(8), runtime, granule: Bytes(4096), host: Bytes::ZERO };
-        Problem { graph, costs, budget, batch: 256, allow_batchnorm_split: false }
+        Problem {
+            graph,
+            costs,
+            budget,
+            batch: 256,
+            allow_batchnorm_split: false,
+            transfers: Transfers::default(),
+        }
     }
 
     fn report() -> Report {
@@ -421,6 +429,7 @@ mod tests {
             layers: problem.graph.layers,
             trace: Trace { steps: 500, rows: 128_000, seconds: 200.0, loss: 0.25, ..Trace::default() },
             vm_hwm: Bytes::mib(6),
+            bytes_host: None,
             validated: None,
         }
     }
@@ -441,6 +450,8 @@ mod tests {
         {
             assert!(page.contains(text), "{text}");
         }
+        report.bytes_host = Some(Bytes::mib(3));
+        assert!(html(&report).contains("on the GPU; 3.00 MiB on the host"));
         report.bytes_peak_measured += Bytes(64);
         report.summary.splits_batchnorm = true;
         let page = html(&report);

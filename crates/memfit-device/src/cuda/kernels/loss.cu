@@ -1,4 +1,5 @@
-// Losses with their gradients, and metrics. X is the type of predictions and slopes, T that of targets.
+// Losses with their gradients, and metrics. X is the type of predictions and slopes, T that of targets. Slopes are written where
+// somebody wants them: a loss that is a metric has none.
 
 #define EPSILON 1e-7f
 __device__ __forceinline__ float clipped(float p) { p = p < EPSILON ? EPSILON : p; return p > 1.0f - EPSILON ? 1.0f - EPSILON : p; }
@@ -6,33 +7,94 @@ __device__ __forceinline__ float unless_clipped(float p, float slope) { slope = 
 __device__ __forceinline__ float sign_of(float x) { float s = x < 0.0f ? -1.0f : x; return x > 0.0f ? 1.0f : s; }
 __device__ __forceinline__ float smoothed(float t, float smoothing) { return t * (1.0f - smoothing) + 0.5f * smoothing; }
 
+// How samples are added up: by their mean over the batch, by their sum, or for a metric by the mean of a row's.
+#define MEAN 0
+#define SUM 1
+#define OF_METRIC 2
+// What a sample of weight 1 counts; slopes leave scaled.
+__device__ __forceinline__ double share_of(const Context* context, float weight, i64 in_row, int reduction) {
+    if (reduction == OF_METRIC) return 1.0 / in_row;
+    double scaled = (double)weight * context->loss_scale;
+    return reduction == SUM ? scaled : scaled / ((double)context->rows_total * in_row);
+}
+
 #ifdef ELEMENT
-// Losses of single elements: ELEMENT gives `value` and `slope` from `p` and `t`.
-extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 row, i64 in_row, i64 classes, float weight) {
-    double share = (double)weight * context->loss_scale / ((double)context->rows_total * in_row) / classes;
+// Losses of single elements: ELEMENT gives `value` and `slope` from `p` and `t`. So many neighbours are `weighed` by one weight.
+extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, i64 classes, float weight, int reduction) {
+    double share = share_of(context, weight, in_row, reduction) / classes;
     double total = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         float p = load(prediction, i), t = load(target, i), value, slope;
-        double mine = weights ? share * weights[i / row] : share;
+        double mine = weights ? share * weights[i / weighed] : share;
         ELEMENT
         total += mine * value;
-        store(slopes, i, slope * (float)mine);
+        if (slopes) store(slopes, i, slope * (float)mine);
     }
     total = block_sum(total);
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 #endif
 
+#ifdef FOCAL
+// `-alpha (1 - q)^gamma ln q`, and its slope, of a probability.
+__device__ __forceinline__ float focal(float q, float& slope) {
+    const float o = clipped(q), doubt = 1.0f - o, entropy = -logf(o), factor = ALPHA * powf(doubt, GAMMA);
+    slope = unless_clipped(q, -ALPHA * GAMMA * powf(doubt, GAMMA - 1.0f) * entropy - factor / o);
+    return factor * entropy;
+}
+#endif
+
+#ifdef RATIO
+// RATIO are a, b, c and d of `1 - a both / (b both + c targets + d predictions)`; its slope is `by_target t + always`.
+struct Ratio { double value, by_target, always; };
+__device__ __forceinline__ Ratio overlap(double both, double of_targets, double of_predictions) {
+    const double r[4] = {RATIO}, below = r[1] * both + r[2] * of_targets + r[3] * of_predictions + (double)EPSILON, above = r[0] * both;
+    return {1.0 - above / below, (above * r[1] - r[0] * below) / (below * below), above * r[3] / (below * below)};
+}
+
+// The overlap of the whole batch: three sums of every block, and then slopes, for which each block adds them up.
+extern "C" __global__ void overlap_parts(const X* prediction, const T* target, double* parts, i64 count) {
+    double both = 0.0, of_targets = 0.0, of_predictions = 0.0;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        double p = load(prediction, i), t = load(target, i);
+        both += p * t;
+        of_targets += t;
+        of_predictions += p;
+    }
+    both = block_sum(both);
+    of_targets = block_sum(of_targets);
+    of_predictions = block_sum(of_predictions);
+    if (threadIdx.x == 0) {
+        parts[3 * blockIdx.x] = both;
+        parts[3 * blockIdx.x + 1] = of_targets;
+        parts[3 * blockIdx.x + 2] = of_predictions;
+    }
+}
+extern "C" __global__ void overlap_slopes(const T* target, X* slopes, const double* parts, int parts_count, double* total, const Context* context, i64 count, i64 in_row, float weight, int reduction) {
+    double sums[3] = {};
+    for (int i = threadIdx.x; i < parts_count; i += blockDim.x)
+        for (int j = 0; j < 3; j++) sums[j] += parts[3 * i + j];
+    for (int j = 0; j < 3; j++) sums[j] = block_sum(sums[j]);
+    const Ratio ratio = overlap(sums[0], sums[1], sums[2]);
+    const double share = share_of(context, weight, in_row, reduction);
+    const float by_target = (float)(share * ratio.by_target), always = (float)(share * ratio.always);
+    for (i64 i = first_item(); slopes && i < count; i += item_stride()) store(slopes, i, by_target * load(target, i) + always);
+    if (first_item() == 0) *total = share * ratio.value;
+}
+#endif
+
 #ifdef SAMPLE
 // Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 2 soft probabilities, 3 numbered
-// probabilities, 4 the cosine, 5 the categorical hinge.
-extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float smoothing) {
-    double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row), all = 0.0;
+// probabilities, 4 the cosine, 5 the categorical hinge, 6 the focal loss by FOCAL, 7 the overlap by RATIO.
+extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float smoothing) {
+    double base = share_of(context, weight, in_row, reduction), all = 0.0;
     float kept = 1.0f - smoothing, added = smoothing / classes;
     for (i64 sample = blockIdx.x; sample < count; sample += gridDim.x) {
         const X* x = prediction + sample * classes;
         X* d = slopes + sample * classes;
-        double share = weights ? base * weights[sample / in_row] : base;
+        // Classes whose slopes are written.
+        const int written = slopes ? classes : 0;
+        double share = weights ? base * weights[sample / weighed] : base;
         double value;
 #if SAMPLE == 0
         float most = -INFINITE;
@@ -51,7 +113,7 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         weighed = block_sum(weighed);
         value = total * log(powers) - weighed;
         float factor = (float)(share * total / powers), mine = (float)share;
-        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+        for (int c = threadIdx.x; c < written; c += blockDim.x) {
             float slope = factor * expf(load(x, c) - most);
             store(d, c, slope - mine * (load(target, sample * classes + c) * kept + added));
         }
@@ -67,25 +129,27 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         }
         value = block_sum(entropy);
         float mean = (float)block_sum(middle), scale = (float)share * inverse;
-        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+        for (int c = threadIdx.x; c < written; c += blockDim.x) {
             float q = load(x, c) * inverse, t = load(target, sample * classes + c) * kept + added;
             store(d, c, scale * (unless_clipped(q, -t / q) - mean));
         }
 #elif SAMPLE == 3
         int wanted = target[sample];
         bool known = 0 <= wanted && wanted < classes;
+        // A sample that does not count needs no class.
+        const float none = share == 0.0 ? 0.0f : NOT_A_NUMBER;
         double sum = 0.0;
         for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += clipped(load(x, c));
         sum = block_sum(sum);
         double likely = clipped(load(x, known ? wanted : 0));
         __syncthreads();
         float scale = (float)(share / sum), best = (float)(share / likely);
-        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+        for (int c = threadIdx.x; c < written; c += blockDim.x) {
             float p = load(x, c);
             float slope = unless_clipped(p, c == wanted ? scale - best : scale);
-            store(d, c, known ? slope : NOT_A_NUMBER);
+            store(d, c, known ? slope : none);
         }
-        value = known ? log(sum) - log(likely) : (double)NOT_A_NUMBER;
+        value = known ? log(sum) - log(likely) : (double)none;
 #elif SAMPLE == 4
         double squares = 0.0, of_targets = 0.0, along = 0.0;
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
@@ -99,10 +163,10 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         double cosine = block_sum(along) / (of_p * of_t);
         double bend = (double)EPSILON < of_p ? cosine / (of_p * of_p) : 0.0;
         float of_target = (float)(share / (of_p * of_t)), of_self = (float)(share * bend);
-        for (int c = threadIdx.x; c < classes; c += blockDim.x)
+        for (int c = threadIdx.x; c < written; c += blockDim.x)
             store(d, c, of_self * load(x, c) - of_target * load(target, sample * classes + c));
         value = -cosine;
-#else
+#elif SAMPLE == 5
         double right = 0.0;
         float wrong = -INFINITE;
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
@@ -119,11 +183,48 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         place = -block_max(-place);
         value = (double)wrong - right + 1.0;
         float scale = value < 0.0 ? 0.0f : (float)share;
-        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+        for (int c = threadIdx.x; c < written; c += blockDim.x) {
             float t = load(target, sample * classes + c);
             store(d, c, scale * (((float)c == place ? 1.0f - t : 0.0f) - t));
         }
         value = value < 0.0 ? 0.0 : value;
+#elif SAMPLE == 6
+        float most = 0.0f;
+        if (FROM_LOGITS) {
+            most = -INFINITE;
+            for (int c = threadIdx.x; c < classes; c += blockDim.x) most = f_maximum(most, load(x, c));
+            most = block_max(most);
+        }
+        double sum = 0.0, entropy = 0.0, middle = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) sum += FROM_LOGITS ? expf(load(x, c) - most) : load(x, c);
+        const float inverse = (float)(1.0 / block_sum(sum));
+        auto likely = [&](int c) { return (FROM_LOGITS ? expf(load(x, c) - most) : load(x, c)) * inverse; };
+        auto wanted = [&](int c) { return load(target, sample * classes + c) * kept + added; };
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            float q = likely(c), t = wanted(c), slope;
+            entropy += t * focal(q, slope);
+            middle += t * slope * q;
+        }
+        value = block_sum(entropy);
+        // What all classes have in common, since probabilities add up to 1.
+        const float mean = (float)block_sum(middle);
+        for (int c = threadIdx.x; c < written; c += blockDim.x) {
+            float q = likely(c), slope;
+            focal(q, slope);
+            store(d, c, (float)share * (FROM_LOGITS ? q : inverse) * (wanted(c) * slope - mean));
+        }
+#else
+        double both = 0.0, of_targets = 0.0, of_predictions = 0.0;
+        for (int c = threadIdx.x; c < classes; c += blockDim.x) {
+            double p = load(x, c), t = load(target, sample * classes + c);
+            both += p * t;
+            of_targets += t;
+            of_predictions += p;
+        }
+        const Ratio ratio = overlap(block_sum(both), block_sum(of_targets), block_sum(of_predictions));
+        value = ratio.value;
+        const float by_target = (float)(share * ratio.by_target), always = (float)(share * ratio.always);
+        for (int c = threadIdx.x; c < written; c += blockDim.x) store(d, c, by_target * load(target, sample * classes + c) + always);
 #endif
         all += share * value;
         __syncthreads();
@@ -152,8 +253,8 @@ __device__ __forceinline__ float power(float x) {
 #endif
 #define BATCH 4
 
-extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 in_row, int classes, float weight, float) {
-    const double base = (double)weight * context->loss_scale / ((double)context->rows_total * in_row);
+extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float) {
+    const double base = share_of(context, weight, in_row, reduction);
     const int member = threadIdx.x % TEAM, teams = blockDim.x / TEAM;
     double all = 0.0;
     for (i64 sample = (i64)blockIdx.x * teams + threadIdx.x / TEAM; sample < count; sample += (i64)gridDim.x * teams) {
@@ -197,9 +298,11 @@ extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* pr
         const float own = most;
         most = TEAM_MAX(most);
         const double powers = TEAM_SUM((double)(sum * power(own - most)));
-        const double share = weights ? base * weights[sample / in_row] : base;
-        const float factor = known ? (float)(share / powers) : NOT_A_NUMBER, mine = (float)share;
-        if (member == 0) all += known ? share * (log(powers) - (double)(aim - most)) : (double)NOT_A_NUMBER;
+        const double share = weights ? base * weights[sample / weighed] : base;
+        // A sample that does not count needs no class.
+        const float none = share == 0.0 ? 0.0f : NOT_A_NUMBER, factor = known ? (float)(share / powers) : none, mine = (float)share;
+        if (member == 0) all += known ? share * (log(powers) - (double)(aim - most)) : (double)none;
+        if (!slopes) continue;
 #pragma unroll
         for (int s = 0; s < 2; s++)
             if (singles[s] < classes) {
@@ -240,14 +343,14 @@ extern "C" __global__ void settle_loss(const double* parts, int count, float* lo
 }
 
 #ifdef METRIC
-// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 the absolute and 4 the squared
-// error, 5 categorical and 6 numbered among the first so many.
-extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 in_row, int classes, float number) {
+// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 equality, 5 categorical and 6
+// numbered among the first so many.
+extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 weighed, int classes, float number) {
     int lane = threadIdx.x & 31;
     double all = 0.0;
     for (i64 sample = first_item() >> 5; sample < count; sample += item_stride() >> 5) {
         const X* x = prediction + sample * classes;
-        double weight = weights ? (double)weights[sample / in_row] : 1.0;
+        double weight = weights ? (double)weights[sample / weighed] : 1.0;
 #if METRIC == 1 || METRIC == 2 || METRIC == 5 || METRIC == 6
         int place = 0, wanted = 0;
         float most = -INFINITE, most_target = -INFINITE;
@@ -287,10 +390,8 @@ extern "C" __global__ void metric(const X* prediction, const T* target, const fl
             double p = load(x, c), t = load(target, sample * classes + c);
 #if METRIC == 0
             all += weight * (t == (p > (double)number ? 1.0 : 0.0) ? 1.0 : 0.0) / classes;
-#elif METRIC == 3
-            all += weight * fabs(p - t) / classes;
 #else
-            all += weight * (p - t) * (p - t) / classes;
+            all += weight * (p == t ? 1.0 : 0.0) / classes;
 #endif
         }
 #endif
@@ -298,18 +399,18 @@ extern "C" __global__ void metric(const X* prediction, const T* target, const fl
     all = block_sum(all);
     if (threadIdx.x == 0) parts[blockIdx.x] = all;
 }
+#endif
 
-// Two sums: of weighted values, and of weights.
-extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 in_row, const float* weights, i64 rows) {
+// Two sums of a metric: of weighted values, and of weights, of which a row that has several weighs the mean. One block.
+extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 divisor, const float* weights, i64 weights_count, i64 of_row) {
     double total = 0.0, weight = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     if (weights)
-        for (i64 i = threadIdx.x; i < rows; i += blockDim.x) weight += weights[i];
+        for (i64 i = threadIdx.x; i < weights_count; i += blockDim.x) weight += weights[i];
     total = block_sum(total);
     weight = block_sum(weight);
     if (threadIdx.x == 0) {
-        sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / in_row);
-        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)rows));
+        sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / divisor);
+        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)weights_count) / of_row);
     }
 }
-#endif

@@ -1,6 +1,7 @@
 // Recurrent cells over all steps: a block takes ROWS rows through them, and keeps what runs along in floats of workspace.
 // Before this stand types X (inputs, states and what is kept), W (the kernel) and B (the bias), CELL, ACTIVATION and RECURRENT,
-// HAS_BIAS, READS_BACKWARDS and WRITES_BACKWARDS.
+// HAS_BIAS, READS_BACKWARDS, WRITES_BACKWARDS, MASKED, STARTS and ENDS. With STARTS, states to begin with stand in one more row of x,
+// and again behind the states of all steps; with ENDS, the LSTM's own state behind the last step stands in the last row of y.
 
 #define ROWS 4
 #define SIMPLE 0
@@ -14,6 +15,10 @@
 #define GATES (CELL == SIMPLE ? 1 : CELL == LSTM ? 4 : 3)
 #define KEPT (CELL == SIMPLE ? 0 : CELL == LSTM ? 5 : CELL == GRU_AFTER ? 4 : 3)
 #define THREADS 256
+// Rows of a sequence's inputs and of its states.
+#define HAS_CELLS (CELL == LSTM ? 1 : 0)
+#define INPUTS(steps) ((steps) + STARTS)
+#define STATES(steps) ((steps) + STARTS * (1 + HAS_CELLS) + ENDS * HAS_CELLS)
 
 template <int KIND> __device__ __forceinline__ float gate(float x) {
     return KIND == RELU ? f_relu(x) : KIND == SIGMOID ? f_sigmoid(x) : KIND == TANH ? tanhf(x) : x;
@@ -23,8 +28,28 @@ template <int KIND> __device__ __forceinline__ float slope(float dy, float y) {
     return KIND == RELU ? (y > 0.0f ? dy : 0.0f) : KIND == SIGMOID ? dy * (y * (1.0f - y)) : KIND == TANH ? dy * (1.0f - y * y) : dy;
 }
 
-__device__ __forceinline__ i64 read_at(i64 row, int steps, int step) { return row * steps + (READS_BACKWARDS ? steps - 1 - step : step); }
-__device__ __forceinline__ i64 written_at(i64 row, int steps, int step) { return row * steps + (WRITES_BACKWARDS ? steps - 1 - step : step); }
+__device__ __forceinline__ int read_as(int steps, int step) { return READS_BACKWARDS ? steps - 1 - step : step; }
+__device__ __forceinline__ int written_as(int steps, int step) { return WRITES_BACKWARDS ? steps - 1 - step : step; }
+// Where the input of a step stands, what is kept of it, and the state behind it.
+__device__ __forceinline__ i64 input_at(i64 row, int steps, int step) { return row * INPUTS(steps) + read_as(steps, step); }
+__device__ __forceinline__ i64 kept_at(i64 row, int steps, int step) { return row * steps + written_as(steps, step); }
+__device__ __forceinline__ i64 state_at(i64 row, int steps, int step) { return row * STATES(steps) + written_as(steps, step); }
+// A row of the states by its place.
+__device__ __forceinline__ i64 place_at(i64 row, int steps, int place) { return row * STATES(steps) + place; }
+
+// A unit's state before a step.
+__device__ __forceinline__ float state_before(const X* y, i64 row, int steps, int step, int units, i64 u) {
+    if (step > 0) return load(y, state_at(row, steps, step - 1) * units + u);
+    return STARTS ? load(y, place_at(row, steps, steps) * units + u) : 0.0f;
+}
+// The LSTM's own.
+__device__ __forceinline__ float cell_before(const X* y, const X* kept, i64 row, int steps, int step, int units, i64 u) {
+    if (step > 0) return load(kept, (kept_at(row, steps, step - 1) * KEPT + 4) * units + u);
+    return STARTS ? load(y, place_at(row, steps, steps + 1) * units + u) : 0.0f;
+}
+
+// Whether a step of a row counts: where it does not, states stay and nothing goes into the weights.
+__device__ __forceinline__ bool counts(const float* mask, i64 row, int steps, int step) { return !MASKED || mask[row * steps + read_as(steps, step)] != 0.0f; }
 
 // `to[r][j] = sum of from[r][k] kernel[k][j]` for some columns of the kernel.
 __device__ __forceinline__ void times_kernel(const float* from, const W* kernel, float* to, int units, int wide, int first, int last) {
@@ -61,13 +86,24 @@ __device__ __forceinline__ void times_kernel_back(const float* from, const W* ke
 // Floats of workspace of a block: states, the LSTM's own, what a reset gate lets through, and gates.
 #define FLOATS(units, wide) ((i64)ROWS * (3 * (units) + (wide)))
 
-extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, const W* kernel, const B* bias, X* y, X* kept, float* memory, int rows, int steps, int units) {
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, const W* kernel, const B* bias, const float* mask, X* y, X* kept, float* memory, int rows, int steps, int units) {
     const int wide = GATES * units;
     float* states = memory + blockIdx.x * FLOATS(units, wide);
     float* cells = states + ROWS * units;
     float* passed = cells + ROWS * units;
     float* gates = passed + ROWS * units;
-    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) states[i] = cells[i] = 0.0f;
+    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+        int u = i % units;
+        i64 row = (i64)blockIdx.x * ROWS + i / units;
+        states[i] = cells[i] = 0.0f;
+        if (!STARTS || row >= rows) continue;
+        const X* given = x + (row * INPUTS(steps) + steps) * wide;
+        states[i] = load(given, u);
+        store(y, place_at(row, steps, steps) * units + u, states[i]);
+        if (!HAS_CELLS) continue;
+        cells[i] = load(given, units + u);
+        store(y, place_at(row, steps, steps + 1) * units + u, cells[i]);
+    }
     __syncthreads();
     for (int step = 0; step < steps; step++) {
         times_kernel(states, kernel, gates, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide);
@@ -77,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
                 int r = i / units, u = i % units;
                 i64 row = (i64)blockIdx.x * ROWS + r;
                 if (row >= rows) continue;
-                const X* from = x + read_at(row, steps, step) * wide;
+                const X* from = x + input_at(row, steps, step) * wide;
                 float* own = gates + r * wide;
 #pragma unroll
                 for (int g = 0; g < 2; g++) {
@@ -95,9 +131,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
             int r = i / units, u = i % units;
             i64 row = (i64)blockIdx.x * ROWS + r;
             if (row >= rows) continue;
-            const X* from = x + read_at(row, steps, step) * wide;
+            const X* from = x + input_at(row, steps, step) * wide;
             const float* own = gates + r * wide;
-            X* keep = kept + written_at(row, steps, step) * KEPT * units;
+            X* keep = kept + kept_at(row, steps, step) * KEPT * units;
+            if (!counts(mask, row, steps, step)) {
+#pragma unroll
+                for (int g = 0; g < KEPT; g++) store(keep, g * units + u, CELL == LSTM && g == 4 ? cells[i] : 0.0f);
+                store(y, state_at(row, steps, step) * units + u, states[i]);
+                continue;
+            }
             // What a gate reads, with the bias before the product.
             auto input = [&](int g) { return load(from, g * units + u) + (HAS_BIAS ? load(bias, g * units + u) : 0.0f); };
             float state;
@@ -133,19 +175,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
                 store(keep, 2 * units + u, candidate);
             }
             states[i] = state;
-            store(y, written_at(row, steps, step) * units + u, state);
+            store(y, state_at(row, steps, step) * units + u, state);
         }
         __syncthreads();
     }
+    for (int i = threadIdx.x; ENDS && HAS_CELLS && i < ROWS * units; i += THREADS) {
+        i64 row = (i64)blockIdx.x * ROWS + i / units;
+        if (row < rows) store(y, place_at(row, steps, STATES(steps) - 1) * units + i % units, cells[i]);
+    }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, X* dx, float* memory, int rows, int steps, int units) {
+extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, const float* mask, X* dx, float* memory, int rows, int steps, int units) {
     const int wide = GATES * units;
     float* slopes = memory + blockIdx.x * FLOATS(units, wide);
     float* cells = slopes + ROWS * units;
     float* passed = cells + ROWS * units;
     float* gates = passed + ROWS * units;
-    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) slopes[i] = cells[i] = 0.0f;
+    for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
+        i64 row = (i64)blockIdx.x * ROWS + i / units;
+        slopes[i] = 0.0f;
+        cells[i] = ENDS && HAS_CELLS && row < rows ? load(dy, place_at(row, steps, STATES(steps) - 1) * units + i % units) : 0.0f;
+    }
     for (int i = threadIdx.x; i < ROWS * wide; i += THREADS) gates[i] = 0.0f;
     __syncthreads();
     for (int step = steps - 1; step >= 0; step--) {
@@ -153,11 +203,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
             int r = i / units, u = i % units;
             i64 row = (i64)blockIdx.x * ROWS + r;
             if (row >= rows) continue;
-            i64 here = written_at(row, steps, step), before = step > 0 ? written_at(row, steps, step - 1) : 0;
-            const X* keep = kept + here * KEPT * units;
-            X* to = dx + read_at(row, steps, step) * wide;
+            i64 here = state_at(row, steps, step);
+            const X* keep = kept + kept_at(row, steps, step) * KEPT * units;
+            X* to = dx + input_at(row, steps, step) * wide;
             float* own = gates + r * wide;
             float now = slopes[i] + load(dy, here * units + u);
+            if (!counts(mask, row, steps, step)) {
+#pragma unroll
+                for (int g = 0; g < GATES; g++) {
+                    own[g * units + u] = 0.0f;
+                    store(to, g * units + u, 0.0f);
+                }
+                slopes[i] = now;
+                continue;
+            }
             if (CELL == SIMPLE) {
                 own[u] = slope<ACTIVATION>(now, load(y, here * units + u));
                 store(to, u, own[u]);
@@ -166,9 +225,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
                 float in = load(keep, u), forget = load(keep, units + u), candidate = load(keep, 2 * units + u), out = load(keep, 3 * units + u);
                 float shaped = gate<ACTIVATION>(load(keep, 4 * units + u));
                 float cell = cells[i] + slope<ACTIVATION>(now * out, shaped);
-                float cell_before = step > 0 ? load(kept, (before * KEPT + 4) * units + u) : 0.0f;
                 own[u] = slope<RECURRENT>(cell * candidate, in);
-                own[units + u] = slope<RECURRENT>(cell * cell_before, forget);
+                own[units + u] = slope<RECURRENT>(cell * cell_before(y, kept, row, steps, step, units, u), forget);
                 own[2 * units + u] = slope<ACTIVATION>(cell * in, candidate);
                 own[3 * units + u] = slope<RECURRENT>(now * shaped, out);
 #pragma unroll
@@ -177,8 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
                 slopes[i] = 0.0f;
             } else {
                 float update = load(keep, u), reset = load(keep, units + u), candidate = load(keep, 2 * units + u);
-                float state_before = step > 0 ? load(y, before * units + u) : 0.0f;
-                float d_update = slope<RECURRENT>((state_before - candidate) * now, update);
+                float d_update = slope<RECURRENT>((state_before(y, row, steps, step, units, u) - candidate) * now, update);
                 float d_candidate = slope<ACTIVATION>(now * (1.0f - update), candidate);
                 slopes[i] = now * update;
                 own[u] = d_update;
@@ -201,18 +258,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
             for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
                 int r = i / units, u = i % units;
                 i64 row = (i64)blockIdx.x * ROWS + r;
-                if (row >= rows) continue;
-                float reset = load(kept, (written_at(row, steps, step) * KEPT + 1) * units + u);
-                float state_before = step > 0 ? load(y, written_at(row, steps, step - 1) * units + u) : 0.0f;
-                float d_reset = slope<RECURRENT>(passed[i] * state_before, reset);
+                if (row >= rows || !counts(mask, row, steps, step)) continue;
+                float reset = load(kept, (kept_at(row, steps, step) * KEPT + 1) * units + u);
+                float d_reset = slope<RECURRENT>(passed[i] * state_before(y, row, steps, step, units, u), reset);
                 gates[r * wide + units + u] = d_reset;
-                store(dx, read_at(row, steps, step) * wide + units + u, d_reset);
+                store(dx, input_at(row, steps, step) * wide + units + u, d_reset);
                 slopes[i] += passed[i] * reset;
             }
             __syncthreads();
         }
-        if (step > 0) times_kernel_back(gates, kernel, slopes, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide, true);
+        if (step > 0 || STARTS) times_kernel_back(gates, kernel, slopes, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide, true);
         __syncthreads();
+    }
+    // The states that were given.
+    for (int i = threadIdx.x; STARTS && i < ROWS * units; i += THREADS) {
+        int u = i % units;
+        i64 row = (i64)blockIdx.x * ROWS + i / units;
+        if (row >= rows) continue;
+        X* given = dx + (row * INPUTS(steps) + steps) * wide;
+        store(given, u, slopes[i] + load(dy, place_at(row, steps, steps) * units + u));
+        if (HAS_CELLS) store(given, units + u, cells[i] + load(dy, place_at(row, steps, steps + 1) * units + u));
+#pragma unroll
+        for (int g = 1 + HAS_CELLS; g < GATES; g++) store(given, g * units + u, 0.0f);
     }
 }
 
@@ -223,15 +290,15 @@ extern "C" __global__ void recurrent_gather(const X* dx, const X* y, const X* ke
     for (i64 i = first_item(); i < count * steps * line; i += item_stride()) {
         i64 at = i / line, column = i % line, row = first + at / steps;
         int step = (int)(at % steps);
-        const X* keep = kept + written_at(row, steps, step) * KEPT * units;
+        const X* keep = kept + kept_at(row, steps, step) * KEPT * units;
         if (column < units) {
-            float state = step > 0 ? load(y, written_at(row, steps, step - 1) * units + column) : 0.0f;
+            float state = state_before(y, row, steps, step, units, column);
             if (part == 2) state *= load(keep, units + column);
             states[at * units + column] = state;
         } else {
             i64 j = column - units;
             bool is_candidate = j >= 2 * units;
-            float value = load(dx, read_at(row, steps, step) * wide + j);
+            float value = load(dx, input_at(row, steps, step) * wide + j);
             if (CELL == GRU_AFTER && is_candidate) value *= load(keep, j - units);
             if ((part == 1 && is_candidate) || (part == 2 && !is_candidate)) value = 0.0f;
             gates[at * wide + j] = value;
@@ -251,8 +318,8 @@ extern "C" __global__ void recurrent_bias_parts(const X* dx, const X* kept, doub
         bool is_passed = column >= wide && j >= 2 * units;
         for (i64 i = (i64)blockIdx.y * 8 + lane; i < rows * steps; i += (i64)gridDim.y * 8) {
             int step = (int)(i % steps);
-            float value = load(dx, read_at(i / steps, steps, step) * wide + j);
-            if (CELL == GRU_AFTER && is_passed) value *= load(kept, written_at(i / steps, steps, step) * KEPT * units + j - units);
+            float value = load(dx, input_at(i / steps, steps, step) * wide + j);
+            if (CELL == GRU_AFTER && is_passed) value *= load(kept, kept_at(i / steps, steps, step) * KEPT * units + j - units);
             sum += value;
         }
     }

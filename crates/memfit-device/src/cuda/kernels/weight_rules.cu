@@ -1,11 +1,11 @@
-// Penalties on weights, and putting weights back where they may be. Defined before: PENALTY with L1 and L2, or FACTOR of a line's
-// norm.
+// Penalties on weights and values, and putting weights back where they may be. Defined before: PENALTY with L1, L2 and the type X of
+// what it is on, or FACTOR of a line's norm.
 
 #ifdef PENALTY
-extern "C" __global__ void penalty_parts(const float* weight, double* parts, i64 count) {
+extern "C" __global__ void penalty_parts(const X* weight, double* parts, i64 count) {
     double total = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
-        double w = weight[i];
+        double w = load(weight, i);
         total += (double)L1 * fabs(w) + (double)L2 * w * w;
     }
     total = block_sum(total);
@@ -26,6 +26,64 @@ extern "C" __global__ void penalty_slopes(const float* weight, float* gradient, 
         float w = weight[i], sign = (float)((w > 0.0f) - (w < 0.0f));
         gradient[i] = (fresh ? 0.0f : gradient[i]) + l1 * sign + l2 * w;
     }
+}
+
+// The penalty on values: rows of the whole batch share it. One block, then all.
+extern "C" __global__ void activity_sum(const double* parts, int count, float* loss, Context* context, int fresh) {
+    double total = 0.0;
+    for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
+    total = block_sum(total);
+    if (threadIdx.x == 0) {
+        *loss = (float)((fresh ? 0.0 : (double)*loss) + total / (double)context->rows_total);
+        if (!isfinite(*loss)) context->stopped = 1;
+    }
+}
+extern "C" __global__ void activity_slopes(const X* x, X* slopes, const Context* context, i64 count) {
+    const float factor = (float)((1.0 / (double)context->rows_total) * (double)context->loss_scale), l1 = L1 * factor, l2 = 2.0f * L2 * factor;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        const float value = load(x, i), sign = value > 0.0f ? 1.0f : value < 0.0f ? -1.0f : value;
+        store(slopes, i, l1 * sign + l2 * value);
+    }
+}
+
+// The penalty on angles between `lines` of a matrix, which are `next` apart, and their elements `step`. First one over the length of
+// each, by a warp; then a block has a line, with the signs of its cosines in workspace, and adds its gradient where there is one.
+extern "C" __global__ void line_inverses(const float* weight, double* inverses, int lines, int length, i64 next, i64 step) {
+    for (i64 line = first_item() >> 5; line < lines; line += item_stride() >> 5) {
+        double squares = 0.0;
+        for (int i = threadIdx.x & 31; i < length; i += 32) squares += (double)weight[line * next + i * step] * (double)weight[line * next + i * step];
+        squares = warp_sum(squares);
+        if ((threadIdx.x & 31) == 0) inverses[line] = fmin(1.0 / sqrt(squares), 1.0 / 1e-7);
+    }
+}
+extern "C" __global__ void line_angles(const float* weight, const double* inverses, double* signs, float* gradient, double* parts, const Context* context, int lines, int length, i64 next, i64 step, float angle) {
+    signs += (i64)blockIdx.x * lines;
+    const double share = (double)angle / ((double)lines * (lines - 1.0) / 2.0), factor = (double)context->loss_scale * share;
+    double all = 0.0;
+    for (int line = blockIdx.x; line < lines; line += gridDim.x) {
+        const float* own = weight + line * next;
+        double total = 0.0;
+        for (int other = threadIdx.x >> 5; other < lines; other += blockDim.x >> 5) {
+            double product = 0.0;
+            for (int i = threadIdx.x & 31; i < length; i += 32) product += (double)own[i * step] * (double)weight[other * next + i * step];
+            product = warp_sum(product);
+            if ((threadIdx.x & 31) == 0) {
+                const double cosine = other == line ? 0.0 : product * inverses[line] * inverses[other];
+                total += fabs(cosine);
+                signs[other] = (cosine > 0.0 ? 1.0 : cosine < 0.0 ? -1.0 : cosine) * inverses[other];
+            }
+        }
+        total = block_sum(total);
+        all += total;
+        for (int i = threadIdx.x; gradient && i < length; i += blockDim.x) {
+            double slope = 0.0;
+            for (int other = 0; other < lines; other++) slope += signs[other] * (double)weight[other * next + i * step];
+            slope = factor * inverses[line] * (slope - inverses[line] * total * (double)own[i * step]);
+            gradient[line * next + i * step] += (float)slope;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) parts[blockIdx.x] = 0.5 * share * all;
 }
 #endif
 

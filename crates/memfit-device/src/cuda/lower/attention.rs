@@ -1,8 +1,10 @@
-//! Attention and its gradients: tiles of scores on tensor cores where widths and types allow, else on plain floats.
+//! Attention and its gradients: tiles of scores on tensor cores where widths and types allow and nothing is hidden or dropped, else
+//! on plain floats.
 
-use memfit_ir::{Attention, Bytes, DType};
+use memfit_ir::{Attention, AttentionDropout, Bytes, DType};
 
-use crate::cuda::call::{Call, Operand, int};
+use super::noise::sequence;
+use crate::cuda::call::{Call, Operand, int, long};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 /// For every width and type.
@@ -24,6 +26,8 @@ struct Kernels {
     queries: usize,
     queries_grad: usize,
     keys_grad: usize,
+    /// What the kernels take behind all else: masks and draws.
+    hiding: Vec<Argument>,
 }
 
 /// The sizes of an attention's operands.
@@ -57,13 +61,21 @@ impl Sizes {
         [int(queries), int(keys), int(heads), int(key_heads), Argument::Float(kind.scale)]
     }
 
-    fn kernels(&self, kind: &Attention, x: Operand<'_>, log_sums: Operand<'_>) -> Kernels {
+    /// Masks stand from operand `first_mask` on.
+    fn kernels(
+        &self,
+        call: &Call<'_>,
+        kind: &Attention,
+        [x, log_sums]: [Operand<'_>; 2],
+        first_mask: usize,
+    ) -> Kernels {
         let Sizes { width, value_width, .. } = *self;
         let types = [x.dtype(), log_sums.dtype()];
         let causal = i32::from(kind.causal);
         // The largest score of a row is sought before scores are scaled.
         let fits = width == value_width && TENSOR_CORES_WIDTHS.contains(&width) && 0.0 < kind.scale;
-        if fits && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
+        let hides = kind.masks() != 0 || kind.dropout.is_some();
+        if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
             let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
             let source = Source { text: TENSOR_CORES, defines };
             let queries = if width == 128 { 64 } else { 128 };
@@ -73,16 +85,34 @@ impl Sizes {
                 queries,
                 queries_grad: 64,
                 keys_grad: 64,
+                hiding: Vec::new(),
             };
         }
-        let defines = format!(
-            "typedef {} X;\ntypedef {} L;\n#define WIDTH {width}\n#define VALUE_WIDTH {value_width}\n\
-             #define CAUSAL {causal}\n",
+        let mut defines = format!(
+            "typedef {} X;\ntypedef {} L;\n#define WIDTH {width}\n#define VALUE_WIDTH {value_width}\n",
             x.c_type(),
             log_sums.c_type(),
         );
+        for (name, value) in [
+            ("CAUSAL", kind.causal),
+            ("QUERY_MASK", kind.query_mask),
+            ("KEY_MASK", kind.key_mask),
+            ("DROPOUT", kind.dropout.is_some()),
+        ] {
+            defines += &format!("#define {name} {}\n", u8::from(value));
+        }
+        let AttentionDropout { rate, seed } = kind.dropout.unwrap_or(AttentionDropout { rate: 0.0, seed: 0 });
+        let hiding = vec![
+            call.input_if(kind.query_mask, first_mask),
+            call.input_if(kind.key_mask, first_mask + usize::from(kind.query_mask)),
+            Argument::Context,
+            long(call.row_start),
+            sequence(seed),
+            Argument::Float(rate),
+            Argument::Float(1.0 / (1.0 - rate)),
+        ];
         let (source, tile) = (Source { text: PLAIN, defines }, PLAIN_TILE);
-        Kernels { source, threads: PLAIN_THREADS, queries: tile, queries_grad: tile, keys_grad: tile }
+        Kernels { source, threads: PLAIN_THREADS, queries: tile, queries_grad: tile, keys_grad: tile, hiding }
     }
 }
 
@@ -97,9 +127,9 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [q, k, v] = [0, 1, 2].map(|index| call.input(index));
     let [y, log_sums] = [0, 1].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(kind, q, log_sums);
+    let kernels = sizes.kernels(call, kind, [q, log_sums], 3);
     let mut arguments = [q, k, v, y, log_sums].map(|operand| operand.pointer()).to_vec();
-    arguments.extend(sizes.arguments(kind));
+    arguments.extend(sizes.arguments(kind).into_iter().chain(kernels.hiding));
     Kernel {
         source: kernels.source,
         entry: "attention",
@@ -116,14 +146,15 @@ pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [dy, q, k, v, y, log_sums] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
     let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(kind, q, log_sums);
+    let kernels = sizes.kernels(call, kind, [q, log_sums], 6);
     let sums = sizes.rows * sizes.heads * sizes.queries;
     let mut lowered = Lowered::default();
     let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));
     let read = [dy, q, k, v, log_sums].map(|operand| operand.pointer());
     let arguments = |behind: [Operand<'_>; 2]| -> Vec<Argument> {
         let behind = behind.map(|operand| operand.pointer());
-        read.into_iter().chain([deltas]).chain(behind).chain(sizes.arguments(kind)).collect()
+        let numbers = sizes.arguments(kind).into_iter().chain(kernels.hiding.iter().copied());
+        read.into_iter().chain([deltas]).chain(behind).chain(numbers).collect()
     };
     lowered.kernel(Kernel {
         source: kernels.source.clone(),

@@ -1,11 +1,11 @@
 //! Losses with their gradients, and metrics.
 
-use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, RowValue};
+use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, Reduction, RowValue};
 
-use super::Missing;
 use super::chain::number;
 use super::sums::{PARTS, part_blocks};
-use crate::cuda::call::{Call, Operand, THREADS, int, long};
+use super::tally;
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/loss.cu");
@@ -14,99 +14,173 @@ const TEXT: &str = include_str!("../kernels/loss.cu");
 const LOGITS_OF_WARP: usize = 2048;
 
 /// Writes the gradient of the prediction and adds the loss of this piece.
-pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Result<Lowered, Missing> {
-    let (prediction, target, slopes, sum) = (call.input(0), call.input(1), call.output(0), call.update(0));
-    let classes = prediction.shape().last().max(1);
-    let row = prediction.shape().elements_per_row();
-    let in_row = row / classes;
-    rows_weigh(call)?;
-    let way = Way::of(&loss.kind, classes).ok_or(Missing)?;
-    let source = source(prediction, target, &way.define(prediction));
-    let mut lowered = Lowered::default();
-    let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
-    let weights = call.input_if(call.node.inputs.len() == 3, 2);
-    let mut arguments =
-        vec![prediction.pointer(), target.pointer(), weights, slopes.pointer(), parts, Argument::Context];
-    let weight = Argument::Float(loss.weight);
-    let (entry, blocks, threads) = match way {
-        Way::Element(_) => {
-            let count = prediction.elements;
-            arguments.extend([long(count), long(row), long(in_row), long(classes), weight]);
-            ("elements", part_blocks(count), THREADS)
-        }
-        Way::Sample(_, smoothing) => {
-            let count = prediction.elements / classes;
-            arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(smoothing)]);
-            ("samples", [few(count), 1, 1], THREADS)
-        }
-        Way::NumberedLogits { team } => {
-            let count = prediction.elements / classes;
-            arguments.extend([long(count), long(in_row), int(classes), weight, Argument::Float(0.0)]);
-            let threads = team.max(THREADS);
-            ("numbered_logits", [few(count.div_ceil((threads / team) as usize)), 1, 1], threads)
-        }
+pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
+    let kind = loss.kind.of_samples();
+    let is_overlap = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
+    let is_sum = matches!(loss.kind, LossKind::Reduced { reduction: Reduction::Sum, .. });
+    let sums = Sums {
+        slopes: call.output(0).pointer(),
+        weight: loss.weight,
+        by_row: is_overlap,
+        reduction: if is_sum || kind.mixes_rows() { 1 } else { 0 },
     };
-    lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads, arguments });
-    let count = Argument::Int(blocks[0].cast_signed());
-    let arguments = vec![parts, count, sum.pointer(), Argument::Context, call.fresh()];
-    lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
-    Ok(lowered)
-}
-
-/// Adds the sums of this piece that a metric is made of.
-pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Result<Lowered, Missing> {
-    let (prediction, target, sums) = (call.input(0), call.input(1), call.update(0));
-    let classes = prediction.shape().last().max(1);
-    let in_row = (prediction.shape().elements_per_row() / classes).max(1);
-    rows_weigh(call)?;
-    let (kind, number) = metric_kind(metric).ok_or(Missing)?;
-    let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
     let mut lowered = Lowered::default();
-    let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
-    let weights = call.input_if(call.node.inputs.len() == 3, 2);
-    let samples = prediction.elements / classes;
-    let blocks = part_blocks(samples * 128);
-    let arguments = vec![
-        prediction.pointer(),
-        target.pointer(),
-        weights,
-        parts,
-        long(samples),
-        long(in_row),
-        int(classes),
-        Argument::Float(number),
-    ];
-    lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
-    let count = Argument::Int(blocks[0].cast_signed());
-    let arguments =
-        vec![parts, count, sums.pointer(), call.fresh(), long(in_row), weights, long(samples / in_row)];
-    lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
-    Ok(lowered)
+    let (source, parts, count) = sums.add(call, kind, &mut lowered);
+    let arguments = vec![parts, count, call.update(0).pointer(), Argument::Context, call.fresh()];
+    lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
+    lowered
 }
 
-/// Refuses weights of samples, which have no kernel here.
-fn rows_weigh(call: &Call<'_>) -> Result<(), Missing> {
-    match call.node.inputs.len() {
-        3 if !call.input(2).shape().dims.is_empty() => Err(Missing),
-        _ => Ok(()),
+/// How the losses of samples are added up.
+struct Sums {
+    slopes: Argument,
+    weight: f32,
+    /// Whether a row is one sample.
+    by_row: bool,
+    /// The kernels' `reduction`.
+    reduction: i32,
+}
+
+impl Sums {
+    /// Adds up parts of the loss: the source, where the parts are, and how many.
+    fn add(&self, call: &Call<'_>, kind: &LossKind, lowered: &mut Lowered) -> (Source, Argument, Argument) {
+        let (prediction, target) = (call.input(0), call.input(1));
+        let row = prediction.shape().elements_per_row();
+        let classes = if self.by_row { row } else { prediction.shape().last() }.max(1);
+        let in_row = (row / classes).max(1);
+        let Weights { pointer: weights, of_row, .. } = Weights::new(call);
+        // Samples that have one weight.
+        let weighed = in_row / of_row;
+        let way = Way::of(kind, classes);
+        let source = source(prediction, target, &way.define(prediction));
+        let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
+        let (elements, samples) = (prediction.elements, prediction.elements / classes);
+        let (weight, reduction) = (Argument::Float(self.weight), Argument::Int(self.reduction));
+        let mut arguments =
+            vec![prediction.pointer(), target.pointer(), weights, self.slopes, parts, Argument::Context];
+        let of_sample = |smoothing: f32| {
+            let sizes = [long(samples), long(weighed), long(in_row), int(classes)];
+            sizes.into_iter().chain([weight, reduction, Argument::Float(smoothing)])
+        };
+        let (entry, blocks, threads) = match way {
+            Way::Element(_) => {
+                let sizes = [elements, weighed * classes, in_row, classes].map(long);
+                arguments.extend(sizes.into_iter().chain([weight, reduction]));
+                ("elements", part_blocks(elements), THREADS)
+            }
+            Way::Sample { smoothing, .. } => {
+                arguments.extend(of_sample(smoothing));
+                ("samples", [few(samples), 1, 1], THREADS)
+            }
+            Way::NumberedLogits { team } => {
+                arguments.extend(of_sample(0.0));
+                let threads = team.max(THREADS);
+                ("numbered_logits", [few(samples.div_ceil((threads / team) as usize)), 1, 1], threads)
+            }
+            Way::WholeBatch(_) => {
+                let sums = Argument::At(lowered.scratch(Bytes::of::<f64>(3 * PARTS)));
+                let blocks = part_blocks(elements);
+                let arguments = vec![prediction.pointer(), target.pointer(), sums, long(elements)];
+                let entry = "overlap_parts";
+                lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
+                let count = Argument::Int(blocks[0].cast_signed());
+                let mut arguments =
+                    vec![target.pointer(), self.slopes, sums, count, parts, Argument::Context];
+                arguments.extend([long(elements), long(in_row), weight, reduction]);
+                let (entry, blocks) = ("overlap_slopes", blocks_for(elements));
+                lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
+                return (source, parts, Argument::Int(1));
+            }
+        };
+        lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads, arguments });
+        (source, parts, Argument::Int(blocks[0].cast_signed()))
     }
 }
 
-/// The kernel's `METRIC`, and its number; none for metrics that have no kernel.
-fn metric_kind(metric: &Metric) -> Option<(usize, f32)> {
-    Some(match metric {
-        Metric::Mean(RowValue::BinaryAccuracy { threshold }) => (0, *threshold),
-        Metric::Mean(RowValue::CategoricalAccuracy) => (1, 1.0),
-        Metric::Mean(RowValue::SparseCategoricalAccuracy) => (2, 1.0),
-        Metric::Mean(RowValue::Loss(LossKind::MeanAbsoluteError)) => (3, 0.0),
-        Metric::Mean(RowValue::Loss(LossKind::MeanSquaredError)) | Metric::RootMeanSquaredError => (4, 0.0),
-        Metric::Mean(RowValue::TopKCategoricalAccuracy { k }) => (5, *k as f32),
-        Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k }) => (6, *k as f32),
-        Metric::Mean(RowValue::Accuracy | RowValue::CosineSimilarity | RowValue::Loss(_))
-        | Metric::Counts(_)
-        | Metric::Iou(_)
-        | Metric::FBeta(_) => return None,
-    })
+/// Adds the sums of this piece that a metric is made of.
+pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
+    const CLOSENESS: LossKind = LossKind::Distance(Distance::CosineSimilarity);
+    match metric {
+        Metric::Mean(RowValue::BinaryAccuracy { threshold }) => hits(call, 0, *threshold),
+        Metric::Mean(RowValue::CategoricalAccuracy) => hits(call, 1, 1.0),
+        Metric::Mean(RowValue::SparseCategoricalAccuracy) => hits(call, 2, 1.0),
+        Metric::Mean(RowValue::Accuracy) => hits(call, 3, 0.0),
+        Metric::Mean(RowValue::TopKCategoricalAccuracy { k }) => hits(call, 5, *k as f32),
+        Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k }) => hits(call, 6, *k as f32),
+        // The loss is minus what the metric is.
+        Metric::Mean(RowValue::CosineSimilarity) => mean_loss(call, &CLOSENESS, -1),
+        Metric::Mean(RowValue::Loss(kind)) => mean_loss(call, kind.of_samples(), 1),
+        Metric::RootMeanSquaredError => mean_loss(call, &LossKind::MeanSquaredError, 1),
+        Metric::Counts(counts) => tally::counts(call, counts),
+        Metric::Iou(iou) => tally::classes_met(call, iou, metric.is_sparse()),
+        Metric::FBeta(score) => tally::classes_predicted(call, *score),
+    }
+}
+
+/// The mean of a loss, over a divisor.
+fn mean_loss(call: &Call<'_>, kind: &LossKind, divisor: i64) -> Lowered {
+    let sums = Sums { slopes: Argument::Null, weight: 1.0, by_row: false, reduction: 2 };
+    let mut lowered = Lowered::default();
+    let (source, parts, count) = sums.add(call, kind, &mut lowered);
+    settle_metric(call, source, [parts, count], divisor, &mut lowered);
+    lowered
+}
+
+/// The share of samples that are right; `kind` is the kernel's `METRIC`, which may want a number.
+fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
+    let (prediction, target) = (call.input(0), call.input(1));
+    let classes = prediction.shape().last().max(1);
+    let in_row = (prediction.shape().elements_per_row() / classes).max(1);
+    let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
+    let mut lowered = Lowered::default();
+    let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
+    let Weights { pointer: weights, of_row, .. } = Weights::new(call);
+    let samples = prediction.elements / classes;
+    let blocks = part_blocks(samples * 128);
+    let mut arguments = vec![prediction.pointer(), target.pointer(), weights, parts];
+    arguments.extend([long(samples), long(in_row / of_row), int(classes), Argument::Float(number)]);
+    lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
+    let count = Argument::Int(blocks[0].cast_signed());
+    let divisor = i64::try_from(in_row).expect("a row has fewer samples");
+    settle_metric(call, source, [parts, count], divisor, &mut lowered);
+    lowered
+}
+
+/// Adds parts up to the two sums of a mean.
+fn settle_metric(
+    call: &Call<'_>,
+    source: Source,
+    [parts, count]: [Argument; 2],
+    divisor: i64,
+    lowered: &mut Lowered,
+) {
+    let Weights { pointer: weights, of_row, count: weights_count } = Weights::new(call);
+    let sums = call.update(0).pointer();
+    let mut arguments = vec![parts, count, sums, call.fresh(), Argument::Long(divisor)];
+    arguments.extend([weights, long(weights_count), long(of_row)]);
+    lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
+}
+
+/// The weights of rows or of samples, which are the third operand where there are any.
+pub(super) struct Weights {
+    pub(super) pointer: Argument,
+    /// How many a row has: one, or one a sample.
+    pub(super) of_row: usize,
+    /// How many there are; rows, where there are none.
+    pub(super) count: usize,
+}
+
+impl Weights {
+    pub(super) fn new(call: &Call<'_>) -> Weights {
+        match call.node.inputs.len() {
+            3 => {
+                let weights = call.input(2);
+                let (pointer, of_row) = (weights.pointer(), weights.shape().elements_per_row());
+                Weights { pointer, of_row, count: weights.elements }
+            }
+            _ => Weights { pointer: Argument::Null, of_row: 1, count: call.rows },
+        }
+    }
 }
 
 /// Blocks of a sum, each of which has room for its part.
@@ -123,8 +197,10 @@ fn source(prediction: Operand<'_>, target: Operand<'_>, define: &str) -> Source 
 enum Way {
     /// Element by element: code that gives `value` and `slope` from `p` and `t`.
     Element(String),
-    /// Sample by sample: the kernel's `SAMPLE`, and the share of targets that is spread.
-    Sample(usize, f32),
+    /// Sample by sample: the kernel's `SAMPLE`, more defines that it wants, and the share of targets that is spread.
+    Sample { kind: usize, defines: String, smoothing: f32 },
+    /// All at once, by the factors of an overlap.
+    WholeBatch(String),
     /// Logits with numbered targets, by so many threads a sample.
     NumberedLogits { team: u32 },
 }
@@ -137,14 +213,15 @@ impl Way {
                 format!("#define TEAM {team}\n#define WIDTH {width}\n")
             }
             Way::Element(code) => format!("#define ELEMENT {code}\n"),
-            Way::Sample(kind, _) => format!("#define SAMPLE {kind}\n"),
+            Way::Sample { kind, defines, .. } => format!("#define SAMPLE {kind}\n{defines}"),
+            Way::WholeBatch(defines) => defines.clone(),
         }
     }
 
-    /// None for losses that have no kernel.
-    fn of(kind: &LossKind, classes: usize) -> Option<Way> {
+    fn of(kind: &LossKind, classes: usize) -> Way {
+        let sample = |kind: usize, smoothing: f32| Way::Sample { kind, defines: String::new(), smoothing };
         let smooth = |smoothing: f32| format!("t = smoothed(t, {});", number(smoothing));
-        Some(Way::Element(match *kind {
+        Way::Element(match *kind {
             LossKind::MeanSquaredError => "value = (p - t) * (p - t); slope = 2.0f * (p - t);".to_owned(),
             LossKind::MeanAbsoluteError => "value = fabsf(p - t); slope = sign_of(p - t);".to_owned(),
             LossKind::Huber { delta } => format!(
@@ -165,27 +242,58 @@ impl Way {
                 smooth(label_smoothing)
             ),
             LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
-                return Some(Way::Sample(if from_logits { 0 } else { 2 }, label_smoothing));
+                return sample(if from_logits { 0 } else { 2 }, label_smoothing);
             }
             LossKind::SparseCategoricalCrossentropy { from_logits: true } => {
-                return Some(Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } });
+                return Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } };
             }
             LossKind::SparseCategoricalCrossentropy { from_logits: false } => {
-                return Some(Way::Sample(3, 0.0));
+                return sample(3, 0.0);
             }
-            LossKind::Distance(Distance::CosineSimilarity) => return Some(Way::Sample(4, 0.0)),
-            LossKind::Distance(Distance::CategoricalHinge) => return Some(Way::Sample(5, 0.0)),
-            LossKind::Distance(distance) => of_distance(distance, classes)?,
-            LossKind::Reduced { .. } => return None,
-        }))
+            LossKind::Distance(Distance::CosineSimilarity) => return sample(4, 0.0),
+            LossKind::Distance(Distance::CategoricalHinge) => return sample(5, 0.0),
+            LossKind::Distance(Distance::CategoricalFocalCrossentropy {
+                from_logits,
+                label_smoothing,
+                alpha,
+                gamma,
+            }) => {
+                let [alpha, gamma] = [alpha, gamma].map(number);
+                let defines = format!(
+                    "#define FOCAL\n#define FROM_LOGITS {}\n#define ALPHA {alpha}\n#define GAMMA {gamma}\n",
+                    u8::from(from_logits)
+                );
+                return Way::Sample { kind: 6, defines, smoothing: label_smoothing };
+            }
+            LossKind::Distance(distance @ (Distance::Dice { .. } | Distance::Tversky { .. })) => {
+                let defines = overlap(distance);
+                return match distance.mixes_rows() {
+                    true => Way::WholeBatch(defines),
+                    false => Way::Sample { kind: 7, defines, smoothing: 0.0 },
+                };
+            }
+            LossKind::Distance(distance) => of_distance(distance, classes),
+            LossKind::Reduced { .. } => unreachable!("samples have a loss that is not reduced"),
+        })
     }
 }
 
+/// The factors of `1 − a I / (b I + c T + d P)`.
+fn overlap(distance: Distance) -> String {
+    let factors = if let Distance::Tversky { alpha, beta, .. } = distance {
+        let (alpha, beta) = (f64::from(alpha), f64::from(beta));
+        [1.0, 1.0 - alpha - beta, alpha, beta]
+    } else {
+        [2.0, 0.0, 1.0, 1.0]
+    };
+    format!("#define RATIO {}\n", factors.map(|factor| format!("{factor:e}")).join(", "))
+}
+
 /// The value and slope of an element of a distance that has them.
-fn of_distance(distance: Distance, classes: usize) -> Option<String> {
+fn of_distance(distance: Distance, classes: usize) -> String {
     const HINGE: &str = "float side = t == 0.0f ? -1.0f : t; value = 1.0f - side * p; bool none = value < 0.0f; \
                          value = none ? 0.0f : value; slope = none ? 0.0f : -side;";
-    Some(match distance {
+    match distance {
         Distance::Poisson => {
             "value = p - t * logf(p + EPSILON); slope = 1.0f - t / (p + EPSILON);".to_owned()
         }
@@ -228,11 +336,12 @@ fn of_distance(distance: Distance, classes: usize) -> Option<String> {
                 if from_logits { "s * (1.0f - s)" } else { "1.0f" },
             )
         }
-        Distance::CategoricalHinge | Distance::CosineSimilarity => {
+        Distance::CategoricalHinge
+        | Distance::CosineSimilarity
+        | Distance::CategoricalFocalCrossentropy { .. }
+        | Distance::Dice { .. }
+        | Distance::Tversky { .. } => {
             unreachable!("distances of whole samples have their own kernel")
         }
-        Distance::CategoricalFocalCrossentropy { .. } | Distance::Dice { .. } | Distance::Tversky { .. } => {
-            return None;
-        }
-    })
+    }
 }

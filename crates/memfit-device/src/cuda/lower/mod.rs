@@ -5,12 +5,14 @@ mod attention;
 mod augment;
 mod batch_norm;
 mod chain;
+mod conv3d;
 mod convolution;
 mod embedding;
 mod few_channels;
 mod layer_norm;
 mod loss;
 pub(crate) mod made_up;
+mod mask;
 mod mean_pool;
 mod moves;
 mod noise;
@@ -22,22 +24,19 @@ mod recurrent;
 mod resize;
 mod rows;
 mod sums;
+mod tally;
 mod update;
 mod weight_rules;
 mod whole_update;
 
-use memfit_ir::{Attention, Op, Recurrent};
+use memfit_ir::Op;
 
 use super::call::Call;
 use super::work::Lowered;
 
-/// An op without a kernel here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Missing;
-
 /// What runs for a node.
-pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
-    Ok(match &call.node.op {
+pub(crate) fn lower(call: &Call<'_>) -> Lowered {
+    match &call.node.op {
         Op::Dense => product::dense(call),
         Op::DenseGradInput => product::dense_grad_input(call),
         Op::DenseGradKernel => product::dense_grad_kernel(call),
@@ -45,6 +44,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::Conv2D(conv) => convolution::forward(call, conv),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
+        Op::Conv3D(conv) => conv3d::forward(call, conv),
+        Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
+        Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
         Op::Elementwise(chain) => chain::elementwise(call, chain),
         Op::Reshape(_) => moves::reshape(call),
         Op::TakeRows => moves::take_rows(call),
@@ -61,8 +63,10 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::MaskBits => rows::mask_bits(call),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
-        Op::Loss(loss) => loss::loss(call, loss)?,
-        Op::Metric(metric) => loss::metric(call, metric)?,
+        Op::Loss(loss) => loss::loss(call, loss),
+        Op::Metric(metric) => loss::metric(call, metric),
+        Op::Mask(mask) => mask::mask(call, *mask),
+        Op::BalanceWeights => mask::balance(call),
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
@@ -73,8 +77,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
         Op::Embedding => embedding::forward(call),
         Op::EmbeddingGrad => embedding::grad(call),
-        Op::Attention(kind) if is_plain(kind) => attention::forward(call, kind),
-        Op::AttentionGrad(kind) if is_plain(kind) => attention::grad(call, kind),
+        Op::Attention(kind) => attention::forward(call, kind),
+        Op::AttentionGrad(kind) => attention::grad(call, kind),
         Op::Dropout { rate, seed } => noise::dropout(call, *rate, *seed),
         Op::Noise(kind) => noise::noise(call, kind),
         Op::Concat(axis) => rearrange::concat(call, *axis),
@@ -90,9 +94,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
         Op::Update(update) => update::update(call, update),
-        Op::Penalty(regularizer) if regularizer.orthogonal.is_none() => {
-            weight_rules::penalty(call, regularizer)
-        }
+        Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
+        Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
         Op::AveragePool2D(pool) => mean_pool::forward(call, pool),
         Op::AveragePool2DGrad(pool, _) => mean_pool::grad(call, pool),
@@ -105,28 +108,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Result<Lowered, Missing> {
         Op::UpSample2DGrad(_, interpolation) | Op::Resize2DGrad(_, interpolation) => {
             resize::grad(call, *interpolation)
         }
-        Op::Recurrent(kind) if is_by_itself(kind) => recurrent::forward(call, kind),
-        Op::RecurrentGrad(kind) if is_by_itself(kind) => recurrent::grad(call, kind),
-        Op::Attention(_)
-        | Op::AttentionGrad(_)
-        | Op::Recurrent(_)
-        | Op::RecurrentGrad(_)
-        | Op::Penalty(_)
-        | Op::Conv3D(_)
-        | Op::Conv3DGradInput(..)
-        | Op::Conv3DGradKernel(_)
-        | Op::ActivityPenalty(_)
-        | Op::Mask(_)
-        | Op::BalanceWeights => return Err(Missing),
-    })
-}
-
-/// Whether a recurrent layer has neither a mask nor states that come and go, which have no kernel here.
-fn is_by_itself(kind: &Recurrent) -> bool {
-    !kind.masked && !kind.starts && !kind.ends
-}
-
-/// Whether an attention has neither masks nor dropout, which have no kernel here.
-fn is_plain(attention: &Attention) -> bool {
-    attention.masks() == 0 && attention.dropout.is_none()
+        Op::Recurrent(kind) => recurrent::forward(call, kind),
+        Op::RecurrentGrad(kind) => recurrent::grad(call, kind),
+    }
 }

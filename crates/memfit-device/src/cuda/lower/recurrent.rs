@@ -26,9 +26,10 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(call: &Call<'_>, cell: &Cell, states: Operand<'_>) -> Sizes {
+    fn new(call: &Call<'_>, kind: &Recurrent, states: Operand<'_>) -> Sizes {
         let units = states.shape().last();
-        Sizes { rows: call.rows, steps: states.dims()[0], units, wide: cell.gates() * units }
+        let steps = states.dims()[0] - kind.rows_behind_states();
+        Sizes { rows: call.rows, steps, units, wide: kind.cell.gates() * units }
     }
 
     /// What a block keeps of its rows.
@@ -47,7 +48,7 @@ impl Sizes {
 }
 
 fn source(kind: &Recurrent, x: Operand<'_>, kernel: Operand<'_>, bias: Option<Operand<'_>>) -> Source {
-    let Recurrent { cell, reads_backwards, writes_backwards, .. } = kind;
+    let Recurrent { cell, reads_backwards, writes_backwards, masked, starts, ends } = kind;
     let (name, activation, recurrent) = match *cell {
         Cell::Simple { activation } => ("SIMPLE", activation, Gate::Linear),
         Cell::Lstm { activation, recurrent } => ("LSTM", activation, recurrent),
@@ -60,31 +61,42 @@ fn source(kind: &Recurrent, x: Operand<'_>, kernel: Operand<'_>, bias: Option<Op
         Gate::Sigmoid => "SIGMOID",
         Gate::Tanh => "TANH",
     };
+    let flag = |is: bool| if is { "1" } else { "0" };
     let types = [x.c_type(), kernel.c_type(), bias.map_or(c_type(DType::F32), |bias| bias.c_type())];
     let mut defines = format!("typedef {} X;\ntypedef {} W;\ntypedef {} B;\n", types[0], types[1], types[2]);
     for (name, value) in [
         ("CELL", name),
         ("ACTIVATION", gate(activation)),
         ("RECURRENT", gate(recurrent)),
-        ("HAS_BIAS", if bias.is_some() { "1" } else { "0" }),
-        ("READS_BACKWARDS", if *reads_backwards { "1" } else { "0" }),
-        ("WRITES_BACKWARDS", if *writes_backwards { "1" } else { "0" }),
+        ("HAS_BIAS", flag(bias.is_some())),
+        ("READS_BACKWARDS", flag(*reads_backwards)),
+        ("WRITES_BACKWARDS", flag(*writes_backwards)),
+        ("MASKED", flag(*masked)),
+        ("STARTS", flag(*starts)),
+        ("ENDS", flag(*ends)),
     ] {
         defines += &format!("#define {name} {value}\n");
     }
     Source { text: TEXT, defines }
 }
 
+/// A pointer to an operand that the op may be without.
+fn pointer(operand: Option<Operand<'_>>) -> Argument {
+    operand.map_or(Argument::Null, |operand| operand.pointer())
+}
+
 /// Runs a cell over all steps.
 pub(super) fn forward(call: &Call<'_>, kind: &Recurrent) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
-    let bias = (call.node.inputs.len() == 3).then(|| call.input(2));
+    let others = call.node.inputs.len() - usize::from(kind.masked);
+    let bias = (others == 3).then(|| call.input(2));
+    let mask = kind.masked.then(|| call.input(others));
     let kept = if call.node.outputs.len() == 2 { call.output(1).pointer() } else { Argument::Null };
-    let sizes = Sizes::new(call, &kind.cell, y);
+    let sizes = Sizes::new(call, kind, y);
     let mut lowered = Lowered::default();
     let memory = sizes.memory(&mut lowered);
-    let bias_pointer = bias.map_or(Argument::Null, |bias| bias.pointer());
-    let mut arguments = vec![x.pointer(), kernel.pointer(), bias_pointer, y.pointer(), kept, memory];
+    let mut arguments = vec![x.pointer(), kernel.pointer(), pointer(bias), pointer(mask)];
+    arguments.extend([y.pointer(), kept, memory]);
     arguments.extend(sizes.numbers());
     lowered.kernel(Kernel {
         source: source(kind, x, kernel, bias),
@@ -96,18 +108,20 @@ pub(super) fn forward(call: &Call<'_>, kind: &Recurrent) -> Lowered {
     lowered
 }
 
-/// `dy, y, [kept], kernel → dx ⇒ dkernel, [dbias]`.
+/// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]`.
 pub(super) fn grad(call: &Call<'_>, kind: &Recurrent) -> Lowered {
     let (dy, y, dx) = (call.input(0), call.input(1), call.output(0));
     let keeps = 0 < kind.cell.kept();
     let kept = if keeps { call.input(2).pointer() } else { Argument::Null };
     let kernel = call.input(2 + usize::from(keeps));
+    let mask = kind.masked.then(|| call.input(3 + usize::from(keeps)));
     let dbias = (call.node.updates.len() == 2).then(|| call.update(1));
-    let sizes = Sizes::new(call, &kind.cell, y);
+    let sizes = Sizes::new(call, kind, y);
     let source = source(kind, y, kernel, dbias);
     let mut lowered = Lowered::default();
     let memory = sizes.memory(&mut lowered);
-    let mut arguments = vec![dy.pointer(), y.pointer(), kept, kernel.pointer(), dx.pointer(), memory];
+    let mut arguments = vec![dy.pointer(), y.pointer(), kept, kernel.pointer(), pointer(mask)];
+    arguments.extend([dx.pointer(), memory]);
     arguments.extend(sizes.numbers());
     let blocks = sizes.blocks();
     lowered.kernel(Kernel {

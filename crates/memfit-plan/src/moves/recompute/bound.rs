@@ -49,9 +49,7 @@ fn least_price(figures: &Figures, state: &State, life: &Life) -> Option<(f64, f6
     let again = match figures.producers[life.tensor.0] {
         // One launch brings back everything its node writes.
         Some(node) => figures.nanos[node.0] / figures.graph().nodes[node.0].outputs.len() as f64,
-        None if figures.is_input(life.tensor) => {
-            figures.bytes[life.tensor.0].0 as f64 * memfit_ir::NANOS_PER_BYTE_FED
-        }
+        None if figures.is_input(life.tensor) => figures.fed(life.tensor),
         None => f64::INFINITY,
     };
     let out = 2.0 * figures.moved(life.tensor);

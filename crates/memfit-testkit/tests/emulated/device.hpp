@@ -1,0 +1,230 @@
+// A GPU's threads on a processor, as far as our kernels use them: every thread of a block is a fiber, blocks run one after the other.
+// What a thread does between two barriers it does at once, forwards or backwards in the order of threads, so that a barrier
+// that is missing shows in one of the two.
+
+#include <cmath>
+#include <csetjmp>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+#define __device__
+#define __global__ static
+#define __forceinline__ inline
+#define __shared__ static
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+struct alignas(16) float4 { float x, y, z, w; };
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+struct dim3 { unsigned x, y, z; };
+inline dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulator {
+
+[[noreturn]] inline void fail(const char* words) {
+    uint64_t length = strlen(words);
+    fwrite(&length, 8, 1, stdout);
+    fwrite(words, 1, length, stdout);
+    fflush(stdout);
+    exit(1);
+}
+
+enum State { READY, AT_WARP, AT_BLOCK, DONE };
+
+const int MOST_THREADS = 1024;
+const size_t STACK = 128 << 10;
+
+struct Fiber {
+    State state;
+    bool started;
+    jmp_buf at;
+    ucontext_t begin;
+    // Values handed to other lanes, by turns so that nobody overwrites what is still read.
+    uint64_t handed[2];
+    int turn;
+};
+
+inline Fiber fibers[MOST_THREADS];
+inline jmp_buf home;
+inline int current;
+inline bool forwards = true;
+
+// A kernel that takes its arguments from words of eight bytes.
+using Kernel = void (*)(uint64_t*);
+
+struct Job {
+    Kernel kernel;
+    uint64_t* values;
+};
+inline Job job;
+
+inline void leave(State why) {
+    fibers[current].state = why;
+    if (!_setjmp(fibers[current].at)) _longjmp(home, 1);
+}
+
+inline void live() {
+    for (;;) {
+        job.kernel(job.values);
+        leave(DONE);
+    }
+}
+
+inline void resume(int fiber) {
+    current = fiber;
+    threadIdx = {(unsigned)fiber, 0, 0};
+    if (_setjmp(home)) return;
+    Fiber& next = fibers[fiber];
+    if (next.started) _longjmp(next.at, 1);
+    next.started = true;
+    getcontext(&next.begin);
+    next.begin.uc_stack.ss_sp = malloc(STACK);
+    next.begin.uc_stack.ss_size = STACK;
+    makecontext(&next.begin, live, 0);
+    setcontext(&next.begin);
+}
+
+// Runs a warp until all its threads are at a barrier of the block, or done.
+inline void run_warp(int first, int end) {
+    for (;;) {
+        for (int i = 0; i < end - first; i++) {
+            int fiber = forwards ? first + i : end - 1 - i;
+            if (fibers[fiber].state == READY) resume(fiber);
+        }
+        int waiting = 0;
+        for (int i = first; i < end; i++) waiting += fibers[i].state == AT_WARP;
+        if (waiting == 0) return;
+        if (waiting < end - first) fail("some threads of a warp wait for others that do not come");
+        for (int i = first; i < end; i++) fibers[i].state = READY;
+    }
+}
+
+inline void run_block(int threads) {
+    for (int i = 0; i < threads; i++) fibers[i].state = READY;
+    int warps = (threads + 31) / 32;
+    for (bool waits = true; waits;) {
+        for (int i = 0; i < warps; i++) {
+            int warp = forwards ? i : warps - 1 - i;
+            run_warp(warp * 32, warp * 32 + 32 < threads ? warp * 32 + 32 : threads);
+        }
+        waits = false;
+        for (int i = 0; i < threads; i++)
+            if (fibers[i].state == AT_BLOCK) {
+                fibers[i].state = READY;
+                waits = true;
+            }
+    }
+}
+
+inline void run_grid(dim3 blocks, int threads, Job next) {
+    job = next;
+    gridDim = blocks;
+    blockDim = {(unsigned)threads, 1, 1};
+    uint64_t count = (uint64_t)blocks.x * blocks.y * blocks.z;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t at = forwards ? i : count - 1 - i;
+        blockIdx = {(unsigned)(at % blocks.x), (unsigned)(at / blocks.x % blocks.y), (unsigned)(at / blocks.x / blocks.y)};
+        run_block(threads);
+    }
+}
+
+// Calls a kernel; every parameter takes as many bytes of its word as it has.
+template <class... P, size_t... I> void call(void (*kernel)(P...), uint64_t* values, std::index_sequence<I...>) {
+    auto take = [&](auto type, size_t i) { memcpy(&type, &values[i], sizeof type); return type; };
+    kernel(take(std::remove_const_t<P>{}, I)...);
+}
+template <class... P> void call(void (*kernel)(P...), uint64_t* values) { call(kernel, values, std::index_sequence_for<P...>{}); }
+
+// Calls an update of one weight, of which a launch could have many.
+template <class Many, class C> void call_update(void (*kernel)(Many, C), uint64_t* values) {
+    std::remove_const_t<Many> many = {};
+    memcpy(&many.at[0], values, sizeof many.at[0]);
+    for (int& first : many.first_block) first = (int)gridDim.x;
+    many.first_block[0] = 0;
+    kernel(many, (C)values[9]);
+}
+
+// What each lane of the warp handed over.
+template <class T> struct Lanes {
+    int first, turn;
+    T of(int lane) const {
+        T value;
+        memcpy(&value, &fibers[first + lane].handed[turn], sizeof value);
+        return value;
+    }
+};
+template <class T> Lanes<T> hand_over(T value) {
+    static_assert(sizeof(T) <= 8);
+    Fiber& own = fibers[current];
+    own.turn ^= 1;
+    int turn = own.turn;
+    memcpy(&own.handed[turn], &value, sizeof value);
+    leave(AT_WARP);
+    return {current / 32 * 32, turn};
+}
+
+}  // namespace emulator
+
+inline void __syncthreads() { emulator::leave(emulator::AT_BLOCK); }
+inline void __syncwarp(unsigned = 0xffffffffu) { emulator::leave(emulator::AT_WARP); }
+template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
+    int lane = threadIdx.x % 32;
+    return emulator::hand_over(value).of(lane ^ mask);
+}
+template <class T> T __shfl_up_sync(unsigned, T value, int step) {
+    int lane = threadIdx.x % 32;
+    return emulator::hand_over(value).of(lane < step ? lane : lane - step);
+}
+inline unsigned __match_any_sync(unsigned, unsigned value) {
+    auto lanes = emulator::hand_over(value);
+    unsigned alike = 0;
+    for (int lane = 0; lane < 32; lane++) alike |= (unsigned)(lanes.of(lane) == value) << lane;
+    return alike;
+}
+template <class T> T atomicMin(T* to, T value) { T before = *to; *to = value < before ? value : before; return before; }
+template <class T> T atomicAdd(T* to, T value) { T before = *to; *to = before + value; return before; }
+
+template <class T, class F> T same_bits(F from) { static_assert(sizeof(T) == sizeof(F)); T to; memcpy(&to, &from, sizeof to); return to; }
+inline float __int_as_float(int x) { return same_bits<float>(x); }
+inline int __float_as_int(float x) { return same_bits<int>(x); }
+inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+template <class T> T __ldg(const T* p) { return *p; }
+inline float __fmul_rn(float a, float b) { volatile float c = a * b; return c; }
+inline float __fadd_rn(float a, float b) { volatile float c = a + b; return c; }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+template <class A, class B> auto min(A a, B b) -> decltype(a + b) { return b < a ? b : a; }
+template <class A, class B> auto max(A a, B b) -> decltype(a + b) { return a < b ? b : a; }
+using std::isfinite;
+using std::isinf;
+using std::isnan;
+
+// Halves: to the nearest, and of two as near to the even one.
+inline float float_of_f16(uint16_t bits) {
+    int exponent = bits >> 10 & 31, rest = bits & 1023;
+    float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? ldexpf((float)(1024 + rest), exponent - 25) : ldexpf((float)rest, -24);
+    return bits & 0x8000 ? -size : size;
+}
+inline uint16_t f16_of_float(float x) {
+    uint16_t sign = same_bits<uint32_t>(x) >> 16 & 0x8000;
+    float size = fabsf(x);
+    if (size != size) return 0x7fff;
+    if (size >= 65520.0f) return sign | 0x7c00;
+    if (size < 6.103515625e-05f) return sign | (uint16_t)nearbyintf(ldexpf(size, 24));
+    int exponent;
+    float share = frexpf(size, &exponent);
+    // A share that rounds up to the next power carries into the exponent.
+    return sign | (uint16_t)(((exponent + 14) << 10) + (int)nearbyintf(ldexpf(share, 11)) - 1024);
+}
+inline uint16_t bf16_of_float(float x) {
+    uint32_t bits = same_bits<uint32_t>(x);
+    if (x != x) return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
