@@ -23,6 +23,9 @@ const NODES_FOR_EVERY_SIZE: usize = 4_000;
 /// Below so many nodes all paths are gone in milliseconds, and threads of their own would only take memory.
 const NODES_SIDE_BY_SIDE: usize = 200;
 
+/// Beyond so many nodes, the way by what was measured is gone by the first taste alone.
+const SEVERAL_TASTES: usize = 1_200;
+
 /// The tastes of the paths that are gone.
 const TASTES: [Taste; 2] =
     [Taste { shortest_gap: 12, careful: false }, Taste { shortest_gap: 2, careful: true }];
@@ -270,6 +273,7 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
         let again = |taste: &Taste| Walk { taste: *taste, measured: true, way };
         let count = match (measured, way) {
             (false, _) | (true, Way::Down) => 0,
+            (true, Way::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
             (true, Way::DownAndUp) => tastes.len(),
         };
         tastes.iter().map(estimated).chain(tastes.iter().take(count).map(again)).collect()

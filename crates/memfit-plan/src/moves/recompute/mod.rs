@@ -55,7 +55,7 @@ impl Effort {
         if events <= 1_200 {
             Effort { levels: 40, tries: 8, gaps: 1 }
         } else if events <= 6_000 {
-            Effort { levels: 40, tries: 0, gaps: 1 }
+            Effort { levels: 20, tries: 0, gaps: 3 }
         } else {
             Effort { levels: 12, tries: 0, gaps: events / 400 }
         }
