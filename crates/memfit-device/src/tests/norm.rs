@@ -96,6 +96,26 @@ fn batch_normalisation_has_statistics_of_channels() {
     }
 }
 
+/// Beyond the caches, results are written past them: by the same bits as a few rows of them are.
+#[test]
+fn a_result_beyond_the_caches_has_the_bits_of_its_rows() {
+    // 24 channels fill no vector, so that blocks begin at every place of one; the rows are 49 MiB.
+    let (norm, rows, row) = (&NORMS[0], 34, 24 * 15_625);
+    let few = noise(2 * row, 1);
+    let all: Vec<f32> = few.iter().copied().cycle().take(rows * row).collect();
+    let run = |rows: usize, x: &[f32]| {
+        let weights = Shape::fixed([24]);
+        let case = Case::new(Op::BatchNormInference(norm.clone()), rows).input(Shape::rows([15_625, 24]), x);
+        let case = with_weights(case, norm, &weights, &noise(24, 2), &noise(24, 3));
+        let case = case.input(weights.clone(), noise(24, 4)).input(weights, positive_noise(24, 5));
+        case.run().floats(0).to_vec()
+    };
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+    let expected = bits(&run(2, &few));
+    let found = run(rows, &all);
+    assert!(found.chunks(2 * row).all(|rows| bits(rows) == expected));
+}
+
 #[test]
 fn batch_normalisation_by_moving_statistics_is_a_line() {
     for norm in NORMS {

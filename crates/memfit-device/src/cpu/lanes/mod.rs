@@ -124,6 +124,17 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `COUNT` floats can be written.
     unsafe fn store(self, to: *mut f32);
+    /// The same past the caches, for what is not read soon; [`Lanes::settle`] comes before another thread reads it.
+    /// # Safety
+    /// `COUNT` floats can be written, and `to` is a multiple of as many.
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.store(to) }
+    }
+    /// Lets everybody see what was streamed.
+    #[inline(always)]
+    fn settle() {}
     /// # Safety
     /// `count` floats can be written.
     unsafe fn store_first(self, to: *mut f32, count: usize);

@@ -200,6 +200,18 @@ impl Lanes for __m256 {
         unsafe { _mm256_storeu_ps(to, self) }
     }
 
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { _mm256_stream_ps(to, self) }
+    }
+
+    #[inline(always)]
+    fn settle() {
+        // SAFETY: every machine of this architecture has it.
+        unsafe { _mm_sfence() };
+    }
+
     /// In halves: a masked store of eight lanes is microcode on some machines.
     #[inline(always)]
     unsafe fn store_first(self, mut to: *mut f32, count: usize) {
@@ -367,6 +379,18 @@ impl Lanes for __m512 {
     unsafe fn store(self, to: *mut f32) {
         // SAFETY: see above.
         unsafe { _mm512_storeu_ps(to, self) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { _mm512_stream_ps(to, self) }
+    }
+
+    #[inline(always)]
+    fn settle() {
+        // SAFETY: every machine of this architecture has it.
+        unsafe { _mm_sfence() };
     }
 
     #[inline(always)]

@@ -114,7 +114,7 @@ impl Tasks for Then<'_> {
                 let kind = |kind: usize| &self.coefficients[kind * width + column..][..count];
                 let (coefficients, to) = ([kind(0), kind(1), kind(2)], normal.as_mut_ptr());
                 // SAFETY: both hold the block.
-                unsafe { combine::<L, 1, 3>(&Normalised, [x.as_ptr()], coefficients, to, count) };
+                unsafe { combine::<L, 1, 3>(&Normalised, [x.as_ptr()], coefficients, to, count, false) };
                 let normal = &normal[..count];
                 let other = |input: usize| self.operands.input_floats(self.others + input - 1);
                 let read = |input: usize| match input {
@@ -396,7 +396,11 @@ impl Formula<2, 4> for Gradient {
     }
 }
 
-/// Writes a formula of `count` elements and of the coefficients of their channels.
+/// Where so many bytes are read and written, a result is gone from every cache before anybody reads it.
+const STREAMED: usize = 96 << 20;
+
+/// Writes a formula of `count` elements and of the coefficients of their channels; past the caches where that is wanted and `to`
+/// is aligned.
 ///
 /// # Safety
 /// Every pointer holds `count` floats that nobody else writes; `to` may be one of the inputs.
@@ -407,7 +411,9 @@ unsafe fn combine<L: Lanes, const I: usize, const N: usize>(
     coefficients: [&[f32]; N],
     to: *mut f32,
     count: usize,
+    streams: bool,
 ) {
+    let streams = streams && to.addr().is_multiple_of(size_of::<L>());
     assert!(coefficients.iter().all(|kind| kind.len() == count));
     let mut at = 0;
     while at < count {
@@ -421,8 +427,14 @@ unsafe fn combine<L: Lanes, const I: usize, const N: usize>(
             // SAFETY: as above.
             *value = unsafe { load(kind.as_ptr().add(at), left) };
         }
-        // SAFETY: as above, and what stood there has been read.
-        unsafe { store(formula.of(values, kinds), to.add(at), left) };
+        let value = formula.of(values, kinds);
+        if streams && left == L::COUNT {
+            // SAFETY: as below, and aligned.
+            unsafe { value.stream(to.add(at)) };
+        } else {
+            // SAFETY: as above, and what stood there has been read.
+            unsafe { store(value, to.add(at), left) };
+        }
         at += L::COUNT;
     }
 }
@@ -437,7 +449,8 @@ fn apply<'a, F: Formula<I, N>, const I: usize, const N: usize>(
     formula: F,
 ) {
     let cut = Cut::items(output.len().div_ceil(columns.width.max(1)), columns.width);
-    let work = Apply { columns, cut, inputs, output, coefficients, formula };
+    let streams = STREAMED <= (I + 1) * output.len() * size_of::<f32>();
+    let work = Apply { columns, cut, inputs, output, coefficients, formula, streams };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
@@ -448,6 +461,7 @@ struct Apply<'a, F, const I: usize, const N: usize> {
     output: Floats<'a>,
     coefficients: &'a [f32],
     formula: F,
+    streams: bool,
 }
 
 impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I, N> {
@@ -472,16 +486,18 @@ impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I,
                 if self.output.is_half() {
                     let to = buffer.as_mut_ptr();
                     // SAFETY: the buffers hold a block.
-                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count) };
+                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count, false) };
                     // SAFETY: the block belongs to this task.
                     unsafe { self.output.store(block, &buffer[..count]) };
                 } else {
                     // SAFETY: the block belongs to this task, which has no slice of it.
                     let to = unsafe { self.output.write(block) }.as_mut_ptr();
+                    let streams = self.streams && inputs.iter().all(|input| *input != to.cast_const());
                     // SAFETY: the block lies inside its tensors; an input shares all of it with the output or nothing.
-                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count) };
+                    unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count, streams) };
                 }
             }
         }
+        L::settle();
     }
 }
