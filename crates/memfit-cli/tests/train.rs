@@ -292,6 +292,27 @@ fn the_first_plan_that_fits_fits_and_is_no_faster_than_the_fastest() {
     assert_eq!(refused.status.code(), Some(3), "below the smallest budget it says what every plan says");
 }
 
+/// A network that is planned on several threads, whose heaps are part of what the process holds.
+#[test]
+fn a_network_of_many_nodes_trains_at_its_smallest_budget_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut text = "[[model.layers]]\nclass = \"Input\"\nshape = [16, 16, 8]\n".to_owned();
+    for _ in 0..40 {
+        text += "[[model.layers]]\nclass = \"Conv2D\"\nfilters = 8\nkernel_size = 3\npadding = \"same\"\n\
+                 [[model.layers]]\nclass = \"BatchNormalization\"\n[[model.layers]]\nclass = \"ReLU\"\n";
+    }
+    text += "[[model.layers]]\nclass = \"GlobalAveragePooling2D\"\n[[model.layers]]\nclass = \"Dense\"\nunits = 3\n\
+             [train]\nloss = \"mse\"\noptimizer = \"sgd\"\nbatch = 16\nsteps = 2\n";
+    let path = folder.path().join("many.toml");
+    std::fs::write(&path, text).unwrap();
+    let job = path.to_str().unwrap();
+    let plan = &events(&["plan", job, "--budget", "1GiB", "--json", "--costs", "analytic"])[0];
+    let smallest = plan["bytes_smallest_budget"].as_u64().unwrap();
+    for more in [0, 1 << 19, 1 << 20, 1 << 21] {
+        train(&[job, "--budget", &(smallest + more).to_string(), "--costs", "analytic"]);
+    }
+}
+
 /// The only file of the cache.
 fn cache_file(cache: &Path) -> PathBuf {
     let files: Vec<_> =

@@ -109,9 +109,11 @@ pub(crate) fn stacks(threads: usize) -> Bytes {
     Bytes(STACK_PER_THREAD) * (threads as u64 + 1)
 }
 
-/// The most that planning has held so far above a baseline, in the steps in which the program's memory is counted.
+/// The most that planning has held so far above a baseline, and what another run of its threads may hold beyond, in the steps in which
+/// the program's memory is counted.
 pub(crate) fn planning_peak(baseline: Bytes) -> Bytes {
-    in_steps(planning_peak_now().saturating_sub(baseline))
+    const ANOTHER_RUN: Bytes = Bytes(1 << 20);
+    in_steps(planning_peak_now().saturating_sub(baseline) + ANOTHER_RUN)
 }
 
 /// Begins to look at what a job takes in a process that held this much before. The peak that the process had then is no job's;
@@ -121,6 +123,7 @@ pub(crate) fn begin(baseline: Bytes) {
         if baseline == Bytes::ZERO { process::populate_program() } else { process::populate_library() };
     FILES.store(files.0, Ordering::Relaxed);
     if baseline == Bytes::ZERO {
+        process::give_back_early();
         return;
     }
     let (peak, before) = if process::reset_peak() { (0, 0) } else { (u64::MAX, baseline.0) };

@@ -8,6 +8,9 @@ use crate::budget::planning_peak;
 use crate::prepare::Low;
 use crate::{Costs, PrecisionSummary, Prepared, Runtime};
 
+/// Planning takes far less than this, but for graphs of many thousand nodes.
+const PLANNING_SHOWS: Bytes = Bytes(64 << 20);
+
 /// What a person wants to know of a plan.
 #[derive(Clone, Debug)]
 pub struct Summary {
@@ -103,6 +106,12 @@ impl Summary {
                 let lowest =
                     prepared.lowest.unwrap_or_else(|| Low::new(problem, memfit_plan::smallest(problem)));
                 let smallest = prepared.smallest_for(lowest);
+                // Below a low line planning itself may be what takes the most; how much shows when it is done.
+                if prepared.lowest.is_none() && smallest < PLANNING_SHOWS {
+                    let mut tight = problem.clone();
+                    tight.budget.total = smallest;
+                    drop(memfit_plan::plan(&tight));
+                }
                 (true, checked.plan().clone(), smallest, planning_peak(prepared.runtime.baseline))
             }
             // What a refusal took to look for hints is no part of what planning takes.
