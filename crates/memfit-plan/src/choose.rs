@@ -26,9 +26,12 @@ const NODES_SIDE_BY_SIDE: usize = 200;
 /// Beyond so many nodes, the way by what was measured is gone by the first taste alone.
 const SEVERAL_TASTES: usize = 1_200;
 
-/// The tastes of the paths that are gone.
-const TASTES: [Taste; 2] =
-    [Taste { shortest_gap: 12, careful: false }, Taste { shortest_gap: 2, careful: true }];
+/// The tastes of the paths that are gone. One begins with the chain of blocks; the other, for graphs that are no chain and for what
+/// a chain cannot say, with what it meets itself.
+const TASTES: [Taste; 2] = [
+    Taste { shortest_gap: 12, careful: false, chained: true },
+    Taste { shortest_gap: 2, careful: true, chained: false },
+];
 
 /// Everything the moves can make of a problem.
 pub struct Choices<'a> {

@@ -93,7 +93,7 @@ pub enum Way {
 /// One schedule whose live bytes are no more than a target, where large strides lead to one: found fast, and not the fastest.
 pub fn first_within(figures: &Figures, base: &Schedule, target: u64) -> Option<Schedule> {
     let effort = Effort { levels: 1, tries: 0, gaps: 1 + base.events.len() / 50 };
-    let taste = Taste { shortest_gap: 12, careful: false };
+    let taste = Taste { shortest_gap: 12, careful: false, chained: false };
     Search { figures, taste, effort }.descend(base, target, &[], f64::INFINITY).ok()
 }
 
@@ -164,7 +164,8 @@ impl Search<'_> {
     /// The way up from the end of the way down. At each level the chain of blocks says what it would do; the faster of that and of
     /// what came from below is where what is dear is tried another way.
     fn rise(&self, base: &Schedule, end: &Point, high: u64, bottom: u64) -> Vec<Point> {
-        let blocks = if EVENTS_CHAINED < base.events.len() { None } else { Blocks::new(self.figures, base) };
+        let chained = self.taste.chained && base.events.len() <= EVENTS_CHAINED;
+        let blocks = if !chained { None } else { Blocks::new(self.figures, base) };
         let every = if blocks.is_some() { TRIED_FEWER } else { TRIED };
         let mut risen = end.schedule.clone();
         let mut points = Vec::new();
