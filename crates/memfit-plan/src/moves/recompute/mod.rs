@@ -6,6 +6,11 @@
 //! values by, which would give more than a step asks for. So the way up, from the bottom where all that is cheap was given up,
 //! drops what costs the most for its bytes as soon as there is room, and tries what is dear another way. Every level is a
 //! schedule; a budget only chooses how far to go.
+//!
+//! Such steps see no farther than one value. Where a network is a chain of segments, `segments` finds which of them are the same,
+//! `blocks` solves each kind once and `chain` chooses for all of them at once, at any level, from the first to the last; but it
+//! knows nothing of values that lead past a segment, nor of who shares whose bytes. So on the way up the faster of the two is what
+//! the search goes on with.
 
 mod blocks;
 mod bound;
