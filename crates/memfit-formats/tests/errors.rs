@@ -151,7 +151,10 @@ fn operands_that_do_not_suit_each_other_are_told() {
             vec![input("a", json!([3])), json!({"class": "Add"})],
             vec![
                 json!({"class": "Input", "shape": [3], "dtype": "uint8"}),
-                json!({"class": "Rescaling", "scale": 0.5}),
+                json!({"class": "Rescaling", "name": "scale", "scale": 0.5}),
+                json!({"class": "Reshape", "name": "column", "target_shape": [3, 1]}),
+                json!({"class": "Embedding", "name": "table", "inputs": ["input_layer"], "input_dim": 4, "output_dim": 2}),
+                json!({"class": "Multiply", "inputs": ["column", "table"]}),
             ],
         ],
         expect![[r#"
