@@ -39,7 +39,7 @@ pub(crate) fn build(
     };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
-        inputs.push(builder.feed(&model.layers[*index], model.looks_up(*index))?);
+        inputs.push(builder.feed(&model.layers[*index], || model.looks_up(*index))?);
     }
     let (outputs, values) = builder.run(model, "", &inputs, options.mode == Mode::Training)?;
     let mut graph = builder.graph;
@@ -65,7 +65,7 @@ pub(crate) struct Builder {
 
 impl Builder {
     /// The tensor that an input layer is fed by; whole numbers stay whole where they are looked up.
-    fn feed(&mut self, layer: &Layer, looked_up: bool) -> Result<TensorId, FormatError> {
+    fn feed(&mut self, layer: &Layer, looked_up: impl FnOnce() -> bool) -> Result<TensorId, FormatError> {
         let Body::Single { row, settings } = &layer.body else { return Err(FormatError::NoInput) };
         let id = self.declare(&layer.path);
         layers::input(

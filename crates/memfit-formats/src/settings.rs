@@ -7,7 +7,7 @@ use crate::activation::Activation;
 use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, brief};
 use crate::cell_table::Cells;
 use crate::error::Fault;
-use crate::hint::hint;
+use crate::hint::{hint, nearest};
 use crate::initializer::Start;
 use crate::listed::snake_case;
 use crate::precision::Precision;
@@ -89,8 +89,11 @@ impl Inner {
             }
         };
         let class = class.as_str().ok_or_else(wrong)?;
-        let known = || ArgumentError::unsupported(class, hint(class, rows.iter().map(|row| row.name)));
-        let row = rows.iter().find(|row| row.name == class).ok_or_else(known)?;
+        let near = || match nearest(class, rows.iter().map(|row| row.name)) {
+            Some(name) => ArgumentError::unsupported(class, format!("`{name}`")),
+            None => ArgumentError::unsupported(class, "one that `memfit layers` lists"),
+        };
+        let row = rows.iter().find(|row| row.name == class).ok_or_else(near)?;
         Ok(Inner { row, settings: Settings::read(row.arguments, &arguments)? })
     }
 }

@@ -162,7 +162,7 @@ fn operands_that_do_not_suit_each_other_are_told() {
             layer `concatenate` (Concatenate), concat: expected shapes alike but in axis 0, got f32[batch,3,2], f32[batch,3,4]; change the layer or what feeds it
             layer `concatenate` (Concatenate), argument `axis` is 0, which is not supported; use an axis behind the batch that the tensors have
             layer `add` (Add) takes two or more inputs, got 1; feed it as many
-            layer `rescaling` (Rescaling) computes with float32 and got i32[batch,3]; declare the input as float32: integers are converted while they are read
+            layer `scale` (Rescaling) computes with float32 and got i32[batch,3]; give it an input of its own, declared as float32: integers are converted while they are read
         "#]],
     );
 }

@@ -61,13 +61,10 @@ pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
 
 /// Whether a layer gives its states behind its output.
 fn returns_states(inner: &Inner) -> bool {
-    match inner.row.inputs {
-        Inputs::States => match inner.settings.inner("layer") {
-            Some(deeper) => returns_states(deeper),
-            None => inner.settings.flag("return_state"),
-        },
-        Inputs::None | Inputs::One | Inputs::Two | Inputs::Attention | Inputs::Several => false,
+    if inner.row.class == Class::Bidirectional {
+        return inner.settings.inner("layer").is_some_and(returns_states);
     }
+    inner.row.inputs == Inputs::States && inner.settings.flag("return_state")
 }
 
 /// Refuses what has no meaning for a step, or too many of them.
