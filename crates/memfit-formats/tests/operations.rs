@@ -130,7 +130,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             accepted: [5, 8, 8, 2, 3]
             layer `time_distributed` (TimeDistributed), argument `layer` is Bidirectional, which is not supported; use a layer with one output
             layer `time_distributed` (TimeDistributed), argument `layer` is Add, which is not supported; use a layer of one input
-            layer `rnn` (RNN), argument `cell` is LSTM, which is not supported; use did you mean `LSTMCell`?
+            layer `rnn` (RNN), argument `cell` is LSTM, which is not supported; use `LSTMCell`
             layer `rnn` (RNN), argument `go_backwards` is true, which is not supported; use false for several cells, or a layer for each
             layer `adaptive_max_pooling2d` (AdaptiveMaxPooling2D), input: expected 2 axes and channels behind the batch, got f32[batch,5,2]; change the layer or what feeds it
             layer `spectral_normalization`: the class `SpectralNormalization` is not supported; give its layer `kernel_constraint="unit_norm"`, which bounds it too, or leave it out

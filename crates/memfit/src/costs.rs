@@ -38,6 +38,9 @@ const SECONDS: f64 = 3.0;
 /// For answers that are wanted at once: time for what says the most of the rest.
 pub const SECONDS_GLANCE: f64 = 0.05;
 
+/// The same where the machine is so busy that this is too short for anything.
+const SECONDS_AT_ONCE: f64 = 0.5;
+
 /// The most memory that measuring takes.
 const BYTES: Bytes = Bytes::mib(256);
 
@@ -104,7 +107,10 @@ pub(crate) fn measure(
         |seconds: f64| setup.measure(&problem.graph, problem.batch, Allowance { bytes, seconds }, &mut known);
     let mut measured = measure(seconds);
     // However busy the machine is, every start measures some of what is missing.
-    while measured.timed == 0 && measured.coverage.kinds_measured == 0 && seconds < SECONDS {
+    while measured.timed == 0
+        && measured.coverage.kinds_measured < measured.coverage.kinds
+        && seconds < SECONDS_AT_ONCE
+    {
         seconds *= 4.0;
         measured = measure(seconds);
     }
