@@ -1,8 +1,8 @@
 //! Answers before anything runs: the plan, the largest batch, the curve.
 
 use memfit::{
-    Costs, Error, Prepared, Purpose, Report, SECONDS_GLANCE, SweepPoint, batch_curve, html, plan_table, prepare,
-    prepare_without_hints, sweep_html,
+    Costs, Error, Prepared, Purpose, Report, SECONDS_GLANCE, SweepPoint, batch_curve, html, plan_table,
+    prepare, prepare_without_hints, sweep_html,
 };
 use pyo3::prelude::*;
 use serde_json::json;
