@@ -32,7 +32,7 @@ def time_cases():
     yield each("sequential", keras.Sequential([keras.Input((5, 4, 2)), *small()], name="frame"))
     yield each("sequential_without_input", keras.Sequential(small(), name="frame"))
     image = keras.Input((5, 4, 2), name="image")
-    x = layers.BatchNormalization(name="norm")(layers.Conv2D(3, 2, name="conv")(image))
+    x = layers.BatchNormalization(name="norm")(layers.Conv2D(3, 2, use_bias=False, name="conv")(image))
     x = layers.Add(name="sum")([x, layers.Conv2D(3, 2, name="other")(image)])
     yield each("functional", keras.Model(image, layers.Flatten(name="flat")(x), name="frame"), batch=4)
     inner = keras.Sequential([keras.Input((4,)), layers.Dense(3, name="a")], name="inner")
@@ -78,7 +78,8 @@ def adaptive_cases():
         yield one(f"adaptive_{kind}_pooling1d_uneven", first(3, name="pool"), (7, 2))
         yield one(f"adaptive_{kind}_pooling2d", second((2, 3), name="pool"), (6, 6, 2))
         yield one(f"adaptive_{kind}_pooling2d_uneven", second((3, 2), name="pool"), (7, 5, 2))
-        yield one(f"adaptive_{kind}_pooling2d_one", second(1, name="pool"), (5, 4, 3))
+        # Of a maximum over all, TensorFlow 2.21 gives a gradient with numbers of memory that nobody wrote.
+        yield one(f"adaptive_{kind}_pooling2d_one", second(1, name="pool"), (5, 4, 3), inference_only=kind == "max")
         yield one(f"adaptive_{kind}_pooling3d", third((2, 3, 1), name="pool"), (4, 5, 3, 2))
 
 
