@@ -155,7 +155,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     let chooses =
         !job.memory.first && Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
     let costs = if job.memory.costs == Costs::Measured && chooses {
-        costs::measure(&setup, &mut problem, baseline)
+        costs::measure(&setup, &mut problem, baseline, job.memory.seconds_measuring)
     } else {
         CostsUsed::estimated()
     };
@@ -230,7 +230,7 @@ impl Prepared {
     /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
     pub fn measure_costs(&mut self) {
         if self.costs.costs == Costs::Analytic {
-            self.costs = costs::measure(&self.setup, &mut self.problem, self.runtime.baseline);
+            self.costs = costs::measure(&self.setup, &mut self.problem, self.runtime.baseline, None);
         }
     }
 }
