@@ -1,6 +1,5 @@
 //! Whole models: listed, nested, shared, deep, and the text of one graph.
 
-
 use expect_test::expect;
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers};
 use memfit_ir::{Graph, Initializer, Kind, Node, Op, TensorId, random};
