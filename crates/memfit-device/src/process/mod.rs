@@ -6,7 +6,7 @@ mod program;
 use memfit_ir::Bytes;
 
 pub use limits::{LimitedBy, Limits, limits};
-pub use program::{populate_library, populate_program};
+pub use program::{give_back_program, populate_library, populate_program};
 
 /// Memory that is resident now (`VmRSS`).
 pub fn resident() -> Bytes {
