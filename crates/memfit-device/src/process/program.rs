@@ -1,6 +1,8 @@
 //! The program's own pages: text, constants and shared libraries, made resident so that they count from the start, and given back
 //! when most of them have done their work.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use memfit_ir::Bytes;
 
 /// Touches every page of the files this program runs from, and says how much that is. Files that are only mapped as data are left
@@ -40,12 +42,23 @@ fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) -> Bytes {
 pub fn give_back_program() {
     #[cfg(target_os = "linux")]
     if let Ok(text) = std::fs::read_to_string("/proc/self/smaps") {
-        for mapping in as_in_files(&text) {
+        let mappings = as_in_files(&text);
+        let files = mappings.iter().map(|mapping| (mapping.end - mapping.start) as u64).sum();
+        FILES_GIVEN_BACK.store(files, Ordering::Relaxed);
+        for mapping in mappings {
             let (start, length) = (mapping.start as *mut libc::c_void, mapping.end - mapping.start);
             // SAFETY: nobody writes these pages and none differs from its file, which is read again where one is needed.
             unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
         }
     }
+}
+
+/// The size of the mappings whose pages were given back.
+static FILES_GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// The size of the mappings whose pages were given back, and come back one by one from then on; none where none were.
+pub(super) fn files_given_back() -> Option<Bytes> {
+    Some(Bytes(FILES_GIVEN_BACK.load(Ordering::Relaxed))).filter(|files| *files != Bytes::ZERO)
 }
 
 /// Of the mappings in `/proc/self/smaps`, those of files with code that cannot be written and hold nothing but what is in the file.
