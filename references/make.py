@@ -44,19 +44,25 @@ def write(path, cases):
     print(f"{path.name}: {len(cases)} cases, {path.stat().st_size} bytes")
 
 
-def main():
+def compute(module):
+    """The cases of one file, with names and seeds counted from the start, so that no file depends on the cases of another."""
+    keras.backend.clear_session()
     keras.utils.set_random_seed(0)
+    return module.compute()
+
+
+def main():
     tf.config.experimental.enable_op_determinism()
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     folder = pathlib.Path(__file__).resolve().parent
-    write(folder / "layers.json", layer_cases.compute())
-    write(folder / "operations.json", operation_cases.compute())
-    write(folder / "recurrent.json", recurrent_cases.compute())
-    write(folder / "augmentation.json", augmentation_cases.compute())
-    write(folder / "spatial.json", spatial_cases.compute())
-    write(folder / "training.json", training_cases.compute())
-    write(folder / "precision.json", precision_cases.compute())
+    write(folder / "layers.json", compute(layer_cases))
+    write(folder / "operations.json", compute(operation_cases))
+    write(folder / "recurrent.json", compute(recurrent_cases))
+    write(folder / "augmentation.json", compute(augmentation_cases))
+    write(folder / "spatial.json", compute(spatial_cases))
+    write(folder / "training.json", compute(training_cases))
+    write(folder / "precision.json", compute(precision_cases))
 
 
 if __name__ == "__main__":

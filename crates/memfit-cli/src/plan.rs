@@ -73,7 +73,7 @@ fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
     } else {
         out(&curve::plot(&points, budget));
         out(&curve::table(&points, budget));
-        out(&memfit::costs_line(costs.costs, costs.seconds_measuring));
+        out(&memfit::costs_line(costs));
     }
     if let Some(file) = page {
         let path = file.write(&sweep_html(&arguments.file.display().to_string(), budget, &points))?;

@@ -42,6 +42,6 @@ mod tests;
 pub use arena::HUGE_PAGE;
 pub use device::{Asynchronous, Context, Device};
 pub use error::DeviceError;
-pub use measure::{Allowance, Line, Measured, Table};
+pub use measure::{Allowance, Coverage, Line, Measured, Table};
 pub use setup::{Choice, Setup, open, open_on, vectors};
 pub use store::reserve;

@@ -63,6 +63,8 @@ pub enum Expects {
     Initializer,
     /// A layer within the layer.
     Layer,
+    /// A cell of a recurrent layer, or a stack of them.
+    Cells,
     /// A seed; null for one that is derived from the run's.
     Seed,
     /// A dtype policy; null for the model's.
@@ -196,6 +198,7 @@ impl Expects {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }
             Expects::Layer => "a layer, as an object with class_name and config".to_owned(),
+            Expects::Cells => "LSTMCell, GRUCell, SimpleRNNCell, or StackedRNNCells of them".to_owned(),
             Expects::Seed => "a whole number from 0, or null".to_owned(),
             Expects::Policy => "float32, mixed_float16 or mixed_bfloat16".to_owned(),
             Expects::Regularizer => "L1, L2, L1L2 or OrthogonalRegularizer, or null".to_owned(),

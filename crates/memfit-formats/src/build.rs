@@ -39,7 +39,7 @@ pub(crate) fn build(
     };
     let mut inputs = Vec::with_capacity(model.inputs.len());
     for index in &model.inputs {
-        inputs.push(builder.feed(&model.layers[*index])?);
+        inputs.push(builder.feed(&model.layers[*index], || model.looks_up(*index))?);
     }
     let (outputs, values) = builder.run(model, "", &inputs, options.mode == Mode::Training)?;
     let mut graph = builder.graph;
@@ -51,8 +51,8 @@ pub(crate) fn build(
     Ok((graph, rows))
 }
 
-struct Builder {
-    graph: Graph,
+pub(crate) struct Builder {
+    pub(crate) graph: Graph,
     options: Options,
     common: Option<Precision>,
     /// Tensors that were cast already.
@@ -64,29 +64,32 @@ struct Builder {
 }
 
 impl Builder {
-    /// The tensor that an input layer is fed by.
-    fn feed(&mut self, layer: &Layer) -> Result<TensorId, FormatError> {
+    /// The tensor that an input layer is fed by; whole numbers stay whole where they are looked up.
+    fn feed(&mut self, layer: &Layer, looked_up: impl FnOnce() -> bool) -> Result<TensorId, FormatError> {
         let Body::Single { row, settings } = &layer.body else { return Err(FormatError::NoInput) };
         let id = self.declare(&layer.path);
-        layers::input(&mut Site {
-            graph: &mut self.graph,
-            settings,
-            path: &layer.path,
-            class: row.name,
-            layer: id,
-            trainable: false,
-            training: false,
-            call: 0,
-            seed: self.options.seed,
-            within: String::new(),
-            weights: &mut Vec::new(),
-            masks: Vec::new(),
-            further: &mut Vec::new(),
-        })
+        layers::input(
+            &mut Site {
+                graph: &mut self.graph,
+                settings,
+                path: &layer.path,
+                class: row.name,
+                layer: id,
+                trainable: false,
+                training: false,
+                call: 0,
+                seed: self.options.seed,
+                within: String::new(),
+                weights: &mut Vec::new(),
+                masks: Vec::new(),
+                further: &mut Vec::new(),
+            },
+            looked_up,
+        )
     }
 
     /// Calls a model on tensors. Recursion is as deep as models are nested, not as models are long.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         model: &mut Model,
         path: &str,
@@ -139,6 +142,7 @@ impl Builder {
             Body::Nested(model) => return self.run(model, &layer.path, operands, training).map(|ran| ran.0),
             Body::Single { row, settings } => (*row, &*settings),
             Body::Operation(_) => return self.operate(layer, operands),
+            Body::Distributed(_) => return self.distribute(layer, operands, training),
             Body::Implied => return Err(FormatError::NoInput),
         };
         self.require_operands(&layer.path, row, operands)?;
@@ -276,7 +280,9 @@ impl Builder {
             let expected = row.inputs.describe().to_owned();
             return Err(FormatError::InputCount { layer, class, expected, got: operands.len() });
         }
-        let takes_integers = matches!(row.class, Class::Embedding | Class::Flatten | Class::Reshape);
+        // Of what is within a TimeDistributed only an Embedding gets this far: see `Model::looks_up`.
+        let takes_integers =
+            matches!(row.class, Class::Embedding | Class::Flatten | Class::Reshape | Class::TimeDistributed);
         let integer = operands.iter().map(|id| &self.graph.tensors[id.0]).find(|t| t.dtype == DType::I32);
         match integer {
             Some(tensor) if !takes_integers => {
@@ -286,8 +292,23 @@ impl Builder {
         }
     }
 
+    /// The dimensions of a tensor behind its batch.
+    pub(crate) fn dims(&self, tensor: TensorId) -> &[usize] {
+        &self.graph.tensors[tensor.0].shape.dims
+    }
+
+    /// Whether a layer said which places of a tensor count.
+    pub(crate) fn has_mask(&self, tensor: TensorId) -> bool {
+        self.masks.contains_key(&tensor)
+    }
+
+    /// Whether a tensor holds whole numbers.
+    pub(crate) fn is_whole(&self, tensor: TensorId) -> bool {
+        self.graph.tensors[tensor.0].dtype == DType::I32
+    }
+
     /// The id of a new layer; paths are known to differ, so nobody searches for them.
-    fn declare(&mut self, path: &str) -> LayerId {
+    pub(crate) fn declare(&mut self, path: &str) -> LayerId {
         self.graph.layers.push(path.to_owned());
         LayerId(self.graph.layers.len() - 1)
     }

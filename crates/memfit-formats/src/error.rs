@@ -68,7 +68,7 @@ pub enum FormatError {
     },
     /// A layer that computes with floats was called on integers.
     #[error(
-        "layer `{layer}` ({class}) computes with float32 and got i32{got}; declare the input as float32: \
+        "layer `{layer}` ({class}) computes with float32 and got i32{got}; give it an input of its own, declared as float32: \
          integers are converted while they are read"
     )]
     IntegerInput {

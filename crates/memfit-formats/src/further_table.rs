@@ -9,6 +9,9 @@ use crate::table::{
 /// The classes of this part, as a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Further {
+    /// Of so many axes.
+    AdaptiveAveragePooling(usize),
+    AdaptiveMaxPooling(usize),
     ActivityRegularization,
     AveragePooling3D,
     Conv3D,
@@ -21,6 +24,7 @@ pub(crate) enum Further {
     MaxPooling3D,
     Minimum,
     RmsNormalization,
+    Rnn,
     ChannelDropout3D,
     UnitNormalization,
     UpSampling3D,
@@ -48,7 +52,37 @@ const fn further(
     row(Class::Further(class), name, inputs, arguments)
 }
 
+/// An adaptive pool, whose size is said as its axes are counted.
+const fn adaptive(class: Further, name: &'static str, arguments: &'static [Argument]) -> LayerClass {
+    further(class, name, Inputs::One, arguments)
+}
+
+const OUTPUT_1D: &[Argument] = &[required("output_size", Expects::Single), DATA_FORMAT];
+const OUTPUT_2D: &[Argument] = &[required("output_size", Expects::Pair), DATA_FORMAT];
+const OUTPUT_3D: &[Argument] = &[required("output_size", Expects::Triple), DATA_FORMAT];
+
 pub(crate) const LAYERS: &[LayerClass] = &[
+    adaptive(Further::AdaptiveAveragePooling(1), "AdaptiveAveragePooling1D", OUTPUT_1D),
+    adaptive(Further::AdaptiveAveragePooling(2), "AdaptiveAveragePooling2D", OUTPUT_2D),
+    adaptive(Further::AdaptiveAveragePooling(3), "AdaptiveAveragePooling3D", OUTPUT_3D),
+    adaptive(Further::AdaptiveMaxPooling(1), "AdaptiveMaxPooling1D", OUTPUT_1D),
+    adaptive(Further::AdaptiveMaxPooling(2), "AdaptiveMaxPooling2D", OUTPUT_2D),
+    adaptive(Further::AdaptiveMaxPooling(3), "AdaptiveMaxPooling3D", OUTPUT_3D),
+    further(
+        Further::Rnn,
+        "RNN",
+        Inputs::States,
+        &[
+            required("cell", Expects::Cells),
+            optional("return_sequences", Expects::Flag, "false"),
+            optional("return_state", Expects::Flag, "false"),
+            optional("go_backwards", Expects::Flag, "false"),
+            refused("stateful"),
+            // How Keras runs the steps; the numbers are the same.
+            optional("unroll", Expects::Flag, "false"),
+            optional("zero_output_for_mask", Expects::Flag, "false"),
+        ],
+    ),
     further(
         Further::Conv3D,
         "Conv3D",

@@ -82,6 +82,14 @@ fn read_layer(entry: &Entry<'_>, prefix: &str, trainable: bool) -> Result<Layer,
         let model = read_model(entry, &format!("{path}/"), trainable)?;
         return Ok(Layer::new(path, Body::Nested(model), trainable));
     }
+    let within = entry.config.get("layer").filter(|_| entry.class == "TimeDistributed");
+    if let Some(Ok(inner)) = within.map(|inner| Entry::new(inner, "a layer within a layer"))
+        && inner.is_model()
+    {
+        let trainable = trainable && entry.config.get("trainable") != Some(&Value::Bool(false));
+        let model = read_model(&inner, &format!("{path}/"), trainable)?;
+        return Ok(Layer::new(path, Body::Distributed(model), trainable));
+    }
     let unknown = |hint: &str| FormatError::UnknownLayer {
         layer: path.clone(),
         class: entry.class.to_owned(),

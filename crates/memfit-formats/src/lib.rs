@@ -20,8 +20,11 @@
 mod activation;
 mod argument;
 mod build;
+mod cell_table;
 mod commute;
+mod distribute;
 mod error;
+mod fed;
 mod functional;
 mod further_table;
 mod hint;

@@ -58,6 +58,8 @@ pub(crate) enum Body {
     Operation(Operation),
     /// A model used as a layer.
     Nested(Model),
+    /// A model that a TimeDistributed layer calls on every step.
+    Distributed(Model),
     /// The input of a Sequential model that was written down without one.
     Implied,
 }
@@ -106,6 +108,12 @@ fn missing(class: &str) -> String {
         | "CategoryEncoding" | "FeatureSpace" | "MelSpectrogram" | "STFTSpectrogram" => {
             "apply it to the data beforehand, and let the model begin behind it".to_owned()
         }
+        "ConvLSTM1D" | "ConvLSTM2D" | "ConvLSTM3D" => {
+            "put convolutions in TimeDistributed, and an LSTM behind them".to_owned()
+        }
+        "SpectralNormalization" => {
+            "give its layer `kernel_constraint=\"unit_norm\"`, which bounds it too, or leave it out".to_owned()
+        }
         _ => match nearest(class, table::LAYERS.iter().map(|row| row.name)) {
             Some(name) => format!("did you mean `{name}`?"),
             None => "`memfit layers` lists those that are".to_owned(),
@@ -145,7 +153,7 @@ impl Layer {
     pub fn precision(&self) -> Option<Precision> {
         match &self.body {
             Body::Single { settings, .. } => settings.precision(),
-            Body::Operation(_) | Body::Nested(_) | Body::Implied => None,
+            Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => None,
         }
     }
 
@@ -155,6 +163,7 @@ impl Layer {
             Body::Single { row, .. } => row.name,
             Body::Operation(operation) => operation.name,
             Body::Nested(_) => "Model",
+            Body::Distributed(_) => "TimeDistributed",
             Body::Implied => "InputLayer",
         }
     }
@@ -170,7 +179,11 @@ impl Layer {
             {
                 &["query", "value", "key"]
             }
-            Body::Single { .. } | Body::Operation(_) | Body::Nested(_) | Body::Implied => &[],
+            Body::Single { .. }
+            | Body::Operation(_)
+            | Body::Nested(_)
+            | Body::Distributed(_)
+            | Body::Implied => &[],
         }
     }
 
@@ -178,7 +191,7 @@ impl Layer {
     pub fn has(&self, argument: &str) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.arguments.iter().any(|known| known.name == argument),
-            Body::Operation(_) | Body::Nested(_) | Body::Implied => false,
+            Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => false,
         }
     }
 
@@ -193,7 +206,7 @@ impl Layer {
     pub fn is_input(&self) -> bool {
         match &self.body {
             Body::Single { row, .. } => row.class == table::Class::InputLayer,
-            Body::Operation(_) | Body::Nested(_) => false,
+            Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) => false,
             Body::Implied => true,
         }
     }
@@ -265,7 +278,7 @@ impl Model {
 
     fn count_precisions(&self, counts: &mut Vec<(Precision, usize)>) {
         for layer in &self.layers {
-            if let Body::Nested(model) = &layer.body {
+            if let Body::Nested(model) | Body::Distributed(model) = &layer.body {
                 model.count_precisions(counts);
             }
             let Some(policy) = layer.precision() else { continue };

@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 
 use crate::activation::Activation;
 use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, brief};
+use crate::cell_table::Cells;
 use crate::error::Fault;
-use crate::hint::hint;
+use crate::hint::{hint, nearest};
 use crate::initializer::Start;
 use crate::listed::snake_case;
 use crate::precision::Precision;
@@ -46,6 +47,7 @@ enum Setting {
     Seed(Option<u64>),
     Policy(Precision),
     Layer(Box<Inner>),
+    Cells(Cells),
     Regularizer(Regularizer),
     Constraint(Stay),
 }
@@ -65,6 +67,11 @@ impl Inner {
 
     /// From `{"class_name": …, "config": {…}}`, or from a class among its arguments, as a list of layers has it.
     fn read(value: &Value) -> Result<Inner, ArgumentError> {
+        Inner::read_from(table::LAYERS, value)
+    }
+
+    /// The same by a table of its own.
+    pub fn read_from(rows: &'static [LayerClass], value: &Value) -> Result<Inner, ArgumentError> {
         let wrong = || ArgumentError::wrong(Expects::Layer.describe(), value);
         let object = value.as_object().ok_or_else(wrong)?;
         let (class, arguments) = match (object.get("class_name"), object.get("config")) {
@@ -82,8 +89,11 @@ impl Inner {
             }
         };
         let class = class.as_str().ok_or_else(wrong)?;
-        let known = table::LAYERS.iter().map(|row| row.name);
-        let row = table::find(class).ok_or_else(|| ArgumentError::unsupported(class, hint(class, known)))?;
+        let near = || match nearest(class, rows.iter().map(|row| row.name)) {
+            Some(name) => ArgumentError::unsupported(class, format!("`{name}`")),
+            None => ArgumentError::unsupported(class, "one that `memfit layers` lists"),
+        };
+        let row = rows.iter().find(|row| row.name == class).ok_or_else(near)?;
         Ok(Inner { row, settings: Settings::read(row.arguments, &arguments)? })
     }
 }
@@ -245,6 +255,18 @@ impl Settings {
         if let Setting::Layer(inner) = self.get(name) { Some(inner) } else { None }
     }
 
+    /// What an RNN runs.
+    pub fn cells(&self, name: &str) -> &Cells {
+        let Setting::Cells(cells) = self.get(name) else { panic!("`{name}` is no cell in the table") };
+        cells
+    }
+
+    /// These arguments, and of others those that have no name of these.
+    pub fn with(&self, others: &Settings) -> Settings {
+        let more = others.0.iter().filter(|(name, _)| self.0.iter().all(|(own, _)| own != name));
+        Settings(self.0.iter().chain(more).cloned().collect())
+    }
+
     /// What a weight of this name adds to the loss.
     pub fn regularizer_of(&self, weight: &str) -> Option<Regularizer> {
         let names = weight_rules::arguments_of(weight, "regularizer");
@@ -336,6 +358,7 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
         Expects::Activation => Setting::Activation(Activation::read(value)?),
         Expects::Initializer => Setting::Initializer(Start::read(value)?),
         Expects::Layer => Setting::Layer(Box::new(Inner::read(value)?)),
+        Expects::Cells => Setting::Cells(Cells::read(value)?),
         Expects::Seed => Setting::Seed(seed(value).ok_or_else(wrong)?),
         Expects::Policy if value.is_null() => Setting::Nothing,
         Expects::Policy => {

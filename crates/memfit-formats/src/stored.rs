@@ -7,8 +7,10 @@ use std::collections::HashMap;
 
 use memfit_ir::{Graph, Kind, LayerId, Shape, TensorId};
 
+use crate::further_table::Further;
 use crate::listed::snake_case;
 use crate::model::{Body, Layer, Model, ModelKind};
+use crate::table::Class;
 
 /// A weight and its place in Keras's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,9 +59,10 @@ fn collect(model: &Model, order: &[usize], prefix: &str, graph: &Graph, found: &
         let name = if *count == 0 { class } else { format!("{class}_{count}") };
         *count += 1;
         match &layer.body {
-            Body::Nested(inner) => {
+            Body::Nested(inner) | Body::Distributed(inner) => {
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
-                collect(inner, &order, &format!("{prefix}{name}/layers/"), graph, found);
+                let held = if layer.class() == "TimeDistributed" { "layer/layers" } else { "layers" };
+                collect(inner, &order, &format!("{prefix}{name}/{held}/"), graph, found);
             }
             Body::Single { .. } | Body::Operation(_) | Body::Implied => {
                 own(layer, &format!("{prefix}{name}"), graph, found)
@@ -74,16 +77,7 @@ fn own(layer: &Layer, place: &str, graph: &Graph, found: &mut Vec<StoredWeight>)
     for weight in layer.built.iter().flat_map(|built| &built.weights) {
         let inner: String = match weight.name.rsplit_once('/') {
             None => String::new(),
-            // Whatever their names, Keras holds layers within these as that.
-            Some((inner, _)) if layer.class() == "TimeDistributed" => {
-                let deeper = inner.split('/').skip(1).map(|part| format!("/{}", attribute(part)));
-                std::iter::once("/layer".to_owned()).chain(deeper).collect()
-            }
-            Some((inner, _)) if layer.class() == "Bidirectional" => {
-                let way = if inner.starts_with("forward_") { "forward" } else { "backward" };
-                format!("/{way}_layer/cell")
-            }
-            Some((inner, _)) => inner.split('/').map(|part| format!("/{}", attribute(part))).collect(),
+            Some((inner, _)) => held_at(layer, inner),
         };
         let known = counts.iter().position(|(known, _)| *known == inner).unwrap_or_else(|| {
             counts.push((inner.clone(), 0));
@@ -98,6 +92,35 @@ fn own(layer: &Layer, place: &str, graph: &Graph, found: &mut Vec<StoredWeight>)
             trainable: graph.tensors[weight.tensor.0].kind == Kind::Weight { trainable: true },
         });
     }
+}
+
+/// The attributes by which a layer holds those within it, of the names in front of a weight's.
+fn held_at(layer: &Layer, names: &str) -> String {
+    let mut around = match &layer.body {
+        Body::Single { row, settings } => Some((row.class, settings)),
+        Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => None,
+    };
+    let (mut place, mut parts) = (String::new(), names.split('/'));
+    while let Some(part) = parts.next() {
+        // Whatever the names of layers within these, Keras holds them as that.
+        let held = match around.map(|(class, _)| class) {
+            Some(Class::TimeDistributed) => "layer",
+            Some(Class::Bidirectional) if part.starts_with("forward_") => "forward_layer",
+            Some(Class::Bidirectional) => "backward_layer",
+            // Behind it stands the cell's own name, which is that of what the stack holds.
+            Some(Class::Further(Further::Rnn)) if part == "cells" => {
+                let cell = parts.next().unwrap_or_default();
+                return format!("{place}/cell/cells/{cell}");
+            }
+            Some(_) | None => attribute(part),
+        };
+        place = format!("{place}/{held}");
+        let wraps = |class: Class| matches!(class, Class::TimeDistributed | Class::Bidirectional);
+        let inner =
+            around.filter(|(class, _)| wraps(*class)).and_then(|(_, settings)| settings.inner("layer"));
+        around = inner.map(|inner| (inner.row.class, &inner.settings));
+    }
+    place
 }
 
 /// The attribute by which a layer holds a layer within it, where that is not the inner one's name.
@@ -125,7 +148,7 @@ pub(crate) fn rows(model: &Model, values: &[Vec<Vec<TensorId>>], graph: &Graph) 
         ids_of(layer, &mut ids);
         let mut stored = Vec::new();
         match &layer.body {
-            Body::Nested(inner) => {
+            Body::Nested(inner) | Body::Distributed(inner) => {
                 let order: Vec<usize> = (0..inner.layers.len()).collect();
                 collect(inner, &order, "", graph, &mut stored);
             }
@@ -151,7 +174,7 @@ pub(crate) fn rows(model: &Model, values: &[Vec<Vec<TensorId>>], graph: &Graph) 
 
 fn ids_of(layer: &Layer, ids: &mut Vec<LayerId>) {
     ids.extend(layer.built.as_ref().map(|built| built.layer));
-    if let Body::Nested(inner) = &layer.body {
+    if let Body::Nested(inner) | Body::Distributed(inner) = &layer.body {
         for layer in &inner.layers {
             ids_of(layer, ids);
         }
@@ -165,6 +188,6 @@ fn class(layer: &Layer) -> &'static str {
             ModelKind::Sequential => "Sequential",
             ModelKind::Functional => "Functional",
         },
-        Body::Single { .. } | Body::Operation(_) | Body::Implied => layer.class(),
+        Body::Single { .. } | Body::Operation(_) | Body::Distributed(_) | Body::Implied => layer.class(),
     }
 }

@@ -118,7 +118,7 @@ pub(crate) const SCALE: Argument = optional("scale", Expects::Flag, "true");
 
 /// Keras is told with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
-const DROPOUT: Argument = optional("dropout", SHARE, "0");
+pub(crate) const DROPOUT: Argument = optional("dropout", SHARE, "0");
 
 const RANDOM_SEED: Argument = optional("seed", Expects::Seed, "null");
 const VALUE_RANGE: Argument = optional("value_range", Expects::Range, "[0, 255]");
@@ -660,6 +660,7 @@ mod tests {
                 let value = match argument.name {
                     "equation" => serde_json::json!("ab,bc->ac"),
                     "layer" => serde_json::json!({"class": "LSTM", "units": 2}),
+                    "cell" => serde_json::json!({"class": "GRUCell", "units": 2}),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
                     "rate" | "drop_path_rate" => serde_json::json!(0.5),

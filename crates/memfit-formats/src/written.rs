@@ -85,7 +85,7 @@ fn connected(listed: &Listed, index: usize, rows: &[LayerRow]) -> Value {
         this.calls.iter().flatten().map(|from| tensor(&listed.model, from.layer, rows)).collect();
     let several = match &this.body {
         Body::Single { row, .. } => matches!(row.inputs, Inputs::Two | Inputs::Several),
-        Body::Operation(_) | Body::Nested(_) | Body::Implied => false,
+        Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => false,
     };
     let args = if several { json!([tensors]) } else { json!(tensors) };
     let nodes = if this.is_input() { json!([]) } else { json!([{"args": args, "kwargs": {}}]) };

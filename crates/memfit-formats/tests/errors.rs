@@ -151,7 +151,10 @@ fn operands_that_do_not_suit_each_other_are_told() {
             vec![input("a", json!([3])), json!({"class": "Add"})],
             vec![
                 json!({"class": "Input", "shape": [3], "dtype": "uint8"}),
-                json!({"class": "Rescaling", "scale": 0.5}),
+                json!({"class": "Rescaling", "name": "scale", "scale": 0.5}),
+                json!({"class": "Reshape", "name": "column", "target_shape": [3, 1]}),
+                json!({"class": "Embedding", "name": "table", "inputs": ["input_layer"], "input_dim": 4, "output_dim": 2}),
+                json!({"class": "Multiply", "inputs": ["column", "table"]}),
             ],
         ],
         expect![[r#"
@@ -159,7 +162,7 @@ fn operands_that_do_not_suit_each_other_are_told() {
             layer `concatenate` (Concatenate), concat: expected shapes alike but in axis 0, got f32[batch,3,2], f32[batch,3,4]; change the layer or what feeds it
             layer `concatenate` (Concatenate), argument `axis` is 0, which is not supported; use an axis behind the batch that the tensors have
             layer `add` (Add) takes two or more inputs, got 1; feed it as many
-            layer `rescaling` (Rescaling) computes with float32 and got i32[batch,3]; declare the input as float32: integers are converted while they are read
+            layer `scale` (Rescaling) computes with float32 and got i32[batch,3]; give it an input of its own, declared as float32: integers are converted while they are read
         "#]],
     );
 }

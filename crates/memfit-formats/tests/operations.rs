@@ -95,6 +95,22 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
                 json!({"class": "TimeDistributed", "layer": {"class": "Embedding", "input_dim": 3, "output_dim": 3}}),
                 json!([5, 8, 8, 2]),
             ),
+            answer(
+                json!({"class": "TimeDistributed", "layer": {"class": "Bidirectional", "layer": {"class": "GRU", "units": 3, "return_state": true}}}),
+                json!([5, 8, 2]),
+            ),
+            answer(json!({"class": "TimeDistributed", "layer": {"class": "Add"}}), json!([5, 2])),
+            answer(json!({"class": "RNN", "cell": {"class": "LSTM", "units": 3}}), json!([5, 2])),
+            answer(
+                json!({"class": "RNN", "go_backwards": true, "cell": {"class_name": "StackedRNNCells", "config": {"cells": [
+                    {"class": "LSTMCell", "units": 3}, {"class": "GRUCell", "units": 3}]}}}),
+                json!([5, 2]),
+            ),
+            answer(json!({"class": "AdaptiveMaxPooling2D", "output_size": 2}), json!([5, 2])),
+            answer(
+                json!({"class": "SpectralNormalization", "layer": {"class": "Dense", "units": 2}}),
+                json!([5]),
+            ),
             answer(json!({"class": "RandomCrop", "height": 9, "width": 4}), json!([8, 8, 2])),
             answer(
                 json!({"class": "RandomZoom", "height_factor": 0.2, "fill_mode": "mirror"}),
@@ -111,10 +127,16 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             layer `gru` (GRU), input: expected a sequence [batch,steps,features], got f32[batch,5]; change the layer or what feeds it
             layer `bidirectional` (Bidirectional), argument `layer` is Dense, which is not supported; use LSTM, GRU or SimpleRNN
             accepted: [6]
-            layer `time_distributed` (TimeDistributed), argument `layer` is Embedding, which is not supported; use a layer of one input, without layers within
+            accepted: [5, 8, 8, 2, 3]
+            layer `time_distributed` (TimeDistributed), argument `layer` is Bidirectional, which is not supported; use a layer with one output
+            layer `time_distributed` (TimeDistributed), argument `layer` is Add, which is not supported; use a layer of one input
+            layer `rnn` (RNN), argument `cell` is LSTM, which is not supported; use `LSTMCell`
+            layer `rnn` (RNN), argument `go_backwards` is true, which is not supported; use false for several cells, or a layer for each
+            layer `adaptive_max_pooling2d` (AdaptiveMaxPooling2D), input: expected 2 axes and channels behind the batch, got f32[batch,5,2]; change the layer or what feeds it
+            layer `spectral_normalization`: the class `SpectralNormalization` is not supported; give its layer `kernel_constraint="unit_norm"`, which bounds it too, or leave it out
             layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
             layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap
-            layer `conv_lstm2d`: the class `ConvLSTM2D` is not supported; did you mean `Conv2D`?
+            layer `conv_lstm2d`: the class `ConvLSTM2D` is not supported; put convolutions in TimeDistributed, and an LSTM behind them
         "#]],
     );
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use memfit_formats::{Mode, Options, graph_from_keras, parse_json};
+use memfit_formats::{Mode, Options, graph_from_keras, model_from_keras, parse_json};
 use serde_json::Value;
 
 /// Cases that are refused by name, and what the answer says.
@@ -77,6 +77,23 @@ fn cases_of_functions_and_recurrent_layers_load() {
     for case in files.into_iter().flat_map(cases) {
         check(&case, Mode::Training);
         check(&case, Mode::Inference);
+    }
+}
+
+#[test]
+fn weights_within_layers_are_stored_where_keras_stores_them() {
+    for case in cases("wrapped.json") {
+        let options = Options { mode: Mode::Training, seed: 0, precision: None };
+        let model = model_from_keras(&case["config"], &options)
+            .unwrap_or_else(|error| panic!("{}: {error}", case["name"]));
+        let ours: Vec<(&str, Vec<usize>)> =
+            model.weights.iter().map(|stored| (stored.place.as_str(), stored.dims.clone())).collect();
+        let dims = |shape: &Value| {
+            shape.as_array().unwrap().iter().map(|size| size.as_u64().unwrap() as usize).collect::<Vec<_>>()
+        };
+        let places = case["places"].as_array().unwrap().iter().map(|place| place.as_str().unwrap());
+        let shapes = case["weights"].as_array().unwrap().iter().map(|weight| dims(&weight["shape"]));
+        assert_eq!(ours, places.zip(shapes).collect::<Vec<_>>(), "{}", case["name"]);
     }
 }
 

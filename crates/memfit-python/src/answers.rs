@@ -1,8 +1,8 @@
 //! Answers before anything runs: the plan, the largest batch, the curve.
 
 use memfit::{
-    Costs, Error, Prepared, Purpose, Report, SweepPoint, batch_curve, html, plan_table, prepare,
-    prepare_without_hints, sweep_html,
+    Costs, Error, Prepared, Purpose, Report, SECONDS_GLANCE, SweepPoint, batch_curve, html, plan_table,
+    prepare, prepare_without_hints, sweep_html,
 };
 use pyo3::prelude::*;
 use serde_json::json;
@@ -39,7 +39,9 @@ impl PlanAnswer {
 pub fn plan(py: Python<'_>, request: &str) -> PyResult<PlanAnswer> {
     without_python(py, || {
         let request = Request::parse(request)?;
-        let prepared = prepare(&request.job()?, request.threads)?;
+        let mut job = request.job()?;
+        job.memory.seconds_measuring = Some(SECONDS_GLANCE);
+        let prepared = prepare(&job, request.threads)?;
         let report = Report::of_plan(&prepared);
         prepared.outcome?;
         Ok(PlanAnswer { report })

@@ -201,3 +201,61 @@ def test_class_weight_needs_one_class_a_row():
     x, y = models.labels(24 * 6, 5).reshape(24, 6), models.labels(24 * 6, 3).reshape(24, 6, 1)
     with pytest.raises(memfit.Error, match="one class a row"):
         memfit.fit(tagger(), x, y, class_weight={0: 1.0, 1: 2.0}, verbose=0)
+
+
+def video():
+    frame = keras.Sequential([layers.Rescaling(1 / 255), layers.Conv2D(3, 3, activation="relu"), layers.GlobalAveragePooling2D()])
+    frames = keras.Input((4, 6, 6, 3), dtype="uint8")
+    x = layers.RNN([layers.GRUCell(5), layers.LSTMCell(4)])(layers.TimeDistributed(frame)(frames))
+    model = keras.Model(frames, layers.Dense(1)(x))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def test_a_model_on_every_frame_and_cells_behind_it(tmp_path):
+    x, y = (255 * models.random(24, 4, 6, 6, 3)).astype("uint8"), models.random(24, 1)
+    check(video, x, y)
+    model = video()
+    memfit.fit(model, x, y, verbose=0)
+    memfit.save(model, tmp_path / "video.keras")
+    again = keras.models.load_model(tmp_path / "video.keras")
+    np.testing.assert_allclose(again.predict(x, verbose=0), memfit.predict(model, x), rtol=1e-4, atol=1e-6)
+
+
+def mean_squared_error(truth, prediction):
+    return keras.ops.mean(2 * keras.ops.square(truth - prediction))
+
+
+class Own(keras.losses.Loss):
+    def call(self, truth, prediction):
+        return keras.ops.mean(truth - prediction)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"loss": mean_squared_error}, {"loss": Own()}, {"loss": lambda truth, prediction: truth - prediction},
+    {"loss": ["mse"], "metrics": [["mae", mean_squared_error]]},
+])
+def test_losses_and_metrics_of_ones_own_are_refused_even_by_a_name_of_keras(arguments):
+    model, x, y = keras.Sequential([keras.Input((6,)), layers.Dense(3)]), models.random(8, 6), models.random(8, 3)
+    model.compile("sgd", **arguments)
+    with pytest.raises(memfit.Error, match="of your own"):
+        memfit.fit(model, x, y, verbose=0)
+    model.compile("sgd", keras.losses.mean_squared_error, metrics=[keras.metrics.mean_absolute_error, keras.metrics.MeanSquaredError()])
+    assert memfit.fit(model, x, y, verbose=0).history["loss"]
+
+
+@pytest.mark.parametrize("arguments, word", [
+    ({"batch_size": 0}, "batch_size is 0"), ({"batch_size": "a"}, "batch_size is 'a'"), ({"batch_size": 2.5}, "batch_size is 2.5"),
+    ({"budget": -5}, "budget is -5"), ({"budget": 0}, "budget is 0"), ({"class_weight": "balanced"}, "give a dict"),
+])
+def test_arguments_that_mean_nothing_are_told(arguments, word):
+    model, x, y = models.dense()
+    with pytest.raises(memfit.Error, match=word):
+        memfit.fit(model, x, y, verbose=0, **arguments)
+    assert memfit.fit(model, x, y, verbose=0, batch_size=np.int64(8), budget=np.int64(1 << 30)).history["loss"]
+
+
+def test_data_that_ends_within_an_epoch_is_told():
+    model, x, y = models.dense()
+    with pytest.warns(UserWarning, match="step 3 of 5"):
+        memfit.fit(model, ((x[:8], y[:8]) for _ in range(3)), steps_per_epoch=5, verbose=0)

@@ -76,6 +76,20 @@ def test_importing_is_light():
     assert float(seconds) < 0.15 and int(held) < 60 << 20 and keras_too == "False"
 
 
+def test_the_first_plan_times_little_and_later_ones_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model, _, _ = models.convolution()
+    budget = memfit.plan(model, batch_size=4096, costs="analytic").bytes_smallest_budget + (4 << 20)
+    plans = [memfit.plan(model, batch_size=4096, budget=budget, allow_batchnorm_split=True) for _ in range(3)]
+    first, shares = plans[0], [plan.share_measured for plan in plans]
+    assert first.costs == "measured" and "measured on this machine" in str(first)
+    assert 0 < shares[0] and sorted(shares) == shares
+    # A twentieth of a second, and more only where the machine is too busy for that; not the seconds that training takes.
+    assert first.seconds_measuring < 1.5
+    whole = next((plan for plan in plans if plan.share_measured == 1.0), None)
+    assert whole is None or "estimated in proportion" not in str(whole)
+
+
 def test_resnet50_is_planned_in_half_a_second():
     model = keras.applications.ResNet50(weights=None, classes=10)
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])

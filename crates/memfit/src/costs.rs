@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use memfit_device::{Allowance, Setup, process};
+use memfit_device::{Allowance, Coverage, Setup, process};
 use memfit_ir::{Bytes, Graph, Problem};
 use serde::Deserialize;
 
@@ -28,10 +28,18 @@ pub struct CostsUsed {
     pub costs: Costs,
     /// How long measuring took.
     pub seconds_measuring: f64,
+    /// How much of the step was measured, now or earlier.
+    pub coverage: Coverage,
 }
 
 /// Measuring ends after about so long, and goes on where it ended when the next job starts.
 const SECONDS: f64 = 3.0;
+
+/// For answers that are wanted at once: time for what says the most of the rest.
+pub const SECONDS_GLANCE: f64 = 0.05;
+
+/// The same where the machine is so busy that this is too short for anything.
+const SECONDS_AT_ONCE: f64 = 0.5;
 
 /// The most memory that measuring takes.
 const BYTES: Bytes = Bytes::mib(256);
@@ -76,30 +84,50 @@ impl TryFrom<String> for Costs {
 impl CostsUsed {
     /// Nothing was measured.
     pub(crate) fn estimated() -> CostsUsed {
-        CostsUsed { costs: Costs::Analytic, seconds_measuring: 0.0 }
+        CostsUsed { costs: Costs::Analytic, seconds_measuring: 0.0, coverage: Coverage::default() }
     }
 }
 
 /// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it, within the budget and
-/// a few seconds.
-pub(crate) fn measure(setup: &Setup, problem: &mut Problem, baseline: Bytes) -> CostsUsed {
+/// so many seconds, a few where it is not said.
+pub(crate) fn measure(
+    setup: &Setup,
+    problem: &mut Problem,
+    baseline: Bytes,
+    seconds: Option<f64>,
+) -> CostsUsed {
     process::trim();
-    let allowance = Allowance { bytes: room(setup, problem, baseline), seconds: SECONDS };
+    let mut seconds = seconds.unwrap_or(SECONDS);
+    let bytes = room(setup, problem, baseline);
     let path = cache::path(setup);
     let mut known =
         path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
     let before = budget::planning_peak_now();
-    let measured = setup.measure(&problem.graph, problem.batch, allowance, &mut known);
+    let mut measure =
+        |seconds: f64| setup.measure(&problem.graph, problem.batch, Allowance { bytes, seconds }, &mut known);
+    let mut measured = measure(seconds);
+    // However busy the machine is, every start measures some of what is missing.
+    while measured.timed == 0
+        && measured.coverage.kinds_measured < measured.coverage.kinds
+        && seconds < SECONDS_AT_ONCE
+    {
+        seconds *= 4.0;
+        measured = measure(seconds);
+    }
     if let Some(path) = path.filter(|_| 0 < measured.timed) {
         cache::add(&path, &known);
     }
     drop(known);
     process::trim();
     budget::measuring_ended(before);
+    if measured.coverage.kinds_measured == 0 {
+        return CostsUsed::estimated();
+    }
     problem.costs = measured.costs;
     CostsUsed {
         costs: Costs::Measured,
         seconds_measuring: if measured.timed == 0 { 0.0 } else { measured.seconds },
+        coverage: measured.coverage,
     }
 }
 

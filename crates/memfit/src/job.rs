@@ -172,6 +172,9 @@ pub struct MemorySection {
     /// What the process held before, of a program that trains within itself: the line does not count it.
     #[serde(skip)]
     pub baseline: Bytes,
+    /// How long costs may be measured; a few seconds where it is not said.
+    #[serde(skip)]
+    pub seconds_measuring: Option<f64>,
 }
 
 /// Room on a disk.

@@ -49,7 +49,7 @@ pub use compile::parse_loss;
 pub use compile_metric::parse_metric;
 pub use compile_optimizer::parse_optimizer;
 pub use compiled::{Compiled, compiled};
-pub use costs::{Costs, CostsUsed};
+pub use costs::{Costs, CostsUsed, SECONDS_GLANCE};
 pub use devices::Devices;
 pub use error::Error;
 pub use inference::{Evaluation, Ran, evaluate, predict};

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::budget::planning_peak;
 use crate::prepare::Low;
-use crate::{Costs, PrecisionSummary, Prepared, Runtime};
+use crate::{CostsUsed, PrecisionSummary, Prepared, Runtime};
 
 /// Planning takes far less than this, but for graphs of many thousand nodes.
 const PLANNING_SHOWS: Bytes = Bytes(64 << 20);
@@ -53,9 +53,7 @@ pub struct Summary {
     /// Time the planner took.
     pub seconds_planning: f64,
     /// The costs by which the plan was chosen.
-    pub costs: Costs,
-    /// Time that measuring them took.
-    pub seconds_measuring: f64,
+    pub costs: CostsUsed,
     /// Expected time of a step.
     pub seconds_step: f64,
     /// Expected time of a step over the time of an unsplit one.
@@ -112,7 +110,8 @@ impl Summary {
                     tight.budget.total = smallest;
                     drop(memfit_plan::plan(&tight));
                 }
-                (true, checked.plan().clone(), smallest, planning_peak(prepared.runtime.baseline))
+                let planning = planning_peak(problem.graph.nodes.len(), prepared.runtime.baseline);
+                (true, checked.plan().clone(), smallest, planning)
             }
             // What a refusal took to look for hints is no part of what planning takes.
             Err(answer) => {
@@ -145,8 +144,7 @@ impl Summary {
             precision: prepared.precision.clone(),
             bytes_smallest_budget: smallest,
             seconds_planning: prepared.seconds_planning,
-            costs: prepared.costs.costs,
-            seconds_measuring: prepared.costs.seconds_measuring,
+            costs: prepared.costs.clone(),
             seconds_step: memfit_plan::seconds(problem, &plan),
             time_relative: time_relative(problem, &plan),
             steps: timeline.moments.len(),
@@ -184,8 +182,9 @@ impl Summary {
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
             "bytes_smallest_budget": self.bytes_smallest_budget.0,
             "seconds_planning": self.seconds_planning,
-            "costs": self.costs.name(),
-            "seconds_measuring": self.seconds_measuring,
+            "costs": self.costs.costs.name(),
+            "seconds_measuring": self.costs.seconds_measuring,
+            "share_measured": self.costs.coverage.share,
             "seconds_step": self.seconds_step,
             "time_relative": self.time_relative,
             "peak_step": self.peak_step,

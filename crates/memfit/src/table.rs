@@ -1,9 +1,10 @@
 //! A plan as a table for people.
 
+use memfit_device::Coverage;
 use memfit_ir::Bytes;
 use memfit_plan::Group;
 
-use crate::{Costs, Summary};
+use crate::{Costs, CostsUsed, Summary};
 
 /// How many layers a table names.
 const LAYERS: usize = 8;
@@ -48,20 +49,28 @@ pub fn plan_table(summary: &Summary) -> String {
         lines.push(format!("{:>15} {}", "", precision.saved()));
     }
     lines.push(row("smallest", summary.bytes_smallest_budget, "the lowest line at which this job trains"));
-    lines.push(costs_line(summary.costs, summary.seconds_measuring));
+    lines.push(costs_line(&summary.costs));
     lines.push(format!("planned in {:.0} ms\n", summary.seconds_planning * 1e3));
     lines.join("\n")
 }
 
 /// What times were compared by.
-pub fn costs_line(costs: Costs, seconds: f64) -> String {
-    match costs {
-        Costs::Analytic => "costs    analytic: arithmetic and bytes at rough rates".to_owned(),
-        Costs::Measured if seconds == 0.0 => {
-            "costs    measured on this machine, as remembered from an earlier start".to_owned()
-        }
-        Costs::Measured => format!("costs    measured on this machine in {seconds:.1} s"),
-    }
+pub fn costs_line(used: &CostsUsed) -> String {
+    let (seconds, Coverage { kinds_measured, kinds, share }) = (used.seconds_measuring, used.coverage);
+    let text = match used.costs {
+        Costs::Analytic => return "costs    analytic: arithmetic and bytes at rough rates".to_owned(),
+        Costs::Measured if seconds == 0.0 => "as remembered from an earlier start".to_owned(),
+        Costs::Measured => format!("in {seconds:.1} s"),
+    };
+    let rest = if kinds_measured == kinds {
+        String::new()
+    } else {
+        format!(
+            ": {kinds_measured} of {kinds} kinds of nodes with {:.0} % of the time, and the rest estimated in proportion",
+            100.0 * share
+        )
+    };
+    format!("costs    measured on this machine {text}{rest}")
 }
 
 fn split(summary: &Summary) -> String {

@@ -42,6 +42,19 @@ pub struct Measured {
     pub timed: usize,
     /// How long that took.
     pub seconds: f64,
+    /// How much of the graph is measured, now or earlier.
+    pub coverage: Coverage,
+}
+
+/// How much of a graph was measured; the rest is estimated in proportion.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Coverage {
+    /// Distinct nodes that were timed.
+    pub kinds_measured: usize,
+    /// Distinct nodes that take time.
+    pub kinds: usize,
+    /// The share of a step's time that the timed ones take.
+    pub share: f64,
 }
 
 /// The longest launch worth waiting for.
@@ -79,7 +92,7 @@ pub(crate) fn measure(
         scratch::bytes(graph, &graph.nodes[kind.node.0], &estimates[kind.node.0], rows)
     };
     kinds.retain(|kind| !known.contains_key(&kind.signature) && bytes(kind, 1) <= room);
-    kinds.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.signature.cmp(&b.signature)));
+    most_telling_first(graph, &mut kinds);
     let wanted = kinds.iter().map(|kind| bytes(kind, batch)).max().unwrap_or_default() * RUNS as u64;
     let mut timed = 0;
     if !kinds.is_empty()
@@ -92,7 +105,30 @@ pub(crate) fn measure(
         });
     }
     let costs = costs(graph, estimates, batch, known);
-    Measured { costs, timed, seconds: start.elapsed().as_secs_f64() }
+    let coverage = coverage(graph, &costs, batch, known);
+    Measured { costs, timed, seconds: start.elapsed().as_secs_f64(), coverage }
+}
+
+/// What takes the longest in a step first; before all others the longest of each class, by which the rest of the class is scaled,
+/// so that little time tells of everything.
+fn most_telling_first(graph: &Graph, kinds: &mut [Kind]) {
+    kinds.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.signature.cmp(&b.signature)));
+    let mut seen = [false; 3];
+    kinds.sort_by_cached_key(|kind| std::mem::replace(&mut seen[class(&graph.nodes[kind.node.0].op)], true));
+}
+
+/// Which nodes' times are known.
+fn coverage(graph: &Graph, costs: &[Cost], batch: usize, known: &Table) -> Coverage {
+    let kinds = kinds(graph, costs, batch);
+    let (measured, rest): (Vec<Kind>, Vec<Kind>) =
+        kinds.into_iter().partition(|kind| known.contains_key(&kind.signature));
+    let nanos = |kinds: &[Kind]| kinds.iter().map(|kind| kind.nanos).sum::<f64>();
+    let (of_measured, of_rest) = (nanos(&measured), nanos(&rest));
+    Coverage {
+        kinds_measured: measured.len(),
+        kinds: measured.len() + rest.len(),
+        share: of_measured / (of_measured + of_rest).max(1.0),
+    }
 }
 
 /// The distinct nodes of a graph, but for views, which do nothing.

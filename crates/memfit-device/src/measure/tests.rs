@@ -105,6 +105,26 @@ fn without_time_or_room_the_estimate_serves() {
 }
 
 #[test]
+fn a_glance_times_the_longest_of_each_class_first() {
+    let (graph, setup) = (graph(300), open(Some(1)).unwrap());
+    let mut kinds = super::kinds(&graph, &setup.costs(&graph), 64);
+    super::most_telling_first(&graph, &mut kinds);
+    let ops: Vec<&str> = kinds.iter().map(|kind| graph.nodes[kind.node.0].op.name()).collect();
+    let is_product = |name: &&&str| name.starts_with("dense");
+    assert_eq!(ops[..2].iter().filter(is_product).count(), 1, "{ops:?}");
+    assert!(kinds[2..].is_sorted_by(|one, next| next.nanos <= one.nanos), "{ops:?}");
+    // What is timed and what is not make up the whole.
+    let mut known = Table::new();
+    let seconds = 60.0;
+    let whole = setup.measure(&graph, 64, Allowance { bytes: Bytes::mib(16), seconds }, &mut known).coverage;
+    assert_eq!((whole.kinds_measured, whole.kinds, whole.share), (5, 5, 1.0));
+    known.retain(|signature, _| signature.starts_with("dense "));
+    let part = setup.measure(&graph, 64, Allowance { bytes: Bytes::ZERO, seconds }, &mut known).coverage;
+    assert_eq!((part.kinds_measured, part.kinds), (1, 5));
+    assert!(0.0 < part.share && part.share < 1.0, "{part:?}");
+}
+
+#[test]
 fn what_has_no_room_even_for_a_row_is_scaled_as_its_like_was() {
     let setup = open(Some(1)).unwrap();
     let (small, large) = (graph(300), graph(100_000));

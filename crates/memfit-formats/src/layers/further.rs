@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, Link, MatMul, Op, TensorId, Unary};
 
-use super::{axis_behind_batch, masks, merging, noise, volume};
+use super::{adaptive, axis_behind_batch, cells, masks, merging, noise, volume};
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::initializer::Start;
@@ -30,6 +30,9 @@ pub(super) fn call(
             unit(site, x, "axis", &listed, 1e-12)
         }
         Further::RmsNormalization => rms_normalization(site, x),
+        Further::AdaptiveAveragePooling(axes) => adaptive::layer(site, x, axes, Op::AveragePool2D),
+        Further::AdaptiveMaxPooling(axes) => adaptive::layer(site, x, axes, Op::MaxPool2D),
+        Further::Rnn => cells::rnn(site, operands),
         Further::Minimum => merging::merge(site, Chain::fold(Binary::Minimum, operands.len()), operands),
         Further::Dot => dot(site, operands),
         Further::Masking => masking(site, x),

@@ -6,7 +6,8 @@ use crate::error::{Fault, FormatError};
 use crate::site::Site;
 
 /// The tensor that an input layer is fed by. A batch size in the configuration is left aside: the job gives it.
-pub(crate) fn input(site: &mut Site<'_>) -> Result<TensorId, FormatError> {
+/// Whole numbers that nobody looks up are fed as floats.
+pub(crate) fn input(site: &mut Site<'_>, looked_up: impl FnOnce() -> bool) -> Result<TensorId, FormatError> {
     let (argument, dims) = match (site.settings.integers("shape"), site.settings.integers("batch_shape")) {
         (Some(shape), _) => ("shape", shape),
         (None, Some([_, shape @ ..])) => ("batch_shape", shape),
@@ -27,6 +28,6 @@ pub(crate) fn input(site: &mut Site<'_>) -> Result<TensorId, FormatError> {
     let shape = Shape::rows(sizes);
     site.require_size(&shape)?;
     let is_float = site.settings.choice("dtype").contains("float");
-    let dtype = if is_float { DType::F32 } else { DType::I32 };
+    let dtype = if is_float || !looked_up() { DType::F32 } else { DType::I32 };
     Ok(site.graph.tensor(site.path, shape, dtype, Kind::Input, site.layer))
 }

@@ -31,7 +31,7 @@ pub(crate) fn mask(
         Class::Concatenate => concatenated(site, operands),
         Class::Maximum | Class::Further(Further::Minimum) | Class::Softmax => refused(site),
         Class::BatchNormalization if site.training && site.trainable => refused(site),
-        Class::Lstm | Class::Gru | Class::SimpleRnn => {
+        Class::Lstm | Class::Gru | Class::SimpleRnn | Class::Further(Further::Rnn) => {
             Ok(site.mask(0).filter(|_| site.settings.flag("return_sequences")))
         }
         Class::Bidirectional => {

@@ -1,8 +1,10 @@
 //! What each layer adds to the graph: one function a class, found by an exhaustive match.
 
 mod activations;
+mod adaptive;
 mod attention;
 mod augmentation;
+mod cells;
 mod convolution;
 mod einsum;
 mod further;
@@ -30,6 +32,7 @@ use crate::table::Class;
 pub(crate) use input::input;
 pub(crate) use masks::mask;
 pub(crate) use merging::merge;
+pub(crate) use time_distributed::MOST_STEPS;
 
 /// Calls a layer on its operands, whose number the table has checked.
 pub(crate) fn call(

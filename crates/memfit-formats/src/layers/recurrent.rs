@@ -20,7 +20,7 @@ pub(crate) fn layer(
 
 /// Runs a layer over a sequence, which is the first operand and is followed by states to begin with; `turned` writes what was read last
 /// first.
-fn run(
+pub(super) fn run(
     site: &mut Site<'_>,
     class: Class,
     operands: &[TensorId],
@@ -235,6 +235,16 @@ pub(super) fn within(
     name: &str,
     run: impl FnOnce(&mut Site<'_>) -> Result<TensorId, FormatError>,
 ) -> Result<TensorId, FormatError> {
+    inside(site, inner, format!("{}{name}/", site.within), run)
+}
+
+/// The same with all that stands before the names of its weights.
+pub(super) fn inside(
+    site: &mut Site<'_>,
+    inner: &Inner,
+    before: String,
+    run: impl FnOnce(&mut Site<'_>) -> Result<TensorId, FormatError>,
+) -> Result<TensorId, FormatError> {
     let settings: &Settings = &inner.settings;
     if settings.activity().is_some() {
         let supported = "null within another layer: give it to the layer around";
@@ -250,7 +260,7 @@ pub(super) fn within(
         training: site.training,
         call: site.call,
         seed: site.seed,
-        within: format!("{}{name}/", site.within),
+        within: before,
         weights: &mut *site.weights,
         masks: site.masks.clone(),
         further: &mut *site.further,

@@ -5,12 +5,13 @@ use memfit_ir::{Op, TensorId};
 use super::call;
 use super::recurrent::within;
 use crate::error::FormatError;
+use crate::further_table::Further;
 use crate::settings::Inner;
 use crate::site::Site;
 use crate::table::{Class, Inputs};
 
 /// The most steps that are called one by one: each is nodes of its own.
-const MOST_STEPS: usize = 256;
+pub(crate) const MOST_STEPS: usize = 256;
 
 pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let inner = site.settings.inner("layer").expect("the table asks for a layer");
@@ -33,6 +34,7 @@ pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
             | Class::LeakyReLU
             | Class::Elu
             | Class::LayerNormalization
+            | Class::Embedding
     );
     if by_last_axis {
         return within(site, inner, &inner.name(), |site| call(site, class, &[x]));
@@ -57,22 +59,31 @@ pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
     site.push(Op::Concat(0), &made)
 }
 
+/// Whether a layer gives its states behind its output.
+fn returns_states(inner: &Inner) -> bool {
+    if inner.row.class == Class::Bidirectional {
+        return inner.settings.inner("layer").is_some_and(returns_states);
+    }
+    inner.row.inputs == Inputs::States && inner.settings.flag("return_state")
+}
+
 /// Refuses what has no meaning for a step, or too many of them.
 fn refuse(site: &Site<'_>, inner: &Inner, steps: usize) -> Result<(), FormatError> {
     let (class, name) = (inner.row.class, inner.row.name);
-    let has_layers = matches!(class, Class::Bidirectional | Class::TimeDistributed);
-    let recurs = matches!(class, Class::Lstm | Class::Gru | Class::SimpleRnn);
-    if recurs && inner.settings.flag("return_state") {
+    if returns_states(inner) {
         return Err(site.unsupported("layer", name, "a layer with one output"));
     }
-    if !(recurs || inner.row.inputs == Inputs::One) || has_layers || matches!(class, Class::Embedding) {
-        return Err(site.unsupported("layer", name, "a layer of one input, without layers within"));
+    if !matches!(inner.row.inputs, Inputs::One | Inputs::States) {
+        return Err(site.unsupported("layer", name, "a layer of one input"));
     }
     let reads_mask = matches!(
         class,
         Class::Lstm
             | Class::Gru
             | Class::SimpleRnn
+            | Class::Further(Further::Rnn)
+            | Class::Bidirectional
+            | Class::TimeDistributed
             | Class::BatchNormalization
             | Class::Softmax
             | Class::GlobalAveragePooling1D

@@ -43,6 +43,8 @@ class Plan:
     precision: dict[str, Any] | None
     bytes_smallest_budget: int
     seconds_planning: float
+    seconds_measuring: float
+    share_measured: float
     costs: str
     seconds_measuring: float
     seconds_step: float

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 
 from . import _engine
-from ._request import knows_input, request, require_input, require_model
+from ._request import knows_input, request, require_batch_size, require_input, require_model
 
 
 class Plan:
@@ -14,7 +14,7 @@ class Plan:
     `fits`, `budget`, `bytes_peak` (the arena's highest byte), `bytes_arena`, `bytes_bound` (no packing of this schedule is lower),
     `bytes_runtime` (what memfit holds besides), `bytes_baseline` (what the process held before, which the budget does not count),
     `bytes_smallest_budget`, `held` (bytes at the peak by kind), `layers` (by layer), `batch`, `micro_batch`, `micro_batches`,
-    `nodes_recomputed`, `bytes_offloaded`, `seconds_planning`, `seconds_step`, `time_relative`, `peak_layer`, `peak_label`.
+    `nodes_recomputed`, `bytes_offloaded`, `seconds_planning`, `seconds_measuring`, `share_measured` (of a step's time), `seconds_step`, `time_relative`, `peak_layer`, `peak_label`.
     """
 
     def __init__(self, table, figures, page=None):
@@ -102,14 +102,16 @@ def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=F
 
     `budget` is a size such as "3GiB", or bytes; what the machine allows where it is not given. `disk="/scratch:20GiB"` lets values
     be copied out to a file. `precision` is a Keras policy for layers that have none of their own. `costs="analytic"` plans by
-    estimates and gives the same plan on every machine; by default nodes are timed where the choice hangs on time, which takes up to
-    about 3 seconds the first time and is remembered.
+    estimates and gives the same plan on every machine; by default nodes are timed where the choice hangs on time: what says the most
+    of the rest, for a twentieth of a second each time, until all are known. `fit` takes up to about 3 seconds for them, and all
+    is remembered. The table says how much was measured.
 
     `input_shape` is the shape of a row, `(200,)`, where the model leaves dimensions open, as `keras.Input((None,))` does; a list or
     dict of them for several inputs.
 
     Raises `memfit.DoesNotFit` where nothing fits.
     """
+    require_batch_size(batch_size)
     dims = _dims(model, input_shape)
     options = {"dims": dims, "budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split}

@@ -17,6 +17,8 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
     weighs every sample of a row."""
     config = options.get("config") or describe(model, options.get("dims"))
     budget = options.get("budget")
+    if budget is not None and not isinstance(budget, str) and not _is_count(budget):
+        raise Error(f'budget is {budget!r}; give bytes from 1 on, or a size such as "3GiB"')
     return json.dumps({
         "config": config,
         "batch": int(batch_size),
@@ -51,6 +53,20 @@ def describe(model, dims=None):
     if dims is not None:
         _close_dims(model, config, dims)
     return config
+
+
+def require_batch_size(batch_size):
+    """Stops where rows cannot be taken so many at a time."""
+    if batch_size is not None and not _is_count(batch_size):
+        raise Error(f"batch_size is {batch_size!r}; give a whole number from 1 on")
+
+
+def _is_count(value):
+    """Whether a value is a whole number from 1 on, of Python or of NumPy."""
+    try:
+        return not isinstance(value, (bool, str)) and int(value) == value and 1 <= value
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def schedule_in_python(optimizer):
@@ -149,3 +165,22 @@ def _refuse_own_code(model, compiled):
                 f"{kind.__name__} has a {method}() of its own, which memfit would not run; give model.compile a loss that memfit "
                 "knows and leave it out"
             )
+    given = getattr(getattr(model, "_compile_config", None), "config", None) or {"loss": getattr(model, "loss", None)}
+    for what in ("loss", "metrics", "weighted_metrics") if compiled else ():
+        own = _own_code(given.get(what))
+        if own is not None:
+            raise Error(
+                f"{what}: `{own}` is Python code of your own, which cannot be planned; use one of Keras's by its name or as an object, "
+                'as in "mse" or keras.losses.Huber()'
+            )
+
+
+def _own_code(given):
+    """The name of a function or class that is none of Keras's, in what a model is compiled with."""
+    if given is None or isinstance(given, str):
+        return None
+    if isinstance(given, (dict, list, tuple)):
+        parts = given.values() if isinstance(given, dict) else given
+        return next(filter(None, map(_own_code, parts)), None)
+    named = given if hasattr(given, "__qualname__") else type(given)
+    return None if named.__module__.split(".")[0] == "keras" else named.__qualname__

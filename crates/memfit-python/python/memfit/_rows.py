@@ -4,7 +4,7 @@ import itertools
 from typing import NamedTuple
 
 from ._errors import Error
-from ._request import input_names, knows_input
+from ._request import input_names, knows_input, require_batch_size
 
 
 class Batch(NamedTuple):
@@ -23,6 +23,7 @@ def rows_of(model, x, y=None, sample_weight=None, *, batch_size=None, class_weig
 
     if x is None:
         raise Error("there is no data; give x")
+    require_batch_size(batch_size)
     x = _build_for(model, x)
     shape = _Shape(model, class_weight, targets)
     is_dataset = isinstance(x, keras.utils.PyDataset)
@@ -295,6 +296,8 @@ def _array(value):
 def _class_weights(class_weight, targets, weights):
     import numpy as np
 
+    if not isinstance(class_weight, dict):
+        raise Error(f"class_weight is {class_weight!r}; give a dict from class to weight, as in {{0: 1.0, 1: 5.0}}")
     if len(targets) != 1:
         raise Error("class_weight needs one output; give sample_weight instead")
     classes = targets[0]

@@ -143,6 +143,9 @@ class _Training:
                 break
         if not logs:
             return None
+        if self.rows.limit is not None and number + 1 < self.rows.limit and not model.stop_training:
+            warnings.warn(f"the data ended at step {number + 1} of {self.rows.limit}; give epochs or steps_per_epoch that it has",
+                          stacklevel=4)
         validates = self.evaluator is not None and _is_due(epoch, self.validation_freq)
         if validates or self.watched:
             self.handover.store()

@@ -12,7 +12,7 @@ const MOMENTS: usize = 64;
 /// persistent tensors: at each of the highest moments, the cheapest part of what waits there must go, be it a fraction of a
 /// value, and a value costs at least its share of one launch of its node, or its way to the second store and back.
 pub fn least_nanos(figures: &Figures, schedule: &Schedule, room: u64) -> f64 {
-    let taste = Taste { shortest_gap: 0, careful: false };
+    let taste = Taste { shortest_gap: 0, careful: false, chained: false };
     let mut state = State::new(figures, schedule, taste);
     let mut moments: Vec<usize> = (schedule.body..schedule.epilogue).collect();
     moments.sort_by_key(|time| (std::cmp::Reverse(state.profile[*time]), *time));

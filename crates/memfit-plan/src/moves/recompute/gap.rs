@@ -22,6 +22,8 @@ pub struct Taste {
     pub shortest_gap: usize,
     /// Count every value that is computed on the way as if it lived beside the one it is for.
     pub careful: bool,
+    /// Begin at each level of the way up with what a chain of blocks would do, where that is faster than what came from below.
+    pub chained: bool,
 }
 
 /// A gap that can be opened.

@@ -6,9 +6,18 @@
 //! values by, which would give more than a step asks for. So the way up, from the bottom where all that is cheap was given up,
 //! drops what costs the most for its bytes as soon as there is room, and tries what is dear another way. Every level is a
 //! schedule; a budget only chooses how far to go.
+//!
+//! Such steps see no farther than one value. Where a network is a chain of segments, `segments` finds which of them are the same,
+//! `blocks` solves each kind once and `chain` chooses for all of them at once, at any level, from the first to the last; but it
+//! knows nothing of values that lead past a segment, nor of who shares whose bytes. So on the way up the faster of the two is what
+//! the search goes on with.
 
+mod blocks;
 mod bound;
+mod chain;
 mod gap;
+mod rewrite;
+mod segments;
 
 pub use bound::least_nanos;
 pub use gap::Taste;
@@ -18,6 +27,7 @@ use memfit_ir::TensorId;
 use crate::figures::Figures;
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
+use blocks::Blocks;
 use gap::{Gap, State};
 
 /// Tries without a new lowest peak before a path ends.
@@ -38,12 +48,21 @@ const DROPPED_EVENTS: usize = 400_000;
 /// Up to so many events, what is dear is tried another way on the way down too.
 const EVENTS_IMPROVED_TWICE: usize = 600;
 
+/// A schedule of more events is not looked at as a chain of blocks: its segments are too many to choose for each.
+const EVENTS_CHAINED: usize = 6_000;
+
+/// One of so many things that happen twice is tried another way.
+const TRIED: usize = 2;
+
+/// The same where the chain of blocks says where to begin, which is mostly near the end.
+const TRIED_FEWER: usize = 3;
+
 /// How much is tried. A schedule of many events goes down in larger strides, and each stride costs more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Levels between the unconstrained peak and nothing.
     pub levels: u64,
-    /// How often something dear is tried another way at each level, besides once for every two things; 0 for never.
+    /// How often something dear is tried another way at each level, besides once for every few things; 0 for never.
     pub tries: usize,
     /// Gaps that are opened at once.
     pub gaps: usize,
@@ -79,7 +98,7 @@ pub enum Way {
 /// One schedule whose live bytes are no more than a target, where large strides lead to one: found fast, and not the fastest.
 pub fn first_within(figures: &Figures, base: &Schedule, target: u64) -> Option<Schedule> {
     let effort = Effort { levels: 1, tries: 0, gaps: 1 + base.events.len() / 50 };
-    let taste = Taste { shortest_gap: 12, careful: false };
+    let taste = Taste { shortest_gap: 12, careful: false, chained: false };
     Search { figures, taste, effort }.descend(base, target, &[], f64::INFINITY).ok()
 }
 
@@ -108,7 +127,7 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
         let from = points.last().map_or(base, |point| &point.schedule);
         match search.descend(from, target, &[], f64::INFINITY) {
             Ok(found) if base.events.len() <= EVENTS_IMPROVED_TWICE => {
-                points.push(search.point(search.improve(found, target)));
+                points.push(search.point(search.improve(found, target, TRIED)));
             }
             Ok(found) => points.push(search.point(search.drop_needless(found, target))),
             Err(lowest) => {
@@ -122,25 +141,17 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
     }
     if let (Some(end), true) = (points.last(), 0 < effort.tries) {
         // What is dear there, tried another way, may open a way further down.
-        let improved = search.improve(end.schedule.clone(), end.live);
+        let improved = search.improve(end.schedule.clone(), end.live, TRIED);
         let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
         points.extend([search.point(improved), search.point(lower)]);
     }
-    let end = match way {
-        Way::Down => None,
-        Way::DownAndUp => points.last().cloned(),
-    };
-    let Some(end) = end else { return points };
-    let mut schedule = end.schedule;
-    for level in bottom..effort.levels {
-        // A little below the levels of the way down, so that packing has some room at each.
-        let target = high * (4 * level - 1) / (4 * effort.levels);
-        if end.live <= target {
-            schedule = search.improve(schedule, target);
-            points.push(Point { way: Way::DownAndUp, ..search.point(schedule.clone()) });
+    match (way, points.last()) {
+        (Way::Down, _) | (Way::DownAndUp, None) => points,
+        (Way::DownAndUp, Some(end)) => {
+            let risen = search.rise(base, end, high, bottom);
+            points.into_iter().chain(risen).collect()
         }
     }
-    points
 }
 
 struct Search<'a> {
@@ -153,6 +164,41 @@ impl Search<'_> {
     fn point(&self, schedule: Schedule) -> Point {
         let live = Storage::new(self.figures, &schedule).live();
         Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Way::Down }
+    }
+
+    /// The way up from the end of the way down. At each level the chain of blocks says what it would do; the faster of that and of
+    /// what came from below is where what is dear is tried another way.
+    fn rise(&self, base: &Schedule, end: &Point, high: u64, bottom: u64) -> Vec<Point> {
+        let chained = self.taste.chained && base.events.len() <= EVENTS_CHAINED;
+        let blocks = if !chained { None } else { Blocks::new(self.figures, base) };
+        let every = if blocks.is_some() { TRIED_FEWER } else { TRIED };
+        let mut risen = end.schedule.clone();
+        let mut points = Vec::new();
+        for level in bottom..self.effort.levels {
+            // A little below the levels of the way down, so that packing has some room at each.
+            let target = high * (4 * level - 1) / (4 * self.effort.levels);
+            if target < end.live {
+                continue;
+            }
+            // Where nothing is tried another way, every second level is near enough to one that the chain was asked at.
+            let asks = 0 < self.effort.tries || level.is_multiple_of(2);
+            let chained = blocks.as_ref().filter(|_| asks).and_then(|blocks| blocks.below(target));
+            let chained = chained.and_then(|found| self.descend(&found, target, &[], f64::INFINITY).ok());
+            if let Some(mut chained) = chained.map(|found| self.drop_needless(found, target)) {
+                if 0 < self.effort.tries {
+                    risen = self.drop_needless(risen, target);
+                    let nanos = |schedule: &Schedule| self.figures.nanos_of_piece(schedule);
+                    if nanos(&chained) < nanos(&risen) {
+                        std::mem::swap(&mut risen, &mut chained);
+                    }
+                }
+                points.push(self.point(chained));
+            }
+            risen = self.improve(risen, target, every);
+            points.push(self.point(risen.clone()));
+        }
+        points.iter_mut().for_each(|point| point.way = Way::DownAndUp);
+        points
     }
 
     /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
@@ -185,8 +231,9 @@ impl Search<'_> {
         }
     }
 
-    /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way.
-    fn improve(&self, schedule: Schedule, target: u64) -> Schedule {
+    /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way, some
+    /// of it and one of every so many more.
+    fn improve(&self, schedule: Schedule, target: u64, every: usize) -> Schedule {
         let mut best = self.drop_needless(schedule, target);
         if self.effort.tries == 0 {
             return best;
@@ -195,7 +242,8 @@ impl Search<'_> {
         let slack = if best.events.len() <= EVENTS_IMPROVED_TWICE { SLACK_SMALL } else { SLACK };
         // The dearest come first; whoever cannot do better is passed by.
         let mut passed = 0;
-        let tries = (self.effort.tries + self.extras(&best).len() / 2).min(TRIED_EVENTS / best.events.len());
+        let tries =
+            (self.effort.tries + self.extras(&best).len() / every).min(TRIED_EVENTS / best.events.len());
         for _ in 0..tries {
             let extras = self.extras(&best);
             let Some(extra) = extras.get(passed) else { break };
