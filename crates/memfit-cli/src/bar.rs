@@ -105,7 +105,7 @@ impl Shown {
         self.bar.set_position(done);
         let rate = (self.rows_before + done) as f64 / self.start.elapsed().as_secs_f64();
         let message =
-            format!("{}{}  {rate:.1} rows/s  {}", self.last, self.metrics, self.memory(process::resident()));
+            format!("{}{}  {rate:.1} rows/s  {}", self.last, self.metrics, self.memory(process::held()));
         self.bar.set_message(message);
     }
 

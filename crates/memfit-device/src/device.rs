@@ -198,11 +198,11 @@ impl Device {
         }
     }
 
-    /// What the process holds of the memory that is planned: resident memory, or that of the GPU.
+    /// What the process holds of the memory that is planned: resident memory, its program's files in full, or that of the GPU.
     pub fn bytes_used(&self) -> Bytes {
         match &self.memory {
             Memory::Cuda(device) => device.gpu().bytes_used().unwrap_or(Bytes::ZERO),
-            Memory::Cpu(_) => process::resident(),
+            Memory::Cpu(_) => process::held(),
         }
     }
 

@@ -19,7 +19,7 @@ pub struct StepRecord {
     pub skipped_by: Option<String>,
     /// Wall time.
     pub seconds: f64,
-    /// Resident memory of the process when the step ended.
+    /// Memory that the process held when the step ended, its program's files in full.
     pub bytes_used: Bytes,
 }
 
@@ -42,9 +42,9 @@ pub struct Trace {
     pub loss: f64,
     /// Highest byte of the arena that was handed out.
     pub bytes_peak: Bytes,
-    /// Most resident memory at the end of a step.
+    /// Most of it at the end of a step.
     pub bytes_used_most: Bytes,
-    /// Least resident memory at the end of a step, the first step aside.
+    /// Least of it at the end of a step, the first step aside.
     pub bytes_used_least: Option<Bytes>,
 }
 

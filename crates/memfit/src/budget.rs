@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memfit_device::{Setup, heap, process};
 use memfit_ir::Bytes;
 
-use crate::Error;
+use crate::{Error, Job};
 
 /// What the program holds beside its files, counted so that the same job gets the same plan twice though the system maps a few pages
 /// more or fewer: twice the heap that lives and a little, since that count is exact, as long as holes in the heap take no more; else
@@ -134,6 +134,15 @@ pub(crate) fn begin(baseline: Bytes) {
     let (peak, before) = if process::reset_peak() { (0, 0) } else { (u64::MAX, baseline.0) };
     PEAK_BEFORE.store(before, Ordering::Relaxed);
     PEAK_MEASURING.store(peak, Ordering::Relaxed);
+}
+
+/// Gives back what training does not need of what planning did: freed heap, and the program's pages, which count in full as they may
+/// all come back. Within somebody else's process, or beside a GPU's libraries, those pages are not ours to judge.
+pub(crate) fn planning_ended(job: &Job) {
+    process::trim();
+    if job.memory.baseline == Bytes::ZERO && !job.is_on_gpu() {
+        process::give_back_program();
+    }
 }
 
 /// The size of the files that the program runs from; of the library alone within somebody else's process.

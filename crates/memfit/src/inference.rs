@@ -135,7 +135,7 @@ fn run(
     let inputs = graph.inputs.clone();
     let Solved { setup, mut source, problem, outcome, .. } = solve(job, graph, threads, Bytes::ZERO)?;
     let plan = outcome?;
-    process::trim();
+    budget::planning_ended(job);
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let micro_batch = plan.plan().micro_batch;
     let mut runner = Runner::new(plan, setup, &folder)?;

@@ -6,6 +6,7 @@ use memfit_device::process::{self, Limits};
 use memfit_ir::Bytes;
 use memfit_run::{Means, Runner, StepInput, StepRecord};
 
+use crate::budget;
 use crate::data::Feeder;
 use crate::prepare::Prepared;
 use crate::state::{self, Variable};
@@ -97,7 +98,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     observer.event(Event::Planned(&summary));
 
     let saving = saving.map(|saving| saving.take_space().map(|file| (saving, file))).transpose()?;
-    process::trim();
+    budget::planning_ended(job);
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let mut runner = Runner::new(plan, setup, &folder)?;
     let iteration = begin(&mut runner, &model, resumes.as_deref())?;

@@ -6,11 +6,20 @@ mod program;
 use memfit_ir::Bytes;
 
 pub use limits::{LimitedBy, Limits, limits};
-pub use program::{populate_library, populate_program};
+pub use program::{give_back_program, populate_library, populate_program};
 
 /// Memory that is resident now (`VmRSS`).
 pub fn resident() -> Bytes {
     status("VmRSS:").unwrap_or_else(resident_largest)
+}
+
+/// Memory that counts as held now: what is resident, with the program's files in full where their pages were given back, since these come
+/// back as they are needed, and when is a matter of which thread runs what.
+pub fn held() -> Bytes {
+    match (program::files_given_back(), status("RssFile:")) {
+        (Some(files), Some(of_files)) => resident().saturating_sub(of_files) + files,
+        (None, _) | (_, None) => resident(),
+    }
 }
 
 /// The most memory that was ever resident (`VmHWM`).

@@ -1,4 +1,7 @@
-//! The program's own pages: text, constants and shared libraries, made resident so that they count from the start.
+//! The program's own pages: text, constants and shared libraries, made resident so that they count from the start, and given back
+//! when most of them have done their work.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memfit_ir::Bytes;
 
@@ -34,6 +37,49 @@ fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) -> Bytes {
     touched
 }
 
+/// Gives back the pages of the files that this program runs from: those that are needed again come back by themselves. Mappings
+/// with a page of their own, as one that somebody set a breakpoint in, are left alone.
+pub fn give_back_program() {
+    #[cfg(target_os = "linux")]
+    if let Ok(text) = std::fs::read_to_string("/proc/self/smaps") {
+        let mappings = as_in_files(&text);
+        let files = mappings.iter().map(|mapping| (mapping.end - mapping.start) as u64).sum();
+        FILES_GIVEN_BACK.store(files, Ordering::Relaxed);
+        for mapping in mappings {
+            let (start, length) = (mapping.start as *mut libc::c_void, mapping.end - mapping.start);
+            // SAFETY: nobody writes these pages and none differs from its file, which is read again where one is needed.
+            unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
+        }
+    }
+}
+
+/// The size of the mappings whose pages were given back.
+static FILES_GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// The size of the mappings whose pages were given back, and come back one by one from then on; none where none were.
+pub(super) fn files_given_back() -> Option<Bytes> {
+    Some(Bytes(FILES_GIVEN_BACK.load(Ordering::Relaxed))).filter(|files| *files != Bytes::ZERO)
+}
+
+/// Of the mappings in `/proc/self/smaps`, those of files with code that cannot be written and hold nothing but what is in the file.
+#[cfg(target_os = "linux")]
+fn as_in_files(text: &str) -> Vec<Mapping<'_>> {
+    // How much of a mapping is its own follows its line, as other figures do; so does the next mapping, which may have no file.
+    let mut mappings: Vec<(Mapping, Option<&str>)> = Vec::new();
+    for line in text.lines() {
+        if let Some(mapping) = Mapping::parse(line) {
+            mappings.push((mapping, None));
+        } else if let (Some(own), Some((_, known))) = (line.strip_prefix("Anonymous:"), mappings.last_mut()) {
+            known.get_or_insert(own.trim());
+        }
+    }
+    let code: Vec<&str> =
+        mappings.iter().filter(|(mapping, _)| mapping.executable).map(|(mapping, _)| mapping.path).collect();
+    let unchanged = |mapping: &Mapping| mapping.readable && !mapping.writable && code.contains(&mapping.path);
+    let kept = mappings.into_iter().filter(|(mapping, own)| *own == Some("0 kB") && unchanged(mapping));
+    kept.map(|(mapping, _)| mapping).collect()
+}
+
 /// A line of `/proc/self/maps` that has a file behind it.
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems have no such lines"))]
 #[derive(Debug, PartialEq)]
@@ -41,6 +87,7 @@ struct Mapping<'a> {
     start: usize,
     end: usize,
     readable: bool,
+    writable: bool,
     executable: bool,
     offset: usize,
     path: &'a str,
@@ -59,6 +106,7 @@ impl Mapping<'_> {
             start: number(start)?,
             end: number(end)?,
             readable: permissions.starts_with('r'),
+            writable: permissions.contains('w'),
             executable: permissions.contains('x'),
             offset: number(words.next()?)?,
             path,
@@ -93,8 +141,31 @@ mod tests {
         let line = "7f10-7f30 r-xp 00002000 fd:01 1234    /usr/lib/a library.so";
         let mapping = Mapping::parse(line).unwrap();
         assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f10, 0x7f30, 0x2000));
-        assert!(mapping.readable && mapping.executable && mapping.path == "/usr/lib/a library.so");
+        assert!(
+            mapping.readable
+                && !mapping.writable
+                && mapping.executable
+                && mapping.path == "/usr/lib/a library.so"
+        );
         assert_eq!(Mapping::parse("7f10-7f30 rw-p 00000000 00:00 0          [heap]"), None);
         assert_eq!(Mapping::parse("7f10-7f30 rw-p 00000000 00:00 0"), None);
+    }
+
+    #[test]
+    fn mappings_with_pages_of_their_own_are_kept() {
+        let text = "10-20 r--p 00000000 fd:01 12    /bin/a\nAnonymous:    0 kB\n\
+            20-30 r-xp 00000000 fd:01 12    /bin/a\nRss:    8 kB\nAnonymous:    0 kB\n\
+            30-40 r--p 00000000 fd:01 12    /bin/a\nAnonymous:    4 kB\n50-60 rw-p 00000000 00:00 0 \nAnonymous:    0 kB\n\
+            70-80 rw-p 00000000 fd:01 12    /bin/a\nAnonymous:    0 kB\n\
+            80-90 r--p 00000000 fd:01 13    /data.npy\nAnonymous:    0 kB\n";
+        let starts: Vec<usize> = as_in_files(text).iter().map(|mapping| mapping.start).collect();
+        assert_eq!(starts, [0x10, 0x20]);
+    }
+
+    #[test]
+    fn the_program_runs_on_when_its_pages_are_given_back() {
+        populate_program();
+        give_back_program();
+        assert_eq!("1,2".split(',').count(), 2);
     }
 }
