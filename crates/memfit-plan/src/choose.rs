@@ -63,28 +63,28 @@ struct Choice {
 
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
-    unsplit(problem).or_else(|| {
+    unsplit(problem, &|_| true).or_else(|| {
         let family = Family::of(problem);
         let choices = Choices::new(&family, Way::DownAndUp);
-        choices.fastest(&choices.smallest())
+        choices.fastest(&choices.smallest(), &|_| true)
     })
 }
 
-/// The whole batch with nothing computed twice, the fastest there is, where it fits.
-pub fn unsplit(problem: &Problem) -> Option<Plan> {
+/// The whole batch with nothing computed twice, the fastest there is, where it fits and may be held.
+pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
     let figures = Figures::new(problem, problem.batch);
     let schedule = schedule(&figures);
     // Far above the line, packing well would be in vain.
     if problem.budget.arena() < bound(&figures, Storage::new(&figures, &schedule).live()) {
         return None;
     }
-    Some(place(&figures, &schedule, Packing::Well)).filter(|plan| fits(problem, plan))
+    Some(place(&figures, &schedule, Packing::Well)).filter(|plan| fits(problem, plan) && may_hold(plan))
 }
 
 /// The first plan that is found to fit, in a fraction of the time: the largest pieces that fit with nothing computed twice, or
 /// what large strides of recomputing lead to. None says nothing about what else there is.
 pub fn first(problem: &Problem) -> Option<Plan> {
-    unsplit(problem).or_else(|| {
+    unsplit(problem, &|_| true).or_else(|| {
         let pieces = if split::may_split(problem) { split::pieces(problem.batch) } else { Vec::new() };
         let sizes = || std::iter::once(problem.batch).chain(pieces.iter().copied());
         let in_room = |rows: usize, recomputes: bool| {
@@ -140,16 +140,17 @@ impl<'a> Choices<'a> {
         Choices { problem: family.problem, sizes }
     }
 
-    /// The fastest plan that fits the budget; none below the smallest plan, even if what was measured led lower.
-    pub fn fastest(&self, smallest: &Plan) -> Option<Plan> {
+    /// The fastest plan that fits the budget and may be held; none below the smallest plan, even if what was measured led lower.
+    pub fn fastest(&self, smallest: &Plan, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
         let arena = self.problem.budget.arena();
-        if !fits(self.problem, smallest) {
+        let fits = |plan: &Plan| fits(self.problem, plan) && may_hold(plan);
+        if !fits(smallest) {
             return None;
         }
         let mut all = self.all();
         all.sort_by(|a, b| a.nanos.total_cmp(&b.nanos).then(b.size.cmp(&a.size)));
         let low = all.iter().filter(|choice| choice.bound <= arena);
-        let found = low.map(|choice| (choice, self.place(choice))).find(|(_, plan)| fits(self.problem, plan));
+        let found = low.map(|choice| (choice, self.place(choice))).find(|(_, plan)| fits(plan));
         let time = |plan: &Plan| seconds(self.problem, plan);
         Some(match found {
             // The smallest is packed well; it may be the only one that fits, or the fastest.

@@ -40,18 +40,22 @@ pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
 
 /// The fastest plan that fits, or what would.
 pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
-    plan_and_lowest(problem).0
+    plan_and_lowest(problem, &|_| true).0
 }
 
-/// The same, and the plan with the lowest peak, where it was looked for and is not the answer's own.
-pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
-    if let Some(plan) = choose::unsplit(problem) {
+/// The same, and the plan with the lowest peak, where it was looked for and is not the answer's own. A plan that fits takes memory
+/// itself: `may_hold` tells whether there is room for it too.
+pub fn plan_and_lowest(
+    problem: &Problem,
+    may_hold: &dyn Fn(&Plan) -> bool,
+) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
+    if let Some(plan) = choose::unsplit(problem, may_hold) {
         return (Ok(plan), None);
     }
     let family = Family::of(problem);
     let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
     let smallest = choices.smallest();
-    match choices.fastest(&smallest) {
+    match choices.fastest(&smallest, may_hold) {
         Some(plan) => (Ok(plan), Some(smallest)),
         None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), None),
     }
@@ -59,7 +63,7 @@ pub fn plan_and_lowest(problem: &Problem) -> (Result<Plan, Box<DoesNotFit>>, Opt
 
 /// Whether the whole batch fits with nothing computed twice, so that no choice hangs on time.
 pub fn fits_whole(problem: &Problem) -> bool {
-    choose::unsplit(problem).is_some()
+    choose::unsplit(problem, &|_| true).is_some()
 }
 
 /// The smallest line under which the problem has a plan.

@@ -10,7 +10,7 @@ use crate::Error;
 /// What the program holds beside its files, counted so that the same job gets the same plan twice though the system maps a few pages
 /// more or fewer: twice the heap that lives and a little, since that count is exact, as long as holes in the heap take no more; else
 /// up to the next of 2, 6, 10 … MiB.
-pub(crate) fn in_steps(program: Bytes) -> Bytes {
+fn in_steps(program: Bytes) -> Bytes {
     const COARSE: u64 = 4 << 20;
     const BELOW: u64 = 2 << 20;
     let files = files();
@@ -97,10 +97,11 @@ impl Runtime {
         self.lines.iter().map(|line| line.bytes).sum::<Bytes>().align_up(4096)
     }
 
-    /// The same if the program held a plan of so much heap instead of one of `now`.
+    /// The same if the program held a plan of so much heap instead of one of `now`, and what little else comes with it.
     pub(crate) fn total_with(&self, plan: u64, now: u64) -> Bytes {
+        const BESIDE: u64 = 32 << 10;
         let counts = |heap: u64| if self.heap == 0 { Bytes::ZERO } else { of_heap(heap) };
-        self.total() + counts(self.heap.saturating_sub(now) + plan) - counts(self.heap)
+        self.total() + counts(self.heap.saturating_sub(now) + plan + BESIDE) - counts(self.heap)
     }
 }
 
@@ -109,11 +110,15 @@ pub(crate) fn stacks(threads: usize) -> Bytes {
     Bytes(STACK_PER_THREAD) * (threads as u64 + 1)
 }
 
-/// The most that planning has held so far above a baseline, and what another run of its threads may hold beyond, in the steps in which
-/// the program's memory is counted.
-pub(crate) fn planning_peak(baseline: Bytes) -> Bytes {
-    const ANOTHER_RUN: Bytes = Bytes(1 << 20);
-    in_steps(planning_peak_now().saturating_sub(baseline) + ANOTHER_RUN)
+/// The most that planning of so many nodes has held so far above a baseline, and what another run may hold beyond it, up to the next
+/// whole MiB. Its threads meet otherwise, another line has other packings looked for, and what is freed leaves other holes: of the
+/// same few hundred nodes, runs were seen to differ by 6 MiB.
+pub(crate) fn planning_peak(nodes: usize, baseline: Bytes) -> Bytes {
+    const PER_NODE: u64 = 16 << 10;
+    const MOST: u64 = 8 << 20;
+    let peak = planning_peak_now().saturating_sub(baseline);
+    let another_run = (nodes as u64 * PER_NODE).min(MOST) + peak.saturating_sub(files()).0 / 8;
+    (peak + Bytes(another_run)).align_up(1 << 20)
 }
 
 /// Begins to look at what a job takes in a process that held this much before. The peak that the process had then is no job's;

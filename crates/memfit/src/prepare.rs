@@ -159,13 +159,18 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     } else {
         CostsUsed::estimated()
     };
-    let find = |problem: &Problem| match job.memory.first.then(|| memfit_plan::first(problem)).flatten() {
+    let find = |problem: &Problem, runtime: &Runtime| match job
+        .memory
+        .first
+        .then(|| memfit_plan::first(problem))
+        .flatten()
+    {
         Some(plan) => Ok((checked(problem, Ok(plan))?, None)),
-        None => plan(problem),
+        None => plan(problem, runtime),
     };
-    let (mut outcome, mut lowest) = find(&problem)?;
-    // The plan itself takes memory, which is known once there is one. Below the line that is left, the fastest is still the
-    // fastest if it fits, and what was refused is refused.
+    let (mut outcome, mut lowest) = find(&problem, &runtime)?;
+    // Where the heap is not counted, what the plan takes of it is known once there is one. Below the line that is left, the fastest
+    // is still the fastest if it fits, and what was refused is refused.
     loop {
         // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
         let stand_in = match &mut outcome {
@@ -188,7 +193,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
             }
             Ok(plan) => {
                 drop(plan);
-                let (found, known) = find(&problem)?;
+                let (found, known) = find(&problem, &runtime)?;
                 lowest = known;
                 found
             }
@@ -205,7 +210,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         Some(answer) => Err(answer),
         None => Ok(plan),
     });
-    let bytes_planning = planning_peak(baseline);
+    let bytes_planning = planning_peak(problem.graph.nodes.len(), baseline);
     Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
 }
 
@@ -279,9 +284,13 @@ pub(crate) fn training(
 /// A plan that may run, or why there is none.
 type Outcome = Result<CheckedPlan, Box<DoesNotFit>>;
 
-/// The fastest plan that fits, and the lowest.
-fn plan(problem: &Problem) -> Result<(Outcome, Option<Low>), Error> {
-    let (plan, lowest) = memfit_plan::plan_and_lowest(problem);
+/// The fastest plan that fits with its own place in a program that held so much before, and the lowest.
+fn plan(problem: &Problem, before: &Runtime) -> Result<(Outcome, Option<Low>), Error> {
+    let may_hold = |plan: &Plan| {
+        let heap = Low::new(problem, plan.clone()).heap;
+        problem.budget.arena_for(plan.bytes_peak) + before.total_with(heap, 0) <= problem.budget.total
+    };
+    let (plan, lowest) = memfit_plan::plan_and_lowest(problem, &may_hold);
     Ok((checked(problem, plan)?, lowest.map(|plan| Low::new(problem, plan))))
 }
 
@@ -344,7 +353,7 @@ fn heap_of(plan: &CheckedPlan) -> u64 {
 fn planning_over(problem: &Problem, baseline: Bytes) -> Option<Box<DoesNotFit>> {
     let over = problem.budget.total < planning_peak_now().saturating_sub(baseline);
     over.then(|| {
-        let peak = planning_peak(baseline);
+        let peak = planning_peak(problem.graph.nodes.len(), baseline);
         let text = format!("planning alone took {peak}: the graph is large for so low a line");
         Box::new(DoesNotFit {
             smallest: peak,

@@ -112,7 +112,8 @@ impl Summary {
                     tight.budget.total = smallest;
                     drop(memfit_plan::plan(&tight));
                 }
-                (true, checked.plan().clone(), smallest, planning_peak(prepared.runtime.baseline))
+                let planning = planning_peak(problem.graph.nodes.len(), prepared.runtime.baseline);
+                (true, checked.plan().clone(), smallest, planning)
             }
             // What a refusal took to look for hints is no part of what planning takes.
             Err(answer) => {
