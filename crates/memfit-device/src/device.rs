@@ -230,14 +230,12 @@ impl Device {
         }
     }
 
-    /// Runs a closure on a thread of the pool, from where launches cost less.
+    /// Runs a closure on a thread that is ready to launch.
     pub fn install<R: Send>(&mut self, body: impl FnOnce(&mut Device) -> R + Send) -> R {
         if let Memory::Cuda(device) = &self.memory {
             device.enter();
-            return body(self);
         }
-        let threads = Arc::clone(&self.threads);
-        threads.install(|| body(self))
+        body(self)
     }
 
     /// Whether launches return before they are done, and can be recorded.

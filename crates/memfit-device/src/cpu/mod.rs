@@ -15,6 +15,7 @@ mod conv2d;
 mod conv3d;
 pub mod convolution;
 pub(crate) mod cost;
+mod crew;
 mod dense;
 mod dropout;
 mod elementwise;

@@ -4,14 +4,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rayon::prelude::*;
-
+use super::crew::Crew;
 use super::lanes::Level;
 
 /// How kernels run: on how many threads, with which vector instructions.
 pub struct Threads {
     /// None runs everything on the calling thread.
-    pool: Option<rayon::ThreadPool>,
+    crew: Option<Crew>,
+    /// For every thread, the next of its own tasks. All of them are used by one `for_each` at a time.
+    next: Vec<Next>,
     count: usize,
     level: Level,
 }
@@ -25,24 +26,17 @@ impl Threads {
 
     /// Starts `count` threads that use the vectors of one level.
     pub(crate) fn at(count: usize, level: Level) -> Result<Threads, String> {
-        let pool = match count {
+        let crew = match count {
             0 => return Err("a pool needs at least 1 thread".to_string()),
             1 => None,
-            _ => {
-                let builder = rayon::ThreadPoolBuilder::new().num_threads(count);
-                let pool =
-                    builder.build().map_err(|error| format!("cannot start {count} threads: {error}"))?;
-                // What a thread takes for itself it has taken once it has run.
-                pool.broadcast(|_| ());
-                Some(pool)
-            }
+            _ => Some(Crew::start(count).map_err(|error| format!("cannot start {count} threads: {error}"))?),
         };
-        Ok(Threads { pool, count, level })
+        Ok(Threads { crew, next: (0..count).map(|_| Next::default()).collect(), count, level })
     }
 
     /// The calling thread alone, for a task that runs a kernel of its own. Nothing is started.
     pub(crate) fn alone(level: Level) -> Threads {
-        Threads { pool: None, count: 1, level }
+        Threads { crew: None, next: Vec::new(), count: 1, level }
     }
 
     /// How many threads there are.
@@ -63,21 +57,29 @@ impl Threads {
     /// Runs `body(task, worker)` for every task below `tasks`. At any moment at most one thread runs with a given
     /// `worker`, which is below `count()`: it names the part of a workspace that the task may use.
     ///
-    /// Tasks are handed out in ascending order, so neighbours in memory are touched at about the same time.
+    /// Every thread has an even share of tasks that follow each other, the same whenever there are as many: what one kernel
+    /// leaves in the caches of a core, the next finds there. Who is done helps the others.
     pub fn for_each(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) {
         let workers = self.count.min(tasks);
-        let Some(pool) = self.pool.as_ref().filter(|_| workers > 1) else {
-            return (0..tasks).for_each(|task| body(task, 0));
-        };
-        let next = AtomicUsize::new(0);
-        let work = |worker| loop {
-            let task = next.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                break;
+        let share = |worker: usize| worker * tasks / workers..(worker + 1) * tasks / workers;
+        let work = |worker: usize| {
+            for other in (worker..workers).chain(0..worker.min(workers)) {
+                loop {
+                    let task = self.next[other].0.fetch_add(1, Ordering::Relaxed);
+                    if task >= share(other).end {
+                        break;
+                    }
+                    body(task, worker);
+                }
             }
-            body(task, worker);
         };
-        pool.install(|| (0..workers).into_par_iter().with_max_len(1).for_each(work));
+        let ready = || {
+            (0..workers).for_each(|worker| self.next[worker].0.store(share(worker).start, Ordering::Relaxed))
+        };
+        let done = self.crew.as_ref().is_some_and(|crew| workers > 1 && crew.run(&ready, &work));
+        if !done {
+            (0..tasks).for_each(|task| body(task, 0));
+        }
     }
 
     /// Runs `body(chunk, worker, values)` for every chunk of `size` values of a slice; the last one may be shorter.
@@ -105,15 +107,12 @@ impl Threads {
     ) {
         self.for_each_chunk_with(values, size, |chunk, _, values| body(chunk, values));
     }
-
-    /// Runs a closure on a thread of the pool, from where `for_each` costs less.
-    pub fn install<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
-        match &self.pool {
-            Some(pool) => pool.install(body),
-            None => body(),
-        }
-    }
 }
+
+/// A counter on a cache line of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Next(AtomicUsize);
 
 /// A slice that several tasks write at once, each of them its own part.
 pub struct Shared<'a, T> {
@@ -179,13 +178,47 @@ mod tests {
     fn a_worker_is_never_shared_by_two_running_tasks() {
         let threads = Threads::new(3).unwrap();
         let busy: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
-        threads.install(|| {
-            threads.for_each(200, |_, worker| {
-                assert_eq!(busy[worker].fetch_add(1, Ordering::SeqCst), 0);
-                std::thread::yield_now();
-                busy[worker].fetch_sub(1, Ordering::SeqCst);
+        threads.for_each(200, |_, worker| {
+            assert_eq!(busy[worker].fetch_add(1, Ordering::SeqCst), 0);
+            std::thread::yield_now();
+            busy[worker].fetch_sub(1, Ordering::SeqCst);
+        });
+    }
+
+    #[test]
+    fn a_task_that_shares_tasks_of_its_own_does_them_alone() {
+        let threads = Threads::new(2).unwrap();
+        let runs = AtomicUsize::new(0);
+        threads.for_each(4, |_, _| {
+            threads.for_each(5, |_, worker| {
+                assert_eq!(worker, 0);
+                runs.fetch_add(1, Ordering::Relaxed);
             });
         });
+        assert_eq!(runs.load(Ordering::Relaxed), 20);
+    }
+
+    #[test]
+    fn threads_that_fell_asleep_come_back() {
+        let threads = Threads::new(3).unwrap();
+        for pause in [0, 1, 3] {
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            let runs = AtomicUsize::new(0);
+            threads.for_each(100, |_, _| {
+                runs.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(runs.load(Ordering::Relaxed), 100);
+        }
+    }
+
+    #[test]
+    fn a_panic_of_a_task_reaches_the_caller_and_the_threads_go_on() {
+        let threads = Threads::new(2).unwrap();
+        for broken in [0, 99] {
+            let work = || threads.for_each(100, |task, _| assert_ne!(task, broken));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
+        }
+        threads.for_each(100, |_, worker| assert!(worker < 2));
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub(crate) const LEFT_STRIDE: usize = DEPTH_MAX + 16;
 /// The most columns of a task: `DEPTH_MAX` of them, packed, fit in the second-level cache.
 const COLUMNS_TASK: usize = 512;
 /// The most rows of a task, but for products of little depth and few columns.
-const ROWS_TASK: usize = 240;
+const ROWS_TASK: usize = 264;
 /// The fewest rows and columns of a task: below, packing takes too much of the time.
 const ROWS_TASK_MIN: usize = 48;
 const COLUMNS_TASK_MIN: usize = 64;
@@ -53,12 +53,18 @@ pub(crate) trait Left: Sync {
         columns: usize,
         buffer: &mut [f32],
     ) -> (View, usize);
+
+    /// Asks for rows that are shown next, where that takes little.
+    fn prefetch(&self, _rows: Range<usize>, _depth: Range<usize>) {}
 }
 
 /// The right operand, k x n.
 pub(crate) trait Right: Sync {
     /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or as they lie where that is the same.
     fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels;
+
+    /// Asks for a share, `share` of `of`, of a part that is shown next, where that takes little.
+    fn prefetch(&self, _depth: Range<usize>, _columns: Range<usize>, _share: Range<usize>, _of: usize) {}
 }
 
 /// Where rows of the result go.
@@ -171,7 +177,9 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     /// every element is summed over the same blocks of depth, in the same order, whatever tile it is in.
     fn tiles(&self, threads: usize) -> [usize; 2] {
         let Product { m, n, k, splits, .. } = *self;
-        let rows = (WORK_TASK / (n * k).max(1)).min(m / TASKS_MIN).max(ROWS_TASK);
+        // What is written once, behind one block of depth, need not stay in a cache.
+        let least = if k.div_ceil(splits) <= DEPTH_MAX { 2 * ROWS_TASK } else { ROWS_TASK };
+        let rows = (WORK_TASK / (n * k).max(1)).min(m / TASKS_MIN).max(least);
         let mut most = [rows, COLUMNS_TASK];
         loop {
             let tiles = [even_tile(m, most[0], ROWS_MAX), even_tile(n, most[1], COLUMNS_MAX)];
@@ -196,18 +204,27 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let mut block = depth.start..self.left.block_end(depth.start, depth.end);
         loop {
             let right = self.right.panels(level, block.clone(), columns.clone(), right_buffer);
-            let mut rows = rows.clone();
+            let end = block.end;
+            let next = end..if end < depth.end { self.left.block_end(end, depth.end) } else { end };
+            let (mut rows, height, first) = (rows.clone(), rows.len(), rows.start);
             while !rows.is_empty() {
                 let (left, count) =
                     self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
-                let panel = Panel { rows: rows.start..rows.start + count, left, depth: block.len(), right };
+                // Both come while this panel is computed: what lies in another core's cache, or in memory, takes long.
+                let behind = rows.start + count;
+                self.left.prefetch(behind..rows.end.min(behind + count), block.clone());
+                if !next.is_empty() {
+                    let share = rows.start - first..behind - first;
+                    self.right.prefetch(next.clone(), columns.clone(), share, height);
+                }
+                let panel = Panel { rows: rows.start..behind, left, depth: block.len(), right };
                 destination.compute(level, tile, panel, block.start == depth.start);
                 rows.start += count;
             }
-            if block.end == depth.end {
+            if next.is_empty() {
                 break;
             }
-            block = block.end..self.left.block_end(block.end, depth.end);
+            block = next;
         }
     }
 

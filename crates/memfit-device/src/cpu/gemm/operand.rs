@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::lanes::{self, Kernel, Lanes, Level};
 use super::super::microkernel::{Panels, View};
-use super::driver::{LEFT_STRIDE, Left, Right};
+use super::driver::{LEFT_STRIDE, LINE, Left, Right};
 
 /// Rows of floats, `stride` apart.
 #[derive(Clone, Copy)]
@@ -26,6 +26,17 @@ impl Matrix<'_> {
         );
         let start = self.values.as_ptr().wrapping_add(rows.start * self.stride + columns.start);
         (start, rows.len(), columns.len())
+    }
+
+    /// Asks for the stored rows of a part that is packed soon: for a share of them, `share` of `of`.
+    fn prefetch(&self, rows: &Range<usize>, columns: &Range<usize>, share: Range<usize>, of: usize) {
+        let (from, count, length) = self.stored(rows, columns);
+        for row in share.start * count / of..share.end * count / of {
+            let from = from.wrapping_add(row * self.stride);
+            for at in (0..length).step_by(LINE) {
+                lanes::prefetch_later(from.wrapping_add(at));
+            }
+        }
     }
 }
 
@@ -55,6 +66,10 @@ impl Left for Matrix<'_> {
         level.call(CopyRows { from, from_stride: self.stride, to, to_stride, count, length });
         (View::new(to, to_stride, self.transposed), rows.len())
     }
+
+    fn prefetch(&self, rows: Range<usize>, depth: Range<usize>) {
+        Matrix::prefetch(self, &rows, &depth, 0..1, 1);
+    }
 }
 
 /// A matrix as a right operand.
@@ -72,6 +87,10 @@ impl Right for MatrixRight<'_> {
         let (depth, columns) = (depth.len(), columns.len());
         PackPanels { from, stride, transposed, depth: 0..depth, depth_panel: depth, columns }
             .pack(level, buffer)
+    }
+
+    fn prefetch(&self, depth: Range<usize>, columns: Range<usize>, share: Range<usize>, of: usize) {
+        self.0.prefetch(&depth, &columns, share, of);
     }
 }
 

@@ -305,6 +305,15 @@ pub(crate) fn prefetch_read(from: *const f32) {
     let _ = from;
 }
 
+/// Asks for the cache line of an address that will be read later, whether or not it can be; nearer than it is read from.
+#[inline(always)]
+pub(crate) fn prefetch_later(from: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    x86::prefetch_later(from);
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = from;
+}
+
 /// Asks for the cache line of an address that is about to be written, whether or not it can be.
 #[inline(always)]
 pub(crate) fn prefetch_write(to: *mut f32) {

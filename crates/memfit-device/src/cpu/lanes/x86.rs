@@ -23,6 +23,13 @@ pub(super) fn prefetch_read(from: *const f32) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
 }
 
+/// Asks for the cache line of an address that will be read later: as far as the second-level cache.
+#[inline(always)]
+pub(super) fn prefetch_later(from: *const f32) {
+    // SAFETY: a prefetch of any address is harmless.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
+}
+
 /// Asks for the cache line of an address that is about to be written.
 #[inline(always)]
 pub(super) fn prefetch_write(to: *mut f32) {
