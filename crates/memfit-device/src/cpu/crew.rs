@@ -34,7 +34,7 @@ struct SharedState {
     ends: AtomicBool,
     /// Whether each helper may have gone to sleep.
     asleep: Vec<AtomicBool>,
-    /// Whether waiting threads may stay awake: there is a core for each.
+    /// How long a waiting thread stays awake: not at all where there is no core for each.
     awake: Duration,
 }
 
