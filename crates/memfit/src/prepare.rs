@@ -135,6 +135,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     let baseline = job.memory.baseline;
     let measure = |setup: &Setup| Runtime::measure(setup, source.bytes(), for_file, baseline);
     let mut runtime = measure(&setup)?;
+    runtime.expect_plan(graph.nodes.len());
     let total = match job.memory.budget {
         Some(budget) => budget,
         None => default_budget_on(&setup, baseline)?,
@@ -169,8 +170,8 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         None => plan(problem, runtime),
     };
     let (mut outcome, mut lowest) = find(&problem, &runtime)?;
-    // Where the heap is not counted, what the plan takes of it is known once there is one. Below the line that is left, the fastest
-    // is still the fastest if it fits, and what was refused is refused.
+    // Where the heap is not counted, what the plan takes of it is known once there is one, and may be more than was expected. Below
+    // the line that is left, the fastest is still the fastest if it fits, and what was refused is refused.
     loop {
         // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
         let stand_in = match &mut outcome {
