@@ -1,9 +1,10 @@
 //! The part of the table that is about volumes and masks, and layers of a few ops that belong nowhere else.
 
 use crate::argument::{Argument, Expects};
+use crate::recurrent_table::STEPS;
 use crate::table::{
     ACTIVATION, ANY, BIAS_INITIALIZER, Class, DATA_FORMAT, FROM_ZERO, Inputs, KEEPDIMS, LayerClass, PADDING,
-    SHARE, USE_BIAS, optional, refused, required, row,
+    SHARE, USE_BIAS, joined, optional, refused, required, row,
 };
 
 /// The classes of this part, as a closed set.
@@ -72,16 +73,7 @@ pub(crate) const LAYERS: &[LayerClass] = &[
         Further::Rnn,
         "RNN",
         Inputs::States,
-        &[
-            required("cell", Expects::Cells),
-            optional("return_sequences", Expects::Flag, "false"),
-            optional("return_state", Expects::Flag, "false"),
-            optional("go_backwards", Expects::Flag, "false"),
-            refused("stateful"),
-            // How Keras runs the steps; the numbers are the same.
-            optional("unroll", Expects::Flag, "false"),
-            optional("zero_output_for_mask", Expects::Flag, "false"),
-        ],
+        &joined::<_, { 1 + STEPS.len() }>(&[&[required("cell", Expects::Cells)], STEPS]),
     ),
     further(
         Further::Conv3D,

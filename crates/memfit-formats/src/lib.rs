@@ -20,7 +20,6 @@
 mod activation;
 mod argument;
 mod build;
-mod cell_table;
 mod commute;
 mod distribute;
 mod error;
@@ -36,6 +35,7 @@ mod mask_operations;
 mod model;
 mod operations;
 mod precision;
+mod recurrent_table;
 mod settings;
 mod site;
 mod spatial_table;

@@ -5,12 +5,12 @@ use serde_json::{Map, Value};
 
 use crate::activation::Activation;
 use crate::argument::{Argument, ArgumentError, Expects, SIDE_LIMIT, SIZE_LIMIT, brief};
-use crate::cell_table::Cells;
 use crate::error::Fault;
 use crate::hint::{hint, nearest};
 use crate::initializer::Start;
 use crate::listed::snake_case;
 use crate::precision::Precision;
+use crate::recurrent_table::Cells;
 use crate::table::{self, LayerClass};
 use crate::weight_rules::{self, Stay};
 

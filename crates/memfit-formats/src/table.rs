@@ -2,6 +2,7 @@
 
 use crate::argument::{Argument, Expects};
 use crate::further_table::{self, Further};
+use crate::recurrent_table;
 use crate::spatial_table::{self, Spatial};
 
 /// A supported layer class.
@@ -158,23 +159,30 @@ const POOL: &[Argument] = &[
 ];
 
 /// Every supported layer.
-pub(crate) const LAYERS: &[LayerClass] = &joined::<
-    { CORE.len() + spatial_table::LAYERS.len() + further_table::LAYERS.len() },
->(&[CORE, spatial_table::LAYERS, further_table::LAYERS]);
+pub(crate) const LAYERS: &[LayerClass] =
+    &joined::<
+        _,
+        {
+            CORE.len()
+                + recurrent_table::LAYERS.len()
+                + spatial_table::LAYERS.len()
+                + further_table::LAYERS.len()
+        },
+    >(&[CORE, recurrent_table::LAYERS, spatial_table::LAYERS, further_table::LAYERS]);
 
-/// Tables in a row.
-const fn joined<const ROWS: usize>(tables: &[&[LayerClass]]) -> [LayerClass; ROWS] {
-    let mut rows = [tables[0][0]; ROWS];
-    let (mut table, mut row, mut at) = (0, 0, 0);
-    while at < ROWS {
-        if row == tables[table].len() {
-            (table, row) = (table + 1, 0);
+/// Lists in a row.
+pub(crate) const fn joined<T: Copy, const LENGTH: usize>(lists: &[&[T]]) -> [T; LENGTH] {
+    let mut all = [lists[0][0]; LENGTH];
+    let (mut list, mut index, mut at) = (0, 0, 0);
+    while at < LENGTH {
+        if index == lists[list].len() {
+            (list, index) = (list + 1, 0);
             continue;
         }
-        rows[at] = tables[table][row];
-        (row, at) = (row + 1, at + 1);
+        all[at] = lists[list][index];
+        (index, at) = (index + 1, at + 1);
     }
-    rows
+    all
 }
 
 const CORE: &[LayerClass] = &[
@@ -444,109 +452,6 @@ const CORE: &[LayerClass] = &[
             optional("seed", Expects::Seed, "null"),
         ],
     ),
-    row(
-        Class::Lstm,
-        "LSTM",
-        Inputs::States,
-        &[
-            required("units", Expects::Size),
-            optional("activation", Expects::Activation, r#""tanh""#),
-            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
-            optional("unit_forget_bias", Expects::Flag, "true"),
-            USE_BIAS,
-            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
-            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
-            BIAS_INITIALIZER,
-            refused("kernel_regularizer"),
-            refused("recurrent_regularizer"),
-            refused("bias_regularizer"),
-            refused("kernel_constraint"),
-            refused("recurrent_constraint"),
-            refused("bias_constraint"),
-            DROPOUT,
-            optional("recurrent_dropout", SHARE, "0"),
-            optional("seed", Expects::Seed, "null"),
-            optional("return_sequences", Expects::Flag, "false"),
-            optional("return_state", Expects::Flag, "false"),
-            optional("go_backwards", Expects::Flag, "false"),
-            refused("stateful"),
-            // How Keras runs the steps; the numbers are the same.
-            optional("unroll", Expects::Flag, "false"),
-            optional("zero_output_for_mask", Expects::Flag, "false"),
-        ],
-    ),
-    row(
-        Class::Gru,
-        "GRU",
-        Inputs::States,
-        &[
-            required("units", Expects::Size),
-            optional("activation", Expects::Activation, r#""tanh""#),
-            optional("recurrent_activation", Expects::Activation, r#""sigmoid""#),
-            optional("reset_after", Expects::Flag, "true"),
-            USE_BIAS,
-            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
-            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
-            BIAS_INITIALIZER,
-            refused("kernel_regularizer"),
-            refused("recurrent_regularizer"),
-            refused("bias_regularizer"),
-            refused("kernel_constraint"),
-            refused("recurrent_constraint"),
-            refused("bias_constraint"),
-            DROPOUT,
-            optional("recurrent_dropout", SHARE, "0"),
-            optional("seed", Expects::Seed, "null"),
-            optional("return_sequences", Expects::Flag, "false"),
-            optional("return_state", Expects::Flag, "false"),
-            optional("go_backwards", Expects::Flag, "false"),
-            refused("stateful"),
-            // How Keras runs the steps; the numbers are the same.
-            optional("unroll", Expects::Flag, "false"),
-            optional("zero_output_for_mask", Expects::Flag, "false"),
-        ],
-    ),
-    row(
-        Class::SimpleRnn,
-        "SimpleRNN",
-        Inputs::States,
-        &[
-            required("units", Expects::Size),
-            optional("activation", Expects::Activation, r#""tanh""#),
-            USE_BIAS,
-            optional("kernel_initializer", Expects::Initializer, r#""glorot_uniform""#),
-            optional("recurrent_initializer", Expects::Initializer, r#""orthogonal""#),
-            BIAS_INITIALIZER,
-            refused("kernel_regularizer"),
-            refused("recurrent_regularizer"),
-            refused("bias_regularizer"),
-            refused("kernel_constraint"),
-            refused("recurrent_constraint"),
-            refused("bias_constraint"),
-            DROPOUT,
-            optional("recurrent_dropout", SHARE, "0"),
-            optional("seed", Expects::Seed, "null"),
-            optional("return_sequences", Expects::Flag, "false"),
-            optional("return_state", Expects::Flag, "false"),
-            optional("go_backwards", Expects::Flag, "false"),
-            refused("stateful"),
-            // How Keras runs the steps; the numbers are the same.
-            optional("unroll", Expects::Flag, "false"),
-            optional("zero_output_for_mask", Expects::Flag, "false"),
-        ],
-    ),
-    row(
-        Class::Bidirectional,
-        "Bidirectional",
-        Inputs::States,
-        &[
-            required("layer", Expects::Layer),
-            optional("merge_mode", Expects::OneOf(&["concat", "sum", "ave", "mul"]), r#""concat""#),
-            refused("weights"),
-            optional("backward_layer", Expects::Maybe(&Expects::Layer), "null"),
-        ],
-    ),
-    row(Class::TimeDistributed, "TimeDistributed", Inputs::One, &[required("layer", Expects::Layer)]),
     row(
         Class::RandomFlip,
         "RandomFlip",
