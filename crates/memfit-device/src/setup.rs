@@ -58,7 +58,8 @@ impl Choice {
     /// The device that is meant on this machine.
     pub fn settled(self) -> Choice {
         let has_gpu = || {
-            cuda::libraries::missing().is_empty() && cuda::descriptions().is_ok_and(|known| !known.is_empty())
+            cuda::descriptions().is_ok_and(|known| !known.is_empty())
+                && cuda::libraries::missing().next().is_none()
         };
         match self {
             Choice::Best if has_gpu() => Choice::Cuda(0),

@@ -44,6 +44,10 @@ const SECONDS_AT_ONCE: f64 = 0.5;
 /// The most memory that measuring takes.
 const BYTES: Bytes = Bytes::mib(256);
 
+/// The most that it takes for each second it has: pages that were never touched come slowly, and short measuring must not wait for
+/// long memory.
+const BYTES_PER_SECOND: Bytes = Bytes::mib(1024);
+
 /// Memory of this process that may come and go while it measures: stacks, tables, the file.
 const BYTES_BESIDES: Bytes = Bytes::mib(2);
 
@@ -98,13 +102,14 @@ pub(crate) fn measure(
 ) -> CostsUsed {
     process::trim();
     let mut seconds = seconds.unwrap_or(SECONDS);
-    let bytes = room(setup, problem, baseline);
     let path = cache::path(setup);
     let mut known =
         path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
     let before = budget::planning_peak_now();
-    let mut measure =
-        |seconds: f64| setup.measure(&problem.graph, problem.batch, Allowance { bytes, seconds }, &mut known);
+    let mut measure = |seconds: f64| {
+        let bytes = room(setup, problem, baseline, seconds);
+        setup.measure(&problem.graph, problem.batch, Allowance { bytes, seconds }, &mut known)
+    };
     let mut measured = measure(seconds);
     // However busy the machine is, every start measures some of what is missing.
     while measured.timed == 0
@@ -132,13 +137,14 @@ pub(crate) fn measure(
 }
 
 /// What measuring may take: on a GPU all that the arena may, since times are those of full pieces.
-fn room(setup: &Setup, problem: &Problem, baseline: Bytes) -> Bytes {
+fn room(setup: &Setup, problem: &Problem, baseline: Bytes, seconds: f64) -> Bytes {
     if setup.gpu().is_some() {
         return problem.budget.arena();
     }
     let stacks = budget::stacks(setup.threads());
     let room = (problem.budget.total + baseline).min(process::limits().available);
-    room.saturating_sub(process::resident() + stacks + BYTES_BESIDES).min(BYTES)
+    let most = BYTES.min(Bytes((BYTES_PER_SECOND.0 as f64 * seconds) as u64));
+    room.saturating_sub(process::resident() + stacks + BYTES_BESIDES).min(most)
 }
 
 fn signatures(graph: &Graph) -> BTreeSet<String> {

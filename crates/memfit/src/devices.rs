@@ -44,7 +44,7 @@ impl Devices {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             limits: process::limits(),
             gpus: gpus.collect(),
-            libraries: libraries::find().to_vec(),
+            libraries: libraries::find_all().cloned().collect(),
             failure,
         }
     }

@@ -66,7 +66,7 @@ impl Description {
 
 /// Every GPU that the driver knows; none where there is no driver.
 pub fn descriptions() -> Result<Vec<Description>, CudaError> {
-    if libraries::missing().contains(&Library::Driver) {
+    if libraries::find(Library::Driver).path.is_none() {
         return Ok(Vec::new());
     }
     let mut count = 0;

@@ -75,7 +75,7 @@ impl Gpu {
     }
 
     fn new(number: usize, tf32: bool) -> Result<Gpu, CudaError> {
-        if let Some(library) = libraries::missing().first() {
+        if let Some(library) = libraries::missing().next() {
             return Err(CudaError(format!("{} is not here; {}", library.name(), library.remedy())));
         }
         let known = driver::descriptions()?;
@@ -93,7 +93,7 @@ impl Gpu {
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
         let modules = Mutex::default();
-        let versions = libraries::find().iter().filter_map(|found| found.version.as_deref());
+        let versions = libraries::find_all().filter_map(|found| found.version.as_deref());
         let times =
             Times::open(&versions.fold(description.name.clone(), |name, version| name + " " + version));
         // The two counts of the driver do not begin at the same place, but what opening added is the same in both.

@@ -111,21 +111,24 @@ impl Library {
     }
 }
 
-/// Looks for every library and opens what is there, once.
-pub fn find() -> &'static [Found] {
-    static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let folders = folders();
-        ALL.iter().map(|library| find_one(*library, &folders)).collect()
-    })
+/// Looks for a library and opens it if it is there, once. An open library takes tens of MiB, so that nothing is opened
+/// before it is known to be of use.
+pub fn find(library: Library) -> &'static Found {
+    static FOUND: [OnceLock<Found>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
+    FOUND[library as usize].get_or_init(|| find_now(library, folders()))
+}
+
+/// Looks for all of them.
+pub fn find_all() -> impl Iterator<Item = &'static Found> {
+    ALL.into_iter().map(find)
 }
 
 /// Those that are missing.
-pub fn missing() -> Vec<Library> {
-    find().iter().filter(|found| found.path.is_none()).map(|found| found.library).collect()
+pub fn missing() -> impl Iterator<Item = Library> {
+    find_all().filter(|found| found.path.is_none()).map(|found| found.library)
 }
 
-fn find_one(library: Library, folders: &[PathBuf]) -> Found {
+fn find_now(library: Library, folders: &[PathBuf]) -> Found {
     let opened = library.files().iter().find_map(|file| {
         let found = folders.iter().map(|folder| folder.join(file)).find(|path| path.exists());
         match found {
@@ -176,7 +179,12 @@ pub(crate) fn function(file: &CStr, name: &CStr) -> Option<*mut libc::c_void> {
 
 /// Folders to look in before the loader is asked: those that were named, the toolkit's, and those of pip's packages beside a
 /// Python that is active or first on the path.
-fn folders() -> Vec<PathBuf> {
+fn folders() -> &'static [PathBuf] {
+    static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOLDERS.get_or_init(listed_folders)
+}
+
+fn listed_folders() -> Vec<PathBuf> {
     let named = |variable: &str| std::env::var_os(variable).map(PathBuf::from);
     let mut found = Vec::new();
     let listed = std::env::var_os("MEMFIT_CUDA_LIBS");
