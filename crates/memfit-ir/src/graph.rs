@@ -263,7 +263,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
-        Op::SignBits { .. } => return vec![format!("{prefix}{layer}:bits")],
+        Op::SignBits { .. } | Op::SignBitsOf(..) => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
@@ -274,6 +274,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2D(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
+        | Op::Conv2DGradKernelOf(..)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)
         | Op::Conv3DGradKernel(_)

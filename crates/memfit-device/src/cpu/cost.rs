@@ -7,7 +7,7 @@ use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, mask, matmul, metric, norm,
+    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul, metric, norm,
     optimizer, recurrent, widen,
 };
 
@@ -88,6 +88,12 @@ impl Operation<'_> {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
+            Op::Conv2DGradKernelOf(maker, conv) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(maker.inputs()), rows);
+                let own = made::workspace(maker, self.input(0));
+                convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads))
+            }
+            Op::SignBitsOf(maker, _) => floats(made::workspace(maker, self.input(0))),
             Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
             Op::Conv3DGradKernel(conv) => self.volume(conv, [self.input(0), self.input(1)], rows),

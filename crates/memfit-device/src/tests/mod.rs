@@ -8,6 +8,8 @@ mod elementwise;
 mod half;
 mod launches;
 mod loss;
+mod made;
+mod made_time;
 mod metric;
 mod norm;
 mod optimizer;
