@@ -36,6 +36,8 @@ pub struct Graph {
     pub initial: Vec<(TensorId, Initializer)>,
     /// The prefix that was rewritten to run in slices of the batch, where there is one.
     pub region: Option<Region>,
+    /// Values that their readers in backward make again, in the order in which the graph was rewritten for them.
+    pub folds: Vec<TensorId>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,
     /// What values add to the loss.

@@ -4,8 +4,8 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker, Mask,
-    MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
+    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker,
+    Mask, MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
-    Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Maker, Mask, Metric, Norm, Op, Pool2D, RowValue,
-    Shape, Tensor, Thresholds,
+    Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Maker, Mask, Metric, Norm, Op, Pool2D,
+    RowValue, Shape, Tensor, Thresholds,
 };
 
 /// Shape and element type of a value.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
+use crate::moves::fold;
 use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nanos, path};
 use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
@@ -130,7 +131,7 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
-        let problems = std::iter::once(family.problem).chain(&family.in_slices);
+        let problems = std::iter::once(family.problem).chain(&family.folded).chain(&family.in_slices);
         let mut sizes: Vec<Size> = problems.flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
@@ -357,13 +358,24 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
-    let problem = &*solved(problem, plan);
+    let own = least_seconds_of(&solved(problem, plan), plan);
+    // What is folded may be kept or computed again as well; with nothing folded, the order may be another.
+    if plan.folds.is_empty() && plan.region.is_some() {
+        own
+    } else {
+        own.min(least_seconds_of(problem, plan))
+    }
+}
+
+/// The same for plans of one graph, whose values may all be folded yet.
+fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
     let figures = Figures::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
     // The last piece may be smaller, and costs at least its share.
     let pieces = problem.batch as f64 / plan.micro_batch as f64;
-    let extra = least_nanos(&figures, &schedule, room) * pieces;
+    let folding = fold::nanos(problem, plan.micro_batch);
+    let extra = least_nanos(&figures, &schedule, room, &folding) * pieces;
     (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 

@@ -31,11 +31,18 @@ pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use std::borrow::Cow;
 
-use memfit_ir::{Bytes, Place, Plan, Problem, Region};
+use memfit_ir::{Bytes, Fold, Place, Plan, Problem, Region};
 
-/// The problem whose nodes a plan of ours speaks of: the given one, or the same with a region in slices.
+/// The problem whose nodes a plan of ours speaks of: the given one, or the same with values folded or a region in slices.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
-    Region::of_plan(problem, plan).expect("a plan's region is one of its problem")
+    let folded = Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem");
+    match plan.region {
+        None => folded,
+        Some(_) => {
+            let sliced = Region::of_plan(&folded, plan).expect("a plan's region is one of its problem");
+            Cow::Owned(sliced.into_owned())
+        }
+    }
 }
 
 /// The fastest plan that fits, or what would.

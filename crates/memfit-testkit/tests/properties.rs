@@ -19,7 +19,7 @@ const BATCH: usize = 7;
 #[test]
 fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
     let (mut refused, mut whole, mut split, mut recomputed, mut offloaded) = (0, 0, 0, 0, 0);
-    let mut in_slices = 0;
+    let (mut in_slices, mut folded) = (0, 0);
     for seed in 0..120 {
         let mut problem = random_problem(seed, seed % 4 == 0);
         // Every third graph may copy values out to a file, and computes so slowly that it will.
@@ -49,6 +49,7 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
                     assert!(plan.bytes_bound <= plan.bytes_peak && plan.bytes_peak <= total);
                     let pieces = plan.micro_batches() * plan.region.map_or(1, |region| region.slices);
                     in_slices += usize::from(plan.region.is_some());
+                    folded += usize::from(!plan.folds.is_empty() && pieces == 1);
                     offloaded += usize::from(plan.bytes_host > Bytes::ZERO && pieces == 1);
                     recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0 && pieces == 1);
                     let got = trained_weights(&tight, runner_of(&tight, plan));
@@ -64,11 +65,17 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
         }
     }
     let counts = format!(
-        "{refused} refused, {whole} whole ({recomputed} recomputed, {offloaded} offloaded), {split} split \
+        "{refused} refused, {whole} whole ({recomputed} recomputed, {offloaded} offloaded, {folded} folded), {split} split \
          ({in_slices} a region of them)"
     );
     assert!(
-        refused > 10 && whole > 10 && split > 10 && recomputed > 10 && offloaded > 5 && in_slices > 0,
+        refused > 10
+            && whole > 10
+            && split > 10
+            && recomputed > 10
+            && offloaded > 5
+            && in_slices > 0
+            && folded > 5,
         "{counts}"
     );
 }

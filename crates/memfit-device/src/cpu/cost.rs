@@ -15,6 +15,8 @@ use super::{
 const FLOPS_PER_NANO: f64 = 30.0;
 const BYTES_PER_NANO: f64 = 8.0;
 const LAUNCH_NANOS: f64 = 2000.0;
+/// Making an element again where it is read, and its way through the cache, is worth so many operations.
+const FLOPS_MAKING: f64 = 20.0;
 
 /// A batch of ordinary size: workspace is bounded most tightly there.
 const ROWS_ORDINARY: usize = 256;
@@ -91,9 +93,15 @@ impl Operation<'_> {
             Op::Conv2DGradKernelOf(maker, conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(maker.inputs()), rows);
                 let own = made::workspace(maker, self.input(0));
-                convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads))
+                let demand =
+                    convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
+                let times = convolution::times_made(&shape) * self.input(0).elements(rows);
+                Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
             }
-            Op::SignBitsOf(maker, _) => floats(made::workspace(maker, self.input(0))),
+            Op::SignBitsOf(maker, _) => {
+                let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
+                Demand { flops, ..floats(made::workspace(maker, self.input(0))) }
+            }
             Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
             Op::Conv3DGradKernel(conv) => self.volume(conv, [self.input(0), self.input(1)], rows),

@@ -41,11 +41,12 @@ impl<'a> Made<'a> {
         let columns = Columns::folded(values.len(), channels);
         let (coefficients, how): (&[f32], How) = match (&maker.norm, maker.function) {
             (Some(norm), function) => {
-                let how = match (function, function.and_then(|function| batch::clamp(&Chain::unary(function)))) {
-                    (_, Some((clamp, _))) => How::Clamped(clamp),
-                    (Some(function), None) => How::NormalisedThen(function),
-                    (None, None) => How::Normalised,
-                };
+                let how =
+                    match (function, function.and_then(|function| batch::clamp(&Chain::unary(function)))) {
+                        (_, Some((clamp, _))) => How::Clamped(clamp),
+                        (Some(function), None) => How::NormalisedThen(function),
+                        (None, None) => How::Normalised,
+                    };
                 (batch::coefficients(operands, norm, columns, workspace), how)
             }
             (None, Some(function)) => (&[], How::Function(function)),
@@ -114,7 +115,9 @@ unsafe fn along<L: Lanes>(
     let mut at = 0;
     while at + TOGETHER * L::COUNT <= count {
         // SAFETY: so many are left.
-        unsafe { block::<L, TOGETHER>(formula, from.add(at), kinds.map(|kind| kind.as_ptr().add(at)), to.add(at)) };
+        unsafe {
+            block::<L, TOGETHER>(formula, from.add(at), kinds.map(|kind| kind.as_ptr().add(at)), to.add(at))
+        };
         at += TOGETHER * L::COUNT;
     }
     while at < count {
@@ -190,10 +193,14 @@ impl MakeRuns<'_> {
             self.columns::<L, TOGETHER>(formula, kinds, at);
             at += TOGETHER * L::COUNT;
         }
-        while at + L::COUNT <= self.length {
-            self.columns::<L, 1>(formula, kinds, at);
-            at += L::COUNT;
+        // All that is left at once: memory is read in the order in which it lies.
+        match (self.length - at) / L::COUNT {
+            3 => self.columns::<L, 3>(formula, kinds, at),
+            2 => self.columns::<L, 2>(formula, kinds, at),
+            1 => self.columns::<L, 1>(formula, kinds, at),
+            _ => {}
         }
+        at = self.length - self.length % L::COUNT;
         if at < self.length {
             let left = self.length - at;
             // SAFETY: so many are left in every run, and there is room for as many.

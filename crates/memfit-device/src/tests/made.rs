@@ -38,8 +38,7 @@ fn check_grad_kernel(maker: &Maker, conv: Conv2D, [input, output]: [[usize; 3]; 
     let (images, slopes) = (Shape::rows(input), Shape::rows(output));
     let inputs = given(maker, &images, rows);
     let made = with(Case::new(maker.op().unwrap(), rows), &inputs).run();
-    let filters =
-        Shape::fixed([conv.kernel[0], conv.kernel[1], input[2] / conv.groups, output[2]]);
+    let filters = Shape::fixed([conv.kernel[0], conv.kernel[1], input[2] / conv.groups, output[2]]);
     let (dy, before) = (noise(slopes.elements(rows), 5), noise(filters.elements(rows), 6));
     let stored = Case::new(Op::Conv2DGradKernel(conv.clone()), rows)
         .input(images, made.floats(0))

@@ -9,7 +9,6 @@ mod half;
 mod launches;
 mod loss;
 mod made;
-mod made_time;
 mod metric;
 mod norm;
 mod optimizer;

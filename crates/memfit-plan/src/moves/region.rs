@@ -4,6 +4,7 @@
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, TensorId};
 
 use crate::choose::is_large;
+use crate::moves::fold::folded;
 use crate::moves::split;
 
 /// A graph in slices has at most so many nodes: more of them would take longer to plan than they give.
@@ -12,10 +13,12 @@ const NODES: usize = 1_500;
 /// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
 const PARTS: u64 = 8;
 
-/// A problem, and the same with a prefix of its network in slices. None of it depends on the budget.
+/// A problem, and the same with values folded or a prefix of its network in slices. None of it depends on the budget.
 pub struct Family<'a> {
     /// As it was given.
     pub problem: &'a Problem,
+    /// With values folded, where there are some.
+    pub folded: Option<Problem>,
     /// With 2, 4, 8 … slices, kept or computed again. None where the batch may be split as it is, which saves more and costs less.
     pub in_slices: Vec<Problem>,
 }
@@ -38,7 +41,7 @@ impl<'a> Family<'a> {
                 .filter_map(|region| region.applied(problem))
                 .collect()
         });
-        Family { problem, in_slices }
+        Family { problem, folded: folded(problem), in_slices }
     }
 }
 

@@ -29,6 +29,17 @@ pub(crate) fn grad_kernel_of_workspace(shape: &Convolution, threads: usize) -> u
     grad_kernel::grad_kernel_workspace(shape, threads) + threads * window
 }
 
+/// About how often each element of an image is made again.
+pub(crate) fn times_made(shape: &Convolution) -> usize {
+    if shape.is_depthwise() {
+        1
+    } else if winograd::applies(shape) {
+        shape.output[2].div_ceil(winograd::CHANNELS_OUT)
+    } else {
+        shape.taps().div_ceil(shape.strides.iter().product()) * driver::columns_tasks(shape.channels_out())
+    }
+}
+
 /// Computes the gradient by the filter, `dkernel`, from images that are `made` and the gradient by the output, `dy`.
 /// Where `accumulate`, adds it to what is there.
 pub(crate) fn grad_kernel_of(
@@ -94,7 +105,12 @@ impl<'a> Window<'a> {
 
     /// Makes sure that some neighbouring lines, counted over all images, are there, and shows them. Neither the first nor the last
     /// line lies before that of the call before.
-    pub(super) fn show<'b>(&'b mut self, level: Level, lines: Range<usize>, gather: &Gather<'b>) -> Gather<'b> {
+    pub(super) fn show<'b>(
+        &'b mut self,
+        level: Level,
+        lines: Range<usize>,
+        gather: &Gather<'b>,
+    ) -> Gather<'b> {
         assert!(lines.len() <= self.count, "a window has room for the lines that are seen together");
         let channels = self.channels.len();
         let floats = self.width * channels;
@@ -110,14 +126,7 @@ impl<'a> Window<'a> {
             level.call(MakeRuns { made: self.made, start, column, step, runs, length, to, to_step });
         }
         self.next = self.next.max(lines.end);
-        Gather {
-            images: self.lines,
-            pixel: channels,
-            channel: 0,
-            channels,
-            lines: self.count,
-            ..*gather
-        }
+        Gather { images: self.lines, pixel: channels, channel: 0, channels, lines: self.count, ..*gather }
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Ti
 
 /// The most channels of a task, in and out.
 const CHANNELS_IN: usize = 64;
-const CHANNELS_OUT: usize = 64;
+pub(in super::super) const CHANNELS_OUT: usize = 64;
 /// How many tasks there should be, and the most parts of the tiles that are summed apart.
 const TASKS: usize = 16;
 const PARTS_MOST: usize = 8;
@@ -112,7 +112,9 @@ pub(in super::super) fn grad_kernel(
     let gather = Gather::of_input(shape, x, 0);
     gather.check(&(0..shape.rows * gather.positions()), &(0..gather.floats()));
     match shape.kernel[0] {
-        3 => Run::<Three, 4, 2, 3>::new(shape, &gather, made, dy).all(threads, dkernel, accumulate, workspace),
+        3 => {
+            Run::<Three, 4, 2, 3>::new(shape, &gather, made, dy).all(threads, dkernel, accumulate, workspace)
+        }
         5 => Run::<Five, 6, 2, 5>::new(shape, &gather, made, dy).all(threads, dkernel, accumulate, workspace),
         taps => unreachable!("no scheme for {taps} taps"),
     }
@@ -140,12 +142,7 @@ struct Block {
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(
-        shape: &Convolution,
-        gather: &'a Gather<'a>,
-        made: Option<&'a Made<'a>>,
-        dy: &'a [f32],
-    ) -> Self {
+    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: &'a [f32]) -> Self {
         let tiles = Tiles::new(gather, OUTPUTS);
         Run {
             scheme: PhantomData,
@@ -162,9 +159,8 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let Sizes { channels, blocks, kernel_floats, .. } = self.sizes;
         let parts = self.sizes.parts(self.count);
         let (partials, workers) = aligned(workspace).split_at_mut(self.sizes.partials());
-        let window = self.made.map_or(0, |(_, lines)| {
-            Window::floats(lines, self.gather.across.size, blocks[0])
-        });
+        let window =
+            self.made.map_or(0, |(_, lines)| Window::floats(lines, self.gather.across.size, blocks[0]));
         let floats = self.sizes.worker() + window;
         let (result, partials, workers) =
             (&Shared::new(dkernel), Shared::new(partials), Shared::new(workers));
@@ -200,9 +196,8 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let (slopes_buffer, rest) = rest.split_at_mut(POINTS * POINTS * slopes_point);
         let margin_floats = margin_floats(POINTS, self.sizes.channels[0]);
         let (margin, room) = rest.split_at_mut(margin_floats);
-        let mut window = self.made.map(|(made, lines)| {
-            Window::new(made, self.gather, block.inputs.clone(), lines, room)
-        });
+        let mut window =
+            self.made.map(|(made, lines)| Window::new(made, self.gather, block.inputs.clone(), lines, room));
         if tiles.is_empty() {
             sums_buffer.fill(0.0);
         }

@@ -23,7 +23,7 @@ use super::gather::Gather;
 use schemes::{Five, Scheme, Three};
 use transform::{Grid, Then, square};
 
-pub(super) use filter::{grad_kernel, grad_kernel_workspace, window};
+pub(super) use filter::{CHANNELS_OUT, grad_kernel, grad_kernel_workspace, window};
 pub(super) use images::{Filter, convolve, workspace};
 
 /// The fewest channels on either side, for three and five taps: with fewer, what is saved shrinks, and the plain sum keeps
