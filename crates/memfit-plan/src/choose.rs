@@ -45,8 +45,8 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
-    /// Whether each is on a way down by estimates: what fits at all is decided by these alone, so that neither a clock decides it
-    /// nor how much was looked at.
+    /// Whether each is on a way down by estimates with nothing folded: what fits at all is decided by these alone, so that neither a
+    /// clock decides it nor how much was looked at.
     decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
@@ -258,7 +258,7 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let last = sizes.len() - 1;
     let large = is_large(problem);
     // One problem of several has its time for one path.
-    let one_path = large || problem.graph.region.is_some();
+    let one_path = large || problem.graph.region.is_some() || !problem.graph.folds.is_empty();
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
@@ -281,6 +281,11 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
             (true, Way::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
             (true, Way::DownAndUp) => tastes.len(),
         };
+        // What is folded does not say how low one can go.
+        if !problem.graph.folds.is_empty() {
+            let walk = |taste: &Taste| Walk { taste: *taste, measured, way };
+            return tastes.iter().filter(|_| way == Way::DownAndUp).map(walk).collect();
+        }
         tastes.iter().map(estimated).chain(tastes.iter().take(count).map(again)).collect()
     };
     sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
@@ -295,7 +300,8 @@ impl<'a> Size<'a> {
         let piece = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
         let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
-        Size { figures, points, decides: vec![true], nanos, walks }
+        let decides = vec![problem.graph.folds.is_empty()];
+        Size { figures, points, decides, nanos, walks }
     }
 
     /// What one path leads to.
@@ -318,8 +324,10 @@ impl<'a> Size<'a> {
 
     /// Takes in what the paths led to, which came in their order.
     fn join(&mut self, found: Vec<Vec<Point>>) {
+        let is_folded = !self.figures.graph().folds.is_empty();
         for (walk, points) in self.walks.iter().zip(found) {
-            self.decides.extend(points.iter().map(|point| !walk.measured && point.way == Way::Down));
+            let estimated = !walk.measured && !is_folded;
+            self.decides.extend(points.iter().map(|point| estimated && point.way == Way::Down));
             self.points.extend(points);
         }
     }

@@ -3,7 +3,8 @@
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
 //! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
-//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `recompute` (a value given
+//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `fold` (values
+//! that their readers make again), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.

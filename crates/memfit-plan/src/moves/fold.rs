@@ -1,12 +1,18 @@
 //! Fold: values that backward would keep are made again by those who read them, in the cache. Exact, bit for bit, and nothing is
 //! written: it costs far less than computing a value again, where what it is made of waits anyway.
 
-use memfit_ir::{Fold, Folding, NodeId, Problem, TensorId};
+use memfit_ir::{Bytes, Fold, Folding, NodeId, Problem, TensorId};
+
+use crate::choose::is_large;
+use crate::moves::region::bytes_waiting;
+
+/// Folding is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
+const PARTS: u64 = 7;
 
 /// The same problem with every value folded whose readers take less time for it than its node does. That is a matter of estimates, so
-/// that no clock decides what fits; none where there is no such value.
+/// that no clock decides what fits; none where there is no such value, or the graph is so large that one search is enough.
 pub fn folded(problem: &Problem) -> Option<Problem> {
-    if problem.costs_folded.is_empty() || problem.graph.region.is_some() {
+    if problem.costs_folded.is_empty() || problem.graph.region.is_some() || is_large(problem) {
         return None;
     }
     let mut folding = Folding::new(&problem.graph);
@@ -19,7 +25,10 @@ pub fn folded(problem: &Problem) -> Option<Problem> {
             values.push(value);
         }
     }
-    if values.is_empty() { None } else { Fold::applied(problem, &values).ok() }
+    let bytes = |id: &TensorId| problem.graph.tensors[id.0].bytes(1);
+    let spared: Bytes = values.iter().map(bytes).sum();
+    let worth = bytes_waiting(&problem.graph)?.0 <= spared.0 * PARTS;
+    if worth { Fold::applied(problem, &values).ok() } else { None }
 }
 
 /// The time that folding each tensor takes at least, over pieces of so many rows; infinite where it cannot be folded.

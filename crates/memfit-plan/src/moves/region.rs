@@ -53,7 +53,7 @@ fn best_cut(graph: &Graph) -> Option<Cut> {
         let tensor = &graph.tensors[id.0];
         tensor.kind == Kind::Activation && tensor.shape.batched
     };
-    let all = bytes_waiting(graph, loss).0;
+    let all = bytes_waiting(graph)?.0;
     let cuts = outputs.filter(is_activation).filter_map(|id| Cut::at(graph, *id));
     let spared = |cut: &Cut| {
         let reads = |node: &memfit_ir::Node| node.inputs.contains(&cut.boundary);
@@ -67,13 +67,14 @@ fn best_cut(graph: &Graph) -> Option<Cut> {
 }
 
 /// Bytes of a row that wait from before the loss until behind it.
-fn bytes_waiting(graph: &Graph, loss: usize) -> Bytes {
+pub fn bytes_waiting(graph: &Graph) -> Option<Bytes> {
+    let loss = graph.nodes.iter().position(|node| matches!(node.op, Op::Loss(_)))?;
     let mut waits = vec![false; graph.tensors.len()];
     graph.nodes[loss..].iter().flat_map(|node| &node.inputs).for_each(|id| waits[id.0] = true);
     let is_value = |kind: Kind| matches!(kind, Kind::Input | Kind::Activation);
     let tensors = graph.tensors.iter().zip(waits);
-    tensors
+    let waiting = tensors
         .filter(|(tensor, waits)| *waits && tensor.shape.batched && is_value(tensor.kind))
-        .map(|(tensor, _)| tensor.bytes(1))
-        .sum()
+        .map(|(tensor, _)| tensor.bytes(1));
+    Some(waiting.sum())
 }
