@@ -368,11 +368,7 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
     let own = least_seconds_of(&solved(problem, plan), plan);
     // What is folded may be kept or computed again as well; with nothing folded, the order may be another.
-    if plan.folds.is_empty() && plan.region.is_some() {
-        own
-    } else {
-        own.min(least_seconds_of(problem, plan))
-    }
+    if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) }
 }
 
 /// The same for plans of one graph, whose values may all be folded yet.

@@ -6,13 +6,13 @@
 )]
 
 use memfit_grad::{Optimizer, Training};
-use memfit_ir::{Bytes, DType, Fold, Folding, Kind, Loss, LossKind, Problem, TensorId};
+use memfit_ir::{Bytes, DType, Fold, Folding, Graph, Kind, Loss, LossKind, Problem, TensorId};
 use memfit_plan::moves::reorder::as_written;
 use memfit_run::Runner;
 use memfit_testkit::halves::in_type;
 use memfit_testkit::harness::{problem, runner, runner_of, step, write_weights};
 use memfit_testkit::op_cases::draw_values;
-use memfit_testkit::random_graphs::{Draws, random_graph};
+use memfit_testkit::random_graphs::{Draws, random_graph, random_stack};
 
 const BATCH: usize = 7;
 
@@ -83,12 +83,9 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
 #[test]
 fn folding_all_that_can_be_folded_changes_no_bit() {
     let mut folded = 0;
-    for seed in 0..150 {
-        let problem = random_problem(seed, seed % 3 != 0);
+    for seed in 0..24 {
+        let problem = trained(&random_stack(seed));
         let (graph, readers) = Folding::all(&problem.graph);
-        if graph.folds.is_empty() {
-            continue;
-        }
         assert!(readers.iter().all(|id| problem.costs_folded.contains_key(id)), "seed {seed}");
         let reference = trained_weights(&problem, runner(&problem));
         let plan = memfit_plan::plan(&Fold::applied(&problem, &graph.folds).unwrap()).unwrap();
@@ -100,7 +97,7 @@ fn folding_all_that_can_be_folded_changes_no_bit() {
         );
         folded += graph.folds.len();
     }
-    assert!(folded > 20, "{folded} values folded");
+    assert!(folded > 40, "{folded} values folded");
 }
 
 #[test]
@@ -128,10 +125,14 @@ fn random_problem(seed: u64, batch_norm: bool) -> Problem {
         8 => in_type(&random_graph(seed, batch_norm), DType::BF16),
         _ => random_graph(seed, batch_norm),
     };
+    trained(&forward)
+}
+
+fn trained(forward: &Graph) -> Problem {
     let kind = LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.0 };
     let training =
         Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::sgd(0.1)) };
-    problem(&forward, &training, BATCH)
+    problem(forward, &training, BATCH)
 }
 
 fn with_budget(problem: &Problem, total: Bytes) -> Problem {
