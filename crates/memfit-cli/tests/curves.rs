@@ -68,6 +68,7 @@ fn a_curve_has_eight_points_and_goes_from_the_unconstrained_plan_to_the_smallest
                 "time_bound",
                 "micro_batches",
                 "nodes_recomputed",
+                "values_folded",
                 "bytes_offloaded",
             ] {
                 assert!(point[key].is_number(), "{key} is missing in {point}");
@@ -81,6 +82,7 @@ fn a_curve_has_eight_points_and_goes_from_the_unconstrained_plan_to_the_smallest
         }
         assert_eq!(points[0]["micro_batches"], 1, "{name} begins with the whole batch");
         assert_eq!(points[0]["nodes_recomputed"], 0);
+        assert_eq!(points[0]["values_folded"], 0);
     }
 }
 

@@ -1,12 +1,13 @@
 //! Before the door: a device is opened, costs are told, and the arena is taken once.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZero;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memfit_ir::{Bytes, Cost, Graph, Transfers};
+use memfit_ir::{Bytes, Cost, Folding, Graph, NodeId, Transfers};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
@@ -183,6 +184,17 @@ impl Setup {
             None => nodes.map(|node| cost::cost(graph, node, self.threads())).collect(),
             Some(on) => nodes.map(|node| cuda::cost::cost(&on.gpu, graph, node, on.rows)).collect(),
         }
+    }
+
+    /// What readers of values cost here where they make them themselves. A GPU is not asked: its memory is so fast that little would
+    /// be saved.
+    pub fn costs_folded(&self, graph: &Graph) -> BTreeMap<NodeId, Cost> {
+        if self.gpu.is_some() {
+            return BTreeMap::new();
+        }
+        let (folded, readers) = Folding::all(graph);
+        let cost = |id: &NodeId| cost::cost(&folded, &folded.nodes[id.0], self.threads());
+        readers.iter().map(|id| (*id, cost(id))).collect()
     }
 
     /// What each node of a graph costs here, timed at up to `batch` rows in memory that is given back; see [`Table`] for what is

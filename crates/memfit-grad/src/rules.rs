@@ -200,6 +200,7 @@ impl Backward {
             | Op::DenseGradKernel
             | Op::BiasGrad
             | Op::Conv2DGradKernel(_)
+            | Op::Conv2DGradKernelOf(..)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
             | Op::MaxPool2DGrad(..)
@@ -207,6 +208,7 @@ impl Backward {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
+            | Op::SignBitsOf(..)
             | Op::MaskBits
             | Op::SoftmaxGrad
             | Op::Loss(_)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{
-    ALIGNMENT, Bytes, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step, TensorId,
+    ALIGNMENT, Bytes, Fold, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step, TensorId,
 };
 
 /// A plan that was checked against its problem; the only kind that runs.
@@ -37,6 +37,8 @@ pub enum CheckError {
     MicroBatch(usize),
     /// A region that the graph does not have, or that runs in slices of a split batch.
     Region(Region),
+    /// A value that cannot be made again by those who read it.
+    Fold(TensorId),
     /// The batch is split though this node mixes its rows.
     MixesRows(NodeId),
     /// More bytes than the budget leaves for the arena.
@@ -83,7 +85,8 @@ impl std::error::Error for CheckError {}
 
 /// Checks a plan against its problem.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
-    let problem = &*Region::of_plan(problem, &plan).map_err(CheckError::Region)?;
+    let folded = &*Fold::of_plan(problem, &plan).map_err(CheckError::Fold)?;
+    let problem = &*Region::of_plan(folded, &plan).map_err(CheckError::Region)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {
         return Err(CheckError::MicroBatch(plan.micro_batch));
     }

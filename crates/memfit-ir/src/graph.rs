@@ -36,6 +36,8 @@ pub struct Graph {
     pub initial: Vec<(TensorId, Initializer)>,
     /// The prefix that was rewritten to run in slices of the batch, where there is one.
     pub region: Option<Region>,
+    /// Values that their readers in backward make again, in the order in which the graph was rewritten for them.
+    pub folds: Vec<TensorId>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,
     /// What values add to the loss.
@@ -263,7 +265,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
-        Op::SignBits { .. } => return vec![format!("{prefix}{layer}:bits")],
+        Op::SignBits { .. } | Op::SignBitsOf(..) => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
@@ -274,6 +276,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2D(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
+        | Op::Conv2DGradKernelOf(..)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)
         | Op::Conv3DGradKernel(_)

@@ -4,8 +4,8 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Mask,
-    MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
+    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker,
+    Mask, MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -25,6 +25,8 @@ pub enum Op {
     Conv2DGradInput(Conv2D, [usize; 2]),
     /// `x, dy ⇒ dkernel` (adds).
     Conv2DGradKernel(Conv2D),
+    /// `what the maker reads…, dy ⇒ dkernel` (adds): the same, where `x` is made again while it is read.
+    Conv2DGradKernelOf(Maker, Conv2D),
     /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
     Conv3D(Conv3D),
     /// `dy, kernel → dx`, with the depth, height and width of `x`.
@@ -54,6 +56,8 @@ pub enum Op {
         /// Elements from here on have no bit either: where a bounded ReLU saturates. Infinite for none.
         below: f32,
     },
+    /// `what the maker reads… → bits`: the same, where `y` is made again while it is read.
+    SignBitsOf(Maker, f32),
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
     /// `x → y` over the last axis.
@@ -338,6 +342,7 @@ impl Op {
             | Op::Conv2D(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
+            | Op::Conv2DGradKernelOf(..)
             | Op::Conv3D(_)
             | Op::Conv3DGradInput(..)
             | Op::Conv3DGradKernel(_)
@@ -353,6 +358,7 @@ impl Op {
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
+            | Op::SignBitsOf(..)
             | Op::Metric(_)
             | Op::AffineGradScale
             | Op::BatchNormStatistics
@@ -399,6 +405,7 @@ impl Op {
             Op::Conv2D(_) => "conv2d",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
+            Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
             Op::Conv3D(_) => "conv3d",
             Op::Conv3DGradInput(..) => "conv3d_grad_input",
             Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",
@@ -415,6 +422,7 @@ impl Op {
             Op::GlobalMaxPool2DGrad(_) => "global_max_pool2d_grad",
             Op::Elementwise(_) => "elementwise",
             Op::SignBits { .. } => "sign_bits",
+            Op::SignBitsOf(..) => "sign_bits_of",
             Op::MaskBits => "mask_bits",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",

@@ -1,5 +1,7 @@
 //! A plan: exactly what happens. Offsets in one arena, and one list of steps.
 
+#[cfg(doc)]
+use crate::Fold;
 use crate::{Bytes, NodeId, Region, TensorId};
 
 /// Every offset is a multiple of this: a cache line, and the widest vector.
@@ -15,6 +17,9 @@ pub struct Plan {
     /// The prefix of the network that runs in slices, where there is one: nodes and tensors are those of the problem that
     /// [`Region::of_plan`] makes of the one that was planned.
     pub region: Option<Region>,
+    /// Values that are not kept for backward, since those who read them there make them again: nodes are those that [`Fold::of_plan`]
+    /// makes of the planned ones.
+    pub folds: Vec<TensorId>,
     /// Height of the arena: the end of the highest slot.
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
@@ -117,6 +122,7 @@ mod tests {
                 batch,
                 micro_batch,
                 region: None,
+                folds: vec![],
                 bytes_peak: Bytes::ZERO,
                 bytes_bound: Bytes::ZERO,
                 bytes_host: Bytes::ZERO,

@@ -1,6 +1,10 @@
 //! A problem: the graph, what its nodes cost, and a budget. Plain data, so that it can be solved anywhere.
 
-use crate::{Bytes, Graph};
+use std::collections::BTreeMap;
+
+#[cfg(doc)]
+use crate::Fold;
+use crate::{Bytes, Graph, NodeId};
 
 /// What the planner is asked: fit this training graph, at these costs, into this budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,6 +13,8 @@ pub struct Problem {
     pub graph: Graph,
     /// One cost a node.
     pub costs: Vec<Cost>,
+    /// What readers of a value cost where they make it themselves, as [`Fold`] says; nothing where the device does not offer it.
+    pub costs_folded: BTreeMap<NodeId, Cost>,
     /// What may be used.
     pub budget: Budget,
     /// Rows of one training step.

@@ -74,7 +74,7 @@ impl Region {
         };
         writer.write(&cut);
         let Writer { graph, costs, .. } = writer;
-        Some(Problem { graph, costs, ..problem.clone() })
+        Some(Problem { graph, costs, costs_folded: BTreeMap::new(), ..problem.clone() })
     }
 }
 

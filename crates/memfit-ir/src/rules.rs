@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
-    Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Mask, Metric, Norm, Op, Pool2D, RowValue,
-    Shape, Tensor, Thresholds,
+    Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Maker, Mask, Metric, Norm, Op, Pool2D,
+    RowValue, Shape, Tensor, Thresholds,
 };
 
 /// Shape and element type of a value.
@@ -107,6 +107,13 @@ impl Rule<'_> {
                 self.image(1)?;
                 vec![]
             }
+            Op::Conv2DGradKernelOf(maker, _) => {
+                let made = self.made(maker)?;
+                self.count(made + 1..=made + 1)?;
+                self.image(0)?;
+                self.image(made)?;
+                vec![]
+            }
             Op::Conv3D(conv) => vec![self.conv3d(conv)?],
             Op::Conv3DGradInput(conv, size) => {
                 self.count(2..=2)?;
@@ -169,6 +176,12 @@ impl Rule<'_> {
             Op::SignBits { .. } => {
                 let shape = self.floats(0)?;
                 let bytes = shape.elements_per_row().div_ceil(8);
+                vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
+            }
+            Op::SignBitsOf(maker, _) => {
+                let made = self.made(maker)?;
+                self.count(made..=made)?;
+                let bytes = self.inputs[0].shape.elements_per_row().div_ceil(8);
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
             }
             Op::MaskBits
@@ -413,6 +426,18 @@ impl Rule<'_> {
                 vec![]
             }
         })
+    }
+
+    /// How many inputs a maker reads, of single precision: halves would have to be rounded as if they were stored.
+    fn made(&self, maker: &Maker) -> Result<usize, ShapeError> {
+        let count = maker.inputs().min(self.inputs.len());
+        let Some(op) = maker.op() else { return Err(self.error("a maker that makes something")) };
+        let inputs = &self.inputs[..count];
+        self.require(inputs.iter().all(|input| input.dtype == DType::F32), "values of single precision")?;
+        let made = infer(&op, inputs)?;
+        let alike = made.len() == 1 && made[0].shape == self.inputs[0].shape;
+        self.require(alike, "a maker of one value of the same shape")?;
+        Ok(count)
     }
 
     fn dense(&self) -> Result<Type, ShapeError> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::Figures;
+use crate::moves::fold;
 use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nanos, path};
 use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
@@ -44,8 +45,8 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
-    /// Whether each is on a way down by estimates: what fits at all is decided by these alone, so that neither a clock decides it
-    /// nor how much was looked at.
+    /// Whether each is on a way down by estimates with nothing folded: what fits at all is decided by these alone, so that neither a
+    /// clock decides it nor how much was looked at.
     decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
@@ -130,7 +131,7 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
-        let problems = std::iter::once(family.problem).chain(&family.in_slices);
+        let problems = std::iter::once(family.problem).chain(&family.folded).chain(&family.in_slices);
         let mut sizes: Vec<Size> = problems.flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
@@ -257,7 +258,7 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let last = sizes.len() - 1;
     let large = is_large(problem);
     // One problem of several has its time for one path.
-    let one_path = large || problem.graph.region.is_some();
+    let one_path = large || problem.graph.region.is_some() || !problem.graph.folds.is_empty();
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
@@ -280,6 +281,11 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
             (true, Way::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
             (true, Way::DownAndUp) => tastes.len(),
         };
+        // What is folded does not say how low one can go.
+        if !problem.graph.folds.is_empty() {
+            let walk = |taste: &Taste| Walk { taste: *taste, measured, way };
+            return tastes.iter().filter(|_| way == Way::DownAndUp).map(walk).collect();
+        }
         tastes.iter().map(estimated).chain(tastes.iter().take(count).map(again)).collect()
     };
     sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
@@ -294,7 +300,8 @@ impl<'a> Size<'a> {
         let piece = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
         let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
-        Size { figures, points, decides: vec![true], nanos, walks }
+        let decides = vec![problem.graph.folds.is_empty()];
+        Size { figures, points, decides, nanos, walks }
     }
 
     /// What one path leads to.
@@ -317,8 +324,10 @@ impl<'a> Size<'a> {
 
     /// Takes in what the paths led to, which came in their order.
     fn join(&mut self, found: Vec<Vec<Point>>) {
+        let is_folded = !self.figures.graph().folds.is_empty();
         for (walk, points) in self.walks.iter().zip(found) {
-            self.decides.extend(points.iter().map(|point| !walk.measured && point.way == Way::Down));
+            let estimated = !walk.measured && !is_folded;
+            self.decides.extend(points.iter().map(|point| estimated && point.way == Way::Down));
             self.points.extend(points);
         }
     }
@@ -357,13 +366,20 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
-    let problem = &*solved(problem, plan);
+    let own = least_seconds_of(&solved(problem, plan), plan);
+    // What is folded may be kept or computed again as well; with nothing folded, the order may be another.
+    if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) }
+}
+
+/// The same for plans of one graph, whose values may all be folded yet.
+fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
     let figures = Figures::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
     // The last piece may be smaller, and costs at least its share.
     let pieces = problem.batch as f64 / plan.micro_batch as f64;
-    let extra = least_nanos(&figures, &schedule, room) * pieces;
+    let folding = fold::nanos(problem, plan.micro_batch);
+    let extra = least_nanos(&figures, &schedule, room, &folding) * pieces;
     (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 

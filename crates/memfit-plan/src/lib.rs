@@ -3,7 +3,8 @@
 //! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
 //! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
-//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `recompute` (a value given
+//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `fold` (values
+//! that their readers make again), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
@@ -31,11 +32,18 @@ pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use std::borrow::Cow;
 
-use memfit_ir::{Bytes, Place, Plan, Problem, Region};
+use memfit_ir::{Bytes, Fold, Place, Plan, Problem, Region};
 
-/// The problem whose nodes a plan of ours speaks of: the given one, or the same with a region in slices.
+/// The problem whose nodes a plan of ours speaks of: the given one, or the same with values folded or a region in slices.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
-    Region::of_plan(problem, plan).expect("a plan's region is one of its problem")
+    let folded = Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem");
+    match plan.region {
+        None => folded,
+        Some(_) => {
+            let sliced = Region::of_plan(&folded, plan).expect("a plan's region is one of its problem");
+            Cow::Owned(sliced.into_owned())
+        }
+    }
 }
 
 /// The fastest plan that fits, or what would.

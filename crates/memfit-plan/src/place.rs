@@ -91,6 +91,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
         batch: problem.batch.max(rows),
         micro_batch: rows,
         region: graph.region,
+        folds: graph.folds.clone(),
         bytes_peak: Bytes::ZERO,
         bytes_bound: Bytes::ZERO,
         bytes_host: Bytes(host.height),

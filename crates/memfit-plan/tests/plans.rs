@@ -48,6 +48,7 @@ fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
         graph,
         budget,
         batch,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

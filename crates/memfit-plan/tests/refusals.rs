@@ -32,6 +32,7 @@ fn problem(layers: usize, width: usize, batch: usize) -> Problem {
         graph,
         budget,
         batch,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

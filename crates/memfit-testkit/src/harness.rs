@@ -20,6 +20,7 @@ pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Problem {
         costs: setup.costs(&graph),
+        costs_folded: setup.costs_folded(&graph),
         graph,
         budget,
         batch,

@@ -49,6 +49,37 @@ pub fn random_prefix(seed: u64) -> Graph {
     with_head(builder, active)
 }
 
+/// Convolutions of drawn kinds, each with a batch normalisation and mostly a function behind it.
+pub fn random_stack(seed: u64) -> Graph {
+    let mut graph = Graph::default();
+    let layer = graph.layer("random");
+    let mut builder = Builder { graph, layer };
+    let mut draws = Draws { seed, next: 0 };
+    let mut last = builder.input([6, 15, 4]);
+    for index in 0..draws.below(4) + 3 {
+        builder.layer = builder.graph.layer(&format!("layer{index}"));
+        let channels = image(&builder, last)[2];
+        let (kernel, by_channel) = [(1, false), (3, false), (3, true)][draws.below(3)];
+        let (groups, filters) = match by_channel {
+            true => (channels, channels),
+            false => (1, [5, 24, 70][draws.below(3)]),
+        };
+        let pad = kernel / 2;
+        let pads = Pads { top: pad, bottom: pad, left: pad, right: pad };
+        let conv = Conv2D { kernel: [kernel; 2], strides: [1, 1], dilation: [1, 1], groups, pads };
+        let z = builder.conv(last, conv, filters);
+        let operands = vec![z, builder.weight("gamma", &[filters]), builder.weight("beta", &[filters])];
+        let norm = Norm { epsilon: 1e-3, scale: true, center: true };
+        last = builder.batch_norm(&norm, operands);
+        let capped = Unary::ReluGeneral { negative_slope: 0.0, max_value: 2.0, threshold: 0.0 };
+        let functions = [Some(Unary::Relu), Some(capped), Some(Unary::Gelu), None];
+        if let Some(function) = functions[draws.below(functions.len())] {
+            last = builder.op(Op::Elementwise(Chain::unary(function)), &[last]);
+        }
+    }
+    with_head(builder, last)
+}
+
 fn with_head(mut builder: Builder, last: TensorId) -> Graph {
     builder.layer = builder.graph.layer("head");
     let pooled = builder.op(Op::GlobalAveragePool2D, &[last]);

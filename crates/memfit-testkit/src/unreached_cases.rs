@@ -2,8 +2,9 @@
 
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
-    Attention, AttentionDropout, Augment, Binary, Budget, Bytes, Chain, Change, Cost, DType, Fill, Graph,
-    Interpolation, Kind, Link, LossKind, Norm, Op, Problem, Region, Sampling, Shape, Transfers, Unary,
+    Attention, AttentionDropout, Augment, Binary, Budget, Bytes, Chain, Change, Conv2D, Cost, DType, Fill,
+    Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads, Problem, Region, Sampling, Shape,
+    Transfers, Unary,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -21,6 +22,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
         }
     }
     graphs.push(("a region in slices".to_owned(), in_slices()));
+    graphs.push(("values that their readers make again".to_owned(), folded()));
     graphs
 }
 
@@ -90,6 +92,36 @@ fn augment(change: Change, dtype: DType) -> Graph {
     graph
 }
 
+/// Convolutions of all kinds behind normalisations and functions, whose images the gradients of their kernels make again.
+fn folded() -> Graph {
+    let case = case("", LossKind::MeanSquaredError, &|b| {
+        let mut x = b.input([6, 5, 4]);
+        for (kernel, groups) in [(3, 1), (1, 1), (3, 6)] {
+            let pad = kernel / 2;
+            let conv = Conv2D {
+                kernel: [kernel, kernel],
+                strides: [1, 1],
+                dilation: [1, 1],
+                groups,
+                pads: Pads { top: pad, bottom: pad, left: pad, right: pad },
+            };
+            x = b.conv(x, conv, 6);
+            let operands = vec![x, b.weight("gamma", &[6]), b.weight("beta", &[6])];
+            let normal = b.batch_norm(&Norm { epsilon: 1e-3, scale: true, center: true }, operands);
+            let function = if groups == 1 { Unary::Relu } else { Unary::Gelu };
+            x = b.op(Op::Elementwise(Chain::unary(function)), &[normal]);
+        }
+        let conv =
+            Conv2D { kernel: [1, 1], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+        b.conv(x, conv, 3)
+    });
+    let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
+    let graph = training_graph(&case.forward, &training).expect("the case trains");
+    let (graph, readers) = Folding::all(&graph);
+    assert!(graph.folds.len() == 3 && 3 < readers.len(), "{graph}");
+    graph
+}
+
 /// A network whose first part runs in slices of the batch, with draws that must not depend on that.
 fn in_slices() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
@@ -119,6 +151,7 @@ fn in_slices() -> Graph {
         costs,
         budget,
         batch: ROWS,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     };

@@ -24,6 +24,7 @@ fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
         graph,
         budget,
         batch,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

@@ -178,6 +178,36 @@ fn sections_may_not_be_exchanged_when_the_batch_is_split() {
 }
 
 #[test]
+fn a_fold_that_the_graph_does_not_have_is_rejected() {
+    let (problem, plan) = (0..100)
+        .find_map(|seed| {
+            let problem = problem(&random_graph(seed, true), &training(), BATCH);
+            let plan = memfit_plan::curve(&problem).into_iter().find(|plan| !plan.folds.is_empty())?;
+            Some((problem, plan))
+        })
+        .expect("some graph folds values");
+    let checked = check(&problem, plan.clone()).unwrap();
+    assert_eq!(checked.problem().graph.folds, plan.folds);
+
+    // Readers are launched with what they would make the value of: with the value itself they have too many operands.
+    let unfolded = Plan { folds: vec![], ..plan.clone() };
+    assert!(matches!(check(&problem, unfolded), Err(CheckError::Operands(_))));
+
+    // Neither twice, nor an input, nor what no tensor is.
+    for wrong in [plan.folds[0], problem.graph.inputs[0], TensorId(problem.graph.tensors.len())] {
+        let mut folds = plan.folds.clone();
+        folds.push(wrong);
+        let got = check(&problem, Plan { folds, ..plan.clone() }).unwrap_err();
+        assert_eq!(got, CheckError::Fold(wrong));
+    }
+
+    // What the device does not offer has no cost.
+    let mut other = problem.clone();
+    other.costs_folded.clear();
+    assert!(matches!(check(&other, plan), Err(CheckError::Fold(_))));
+}
+
+#[test]
 fn copies_to_the_second_store_are_held_to_what_was_copied_there() {
     let (problem, plan) = (0..100)
         .find_map(|seed| {

@@ -95,6 +95,7 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
         graph,
         budget,
         batch,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     })

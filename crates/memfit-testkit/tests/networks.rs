@@ -21,7 +21,7 @@ struct Network {
 
 #[test]
 fn two_steps_below_any_line_give_the_bits_of_the_unconstrained_run() {
-    let (mut recomputed, mut offloaded) = (0, 0);
+    let (mut recomputed, mut offloaded, mut folded) = (0, 0, 0);
     for network in networks() {
         for with_store in [false, true] {
             let mut problem = network.problem();
@@ -42,12 +42,14 @@ fn two_steps_below_any_line_give_the_bits_of_the_unconstrained_run() {
                 assert!(plan.bytes_peak <= tight.budget.arena());
                 recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0);
                 offloaded += usize::from(plan.bytes_host > Bytes::ZERO);
+                folded += usize::from(!plan.folds.is_empty());
                 let got = trained(&tight, plan, network.batch);
                 assert!(got == reference, "{} at {line}, store {with_store}: other bits", network.name);
             }
         }
     }
-    assert!(recomputed >= 30 && offloaded >= 8, "{recomputed} plans recompute, {offloaded} copy out");
+    let counts = format!("{recomputed} plans recompute, {offloaded} copy out, {folded} fold");
+    assert!(recomputed >= 30 && offloaded >= 8 && folded >= 8, "{counts}");
 }
 
 #[test]

@@ -134,6 +134,7 @@ fn the_oracle_answers_as_one_does_by_hand() {
         costs,
         budget,
         batch: 1,
+        costs_folded: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     };

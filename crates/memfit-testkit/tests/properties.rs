@@ -6,20 +6,20 @@
 )]
 
 use memfit_grad::{Optimizer, Training};
-use memfit_ir::{Bytes, DType, Kind, Loss, LossKind, Problem, TensorId};
+use memfit_ir::{Bytes, DType, Fold, Folding, Graph, Kind, Loss, LossKind, Problem, TensorId};
 use memfit_plan::moves::reorder::as_written;
 use memfit_run::Runner;
 use memfit_testkit::halves::in_type;
 use memfit_testkit::harness::{problem, runner, runner_of, step, write_weights};
 use memfit_testkit::op_cases::draw_values;
-use memfit_testkit::random_graphs::{Draws, random_graph};
+use memfit_testkit::random_graphs::{Draws, random_graph, random_stack};
 
 const BATCH: usize = 7;
 
 #[test]
 fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
     let (mut refused, mut whole, mut split, mut recomputed, mut offloaded) = (0, 0, 0, 0, 0);
-    let mut in_slices = 0;
+    let (mut in_slices, mut folded) = (0, 0);
     for seed in 0..120 {
         let mut problem = random_problem(seed, seed % 4 == 0);
         // Every third graph may copy values out to a file, and computes so slowly that it will.
@@ -49,6 +49,7 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
                     assert!(plan.bytes_bound <= plan.bytes_peak && plan.bytes_peak <= total);
                     let pieces = plan.micro_batches() * plan.region.map_or(1, |region| region.slices);
                     in_slices += usize::from(plan.region.is_some());
+                    folded += usize::from(!plan.folds.is_empty() && pieces == 1);
                     offloaded += usize::from(plan.bytes_host > Bytes::ZERO && pieces == 1);
                     recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0 && pieces == 1);
                     let got = trained_weights(&tight, runner_of(&tight, plan));
@@ -64,13 +65,39 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
         }
     }
     let counts = format!(
-        "{refused} refused, {whole} whole ({recomputed} recomputed, {offloaded} offloaded), {split} split \
+        "{refused} refused, {whole} whole ({recomputed} recomputed, {offloaded} offloaded, {folded} folded), {split} split \
          ({in_slices} a region of them)"
     );
     assert!(
-        refused > 10 && whole > 10 && split > 10 && recomputed > 10 && offloaded > 5 && in_slices > 0,
+        refused > 10
+            && whole > 10
+            && split > 10
+            && recomputed > 10
+            && offloaded > 5
+            && in_slices > 0
+            && folded > 0,
         "{counts}"
     );
+}
+
+#[test]
+fn folding_all_that_can_be_folded_changes_no_bit() {
+    let mut folded = 0;
+    for seed in 0..24 {
+        let problem = trained(&random_stack(seed));
+        let (graph, readers) = Folding::all(&problem.graph);
+        assert!(readers.iter().all(|id| problem.costs_folded.contains_key(id)), "seed {seed}");
+        let reference = trained_weights(&problem, runner(&problem));
+        let plan = memfit_plan::plan(&Fold::applied(&problem, &graph.folds).unwrap()).unwrap();
+        assert_eq!(plan.folds, graph.folds, "seed {seed}");
+        assert_eq!(
+            trained_weights(&problem, runner_of(&problem, plan)),
+            reference,
+            "seed {seed}: other bits"
+        );
+        folded += graph.folds.len();
+    }
+    assert!(folded > 40, "{folded} values folded");
 }
 
 #[test]
@@ -98,10 +125,14 @@ fn random_problem(seed: u64, batch_norm: bool) -> Problem {
         8 => in_type(&random_graph(seed, batch_norm), DType::BF16),
         _ => random_graph(seed, batch_norm),
     };
+    trained(&forward)
+}
+
+fn trained(forward: &Graph) -> Problem {
     let kind = LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.0 };
     let training =
         Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::sgd(0.1)) };
-    problem(&forward, &training, BATCH)
+    problem(forward, &training, BATCH)
 }
 
 fn with_budget(problem: &Problem, total: Bytes) -> Problem {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memfit_device::{Allowance, Coverage, Setup, process};
-use memfit_ir::{Bytes, Graph, Problem};
+use memfit_ir::{Bytes, Folding, Graph, Problem};
 use serde::Deserialize;
 
 use crate::{budget, cache};
@@ -103,12 +103,21 @@ pub(crate) fn measure(
     process::trim();
     let mut seconds = seconds.unwrap_or(SECONDS);
     let path = cache::path(setup);
-    let mut known =
-        path.as_deref().map(|path| cache::read(path, &signatures(&problem.graph))).unwrap_or_default();
+    // What could stand in for nodes of the graph is timed beside them.
+    let (folded, readers) = Folding::all(&problem.graph);
+    let mut graph = problem.graph.clone();
+    graph.nodes.extend(
+        readers
+            .iter()
+            .filter(|id| problem.costs_folded.contains_key(id))
+            .map(|id| folded.nodes[id.0].clone()),
+    );
+    drop(folded);
+    let mut known = path.as_deref().map(|path| cache::read(path, &signatures(&graph))).unwrap_or_default();
     let before = budget::planning_peak_now();
     let mut measure = |seconds: f64| {
         let bytes = room(setup, problem, baseline, seconds);
-        setup.measure(&problem.graph, problem.batch, Allowance { bytes, seconds }, &mut known)
+        setup.measure(&graph, problem.batch, Allowance { bytes, seconds }, &mut known)
     };
     let mut measured = measure(seconds);
     // However busy the machine is, every start measures some of what is missing.
@@ -128,7 +137,10 @@ pub(crate) fn measure(
     if measured.coverage.kinds_measured == 0 {
         return CostsUsed::estimated();
     }
-    problem.costs = measured.costs;
+    let mut costs = measured.costs;
+    let rest = costs.split_off(problem.graph.nodes.len());
+    problem.costs = costs;
+    problem.costs_folded.values_mut().zip(rest).for_each(|(cost, measured)| *cost = measured);
     CostsUsed {
         costs: Costs::Measured,
         seconds_measuring: if measured.timed == 0 { 0.0 } else { measured.seconds },

@@ -100,7 +100,12 @@ pub(crate) fn try_bfloat16(
         return None;
     }
     let graph = graph()?;
-    let changed = Problem { costs: setup.costs(&graph), graph, ..problem.clone() };
+    let changed = Problem {
+        costs: setup.costs(&graph),
+        costs_folded: setup.costs_folded(&graph),
+        graph,
+        ..problem.clone()
+    };
     let smallest = memfit_plan::smallest_budget(&changed);
     (smallest <= problem.budget.total).then(|| Hint::Changed {
         kind: "precision",

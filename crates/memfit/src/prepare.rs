@@ -93,7 +93,12 @@ fn prepare_and(
     });
     let precision = PrecisionSummary::of(&problem, || {
         let graph = graph_at(job, Precision::Float32, &training)?;
-        Some(Problem { costs: setup.costs(&graph), graph, ..problem.clone() })
+        Some(Problem {
+            costs: setup.costs(&graph),
+            costs_folded: setup.costs_folded(&graph),
+            graph,
+            ..problem.clone()
+        })
     });
     Ok(Prepared {
         setup,
@@ -145,6 +150,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     let is_made_up = (0..graph.inputs.len()).all(|field| source.made_up(field).is_some());
     let mut problem = Problem {
         costs: setup.costs(&graph),
+        costs_folded: setup.costs_folded(&graph),
         budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
         graph,
         batch: job.train.batch,

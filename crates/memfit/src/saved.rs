@@ -47,6 +47,9 @@ pub struct SavedPlan {
     pub micro_batches: u64,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: u64,
+    /// Values that are not kept, since those who read them in backward make them again.
+    #[serde(default)]
+    pub values_folded: u64,
     /// Bytes of a piece that are copied out.
     pub bytes_offloaded: u64,
     /// Expected time of a step over that of an unsplit one.
@@ -166,6 +169,7 @@ impl SavedPlan {
             micro_batch: summary.micro_batch as u64,
             micro_batches: summary.micro_batches as u64,
             nodes_recomputed: summary.nodes_recomputed as u64,
+            values_folded: summary.values_folded as u64,
             bytes_offloaded: summary.bytes_offloaded.0,
             time_relative: summary.time_relative,
         }
@@ -211,8 +215,9 @@ impl SavedPlan {
         let by_name = |gaps: Vec<Gap<'_>>| gaps.iter().map(more).collect::<Map<String, Value>>();
         let mut difference = by_name(self.gaps(other));
         difference.insert("time_relative".to_owned(), json!(other.time_relative - self.time_relative));
-        let counted = |plan: &SavedPlan| [plan.batch, plan.micro_batches, plan.nodes_recomputed];
-        let names = ["batch", "micro_batches", "nodes_recomputed"];
+        let counted =
+            |plan: &SavedPlan| [plan.batch, plan.micro_batches, plan.nodes_recomputed, plan.values_folded];
+        let names = ["batch", "micro_batches", "nodes_recomputed", "values_folded"];
         for ((name, this), other) in names.iter().zip(counted(self)).zip(counted(other)) {
             difference.insert((*name).to_owned(), signed(this, other));
         }
@@ -235,6 +240,7 @@ impl SavedPlan {
             ("micro_batch".to_owned(), json!(self.micro_batch)),
             ("micro_batches".to_owned(), json!(self.micro_batches)),
             ("nodes_recomputed".to_owned(), json!(self.nodes_recomputed)),
+            ("values_folded".to_owned(), json!(self.values_folded)),
             ("time_relative".to_owned(), json!(self.time_relative)),
         ]);
         Value::Object(figures)

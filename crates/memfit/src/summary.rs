@@ -42,6 +42,8 @@ pub struct Summary {
     pub region: Option<RegionSummary>,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: usize,
+    /// Values that are not kept, since those who read them in backward make them again.
+    pub values_folded: usize,
     /// Bytes of a piece that are copied out to the disk.
     pub bytes_offloaded: Bytes,
     /// Whether pieces are normalised by themselves, which changes the result.
@@ -138,6 +140,7 @@ impl Summary {
             micro_batches: plan.micro_batches(),
             region: region(problem, &plan),
             nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
+            values_folded: plan.folds.len(),
             bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
             splits_batchnorm: plan.micro_batches() > 1
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
@@ -178,6 +181,7 @@ impl Summary {
             "micro_batches": self.micro_batches,
             "region": self.region.as_ref().map(RegionSummary::to_json),
             "nodes_recomputed": self.nodes_recomputed,
+            "values_folded": self.values_folded,
             "bytes_offloaded": self.bytes_offloaded.0,
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
             "bytes_smallest_budget": self.bytes_smallest_budget.0,

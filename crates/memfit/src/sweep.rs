@@ -26,6 +26,8 @@ pub struct SweepPoint {
     pub slices: usize,
     /// Launches of a piece that compute a value again.
     pub nodes_recomputed: usize,
+    /// Values that are not kept, since those who read them in backward make them again.
+    pub values_folded: usize,
     /// Bytes of a piece that are copied out to the disk.
     pub bytes_offloaded: Bytes,
 }
@@ -47,6 +49,7 @@ impl SweepPoint {
             "micro_batches": self.micro_batches,
             "slices": self.slices,
             "nodes_recomputed": self.nodes_recomputed,
+            "values_folded": self.values_folded,
             "bytes_offloaded": self.bytes_offloaded.0,
         })
     }
@@ -70,6 +73,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 micro_batches: plan.micro_batches(),
                 slices: plan.region.map_or(1, |region| region.slices),
                 nodes_recomputed: nodes_recomputed(plan),
+                values_folded: plan.folds.len(),
                 bytes_offloaded: bytes_offloaded(plan),
             }
         })

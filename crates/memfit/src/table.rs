@@ -94,6 +94,9 @@ fn split(summary: &Summary) -> String {
     if summary.nodes_recomputed > 0 {
         text += &format!(", {} launches compute a value again", summary.nodes_recomputed);
     }
+    if summary.values_folded > 0 {
+        text += &format!(", {} values are made again where they are read", summary.values_folded);
+    }
     if summary.bytes_offloaded != Bytes::ZERO {
         text += &format!(", {} copied out to disk for each piece", summary.bytes_offloaded);
     }

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use memfit_ir::Maker;
+
 use super::lanes::{LANES_MAX, Lanes};
+use super::made::{self, Made};
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::threads::Shared;
@@ -15,6 +18,16 @@ pub(crate) fn sign_bits(operands: &Operands, below: f32) {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let bits = Shared::new(operands.output(0));
     let work = SignBits { pieces, below, values: operands.input_floats(0), bits };
+    tasks::run(operands.threads, pieces.cut.count(), &work);
+}
+
+/// The same of elements that are made again while they are read.
+pub(crate) fn sign_bits_of(operands: &Operands, maker: &Maker, below: f32) {
+    let shape = operands.input_shape(0);
+    let made = Made::new(operands, maker, operands.workspace().take_floats(made::workspace(maker, shape)));
+    let pieces = Pieces::new(shape.elements_per_row(), operands.context.rows);
+    let channels = shape.last();
+    let work = SignBitsOf { pieces, below, made, channels, bits: Shared::new(operands.output(0)) };
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
@@ -70,6 +83,32 @@ impl Tasks for SignBits<'_> {
             for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
                 // SAFETY: nobody writes the values.
                 within::<L>(unsafe { self.values.load(block, &mut wide) }, self.below, bits);
+            }
+        }
+    }
+}
+
+struct SignBitsOf<'a> {
+    pieces: Pieces,
+    below: f32,
+    made: Made<'a>,
+    channels: usize,
+    bits: Shared<'a, u8>,
+}
+
+impl Tasks for SignBitsOf<'_> {
+    #[inline(always)]
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
+        for piece in self.pieces.cut.range(task) {
+            let (elements, bytes) = self.pieces.piece(piece);
+            // SAFETY: pieces do not share bytes, and every piece belongs to one task.
+            let bits = unsafe { self.bits.slice(bytes) };
+            let mut values = [0.0; BLOCK];
+            for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
+                let (column, count) = (block.start % self.channels, block.len());
+                // SAFETY: the buffer holds a block.
+                unsafe { self.made.make::<L>(block, column, values.as_mut_ptr()) };
+                within::<L>(&values[..count], self.below, bits);
             }
         }
     }

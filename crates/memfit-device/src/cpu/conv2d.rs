@@ -1,8 +1,9 @@
 //! Convolutions: geometry read from shapes, for the kernels in `convolution`.
 
-use memfit_ir::{Conv2D, Shape};
+use memfit_ir::{Conv2D, Maker, Shape};
 
 use super::convolution::{self, Convolution};
+use super::made::{self, Made};
 use super::operands::Operands;
 
 /// The geometry of a convolution between two images.
@@ -41,6 +42,17 @@ pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
     let (x, dy, dkernel) = (operands.input(0), operands.input(1), operands.update(0));
     let workspace = operands.workspace().floats();
     convolution::grad_kernel(operands.threads, &shape, x, dy, dkernel, !operands.fresh, workspace);
+}
+
+/// The same, of images that are made again while they are read.
+pub(crate) fn grad_kernel_of(operands: &Operands, maker: &Maker, conv: &Conv2D) {
+    let (x, dy) = (operands.input_shape(0), operands.input_shape(maker.inputs()));
+    let shape = geometry(conv, x, dy, operands.context.rows);
+    let mut workspace = operands.workspace();
+    let made = Made::new(operands, maker, workspace.take_floats(made::workspace(maker, x)));
+    let (dy, dkernel) = (operands.input(maker.inputs()), operands.update(0));
+    let workspace = workspace.floats();
+    convolution::grad_kernel_of(operands.threads, &shape, &made, dy, dkernel, !operands.fresh, workspace);
 }
 
 /// Height, width and channels.

@@ -7,7 +7,7 @@ use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, mask, matmul, metric, norm,
+    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul, metric, norm,
     optimizer, recurrent, widen,
 };
 
@@ -15,6 +15,8 @@ use super::{
 const FLOPS_PER_NANO: f64 = 30.0;
 const BYTES_PER_NANO: f64 = 8.0;
 const LAUNCH_NANOS: f64 = 2000.0;
+/// Making an element again where it is read, and its way through the cache, is worth so many operations.
+const FLOPS_MAKING: f64 = 20.0;
 
 /// A batch of ordinary size: workspace is bounded most tightly there.
 const ROWS_ORDINARY: usize = 256;
@@ -87,6 +89,18 @@ impl Operation<'_> {
             Op::Conv2DGradKernel(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
+            }
+            Op::Conv2DGradKernelOf(maker, conv) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(maker.inputs()), rows);
+                let own = made::workspace(maker, self.input(0));
+                let demand =
+                    convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
+                let times = convolution::times_made(&shape) * self.input(0).elements(rows);
+                Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
+            }
+            Op::SignBitsOf(maker, _) => {
+                let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
+                Demand { flops, ..floats(made::workspace(maker, self.input(0))) }
             }
             Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),

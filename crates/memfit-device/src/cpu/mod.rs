@@ -25,6 +25,7 @@ mod half;
 pub(crate) mod lanes;
 mod launch;
 mod loss;
+mod made;
 mod mask;
 mod maths;
 mod matmul;

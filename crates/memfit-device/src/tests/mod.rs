@@ -8,6 +8,7 @@ mod elementwise;
 mod half;
 mod launches;
 mod loss;
+mod made;
 mod metric;
 mod norm;
 mod optimizer;

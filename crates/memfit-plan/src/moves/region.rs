@@ -4,6 +4,7 @@
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, TensorId};
 
 use crate::choose::is_large;
+use crate::moves::fold::folded;
 use crate::moves::split;
 
 /// A graph in slices has at most so many nodes: more of them would take longer to plan than they give.
@@ -12,10 +13,12 @@ const NODES: usize = 1_500;
 /// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
 const PARTS: u64 = 8;
 
-/// A problem, and the same with a prefix of its network in slices. None of it depends on the budget.
+/// A problem, and the same with values folded or a prefix of its network in slices. None of it depends on the budget.
 pub struct Family<'a> {
     /// As it was given.
     pub problem: &'a Problem,
+    /// With values folded, where there are some.
+    pub folded: Option<Problem>,
     /// With 2, 4, 8 … slices, kept or computed again. None where the batch may be split as it is, which saves more and costs less.
     pub in_slices: Vec<Problem>,
 }
@@ -38,7 +41,7 @@ impl<'a> Family<'a> {
                 .filter_map(|region| region.applied(problem))
                 .collect()
         });
-        Family { problem, in_slices }
+        Family { problem, folded: folded(problem), in_slices }
     }
 }
 
@@ -50,7 +53,7 @@ fn best_cut(graph: &Graph) -> Option<Cut> {
         let tensor = &graph.tensors[id.0];
         tensor.kind == Kind::Activation && tensor.shape.batched
     };
-    let all = bytes_waiting(graph, loss).0;
+    let all = bytes_waiting(graph)?.0;
     let cuts = outputs.filter(is_activation).filter_map(|id| Cut::at(graph, *id));
     let spared = |cut: &Cut| {
         let reads = |node: &memfit_ir::Node| node.inputs.contains(&cut.boundary);
@@ -64,13 +67,14 @@ fn best_cut(graph: &Graph) -> Option<Cut> {
 }
 
 /// Bytes of a row that wait from before the loss until behind it.
-fn bytes_waiting(graph: &Graph, loss: usize) -> Bytes {
+pub fn bytes_waiting(graph: &Graph) -> Option<Bytes> {
+    let loss = graph.nodes.iter().position(|node| matches!(node.op, Op::Loss(_)))?;
     let mut waits = vec![false; graph.tensors.len()];
     graph.nodes[loss..].iter().flat_map(|node| &node.inputs).for_each(|id| waits[id.0] = true);
     let is_value = |kind: Kind| matches!(kind, Kind::Input | Kind::Activation);
     let tensors = graph.tensors.iter().zip(waits);
-    tensors
+    let waiting = tensors
         .filter(|(tensor, waits)| *waits && tensor.shape.batched && is_value(tensor.kind))
-        .map(|(tensor, _)| tensor.bytes(1))
-        .sum()
+        .map(|(tensor, _)| tensor.bytes(1));
+    Some(waiting.sum())
 }

@@ -39,6 +39,7 @@ class Plan:
     micro_batch: int
     micro_batches: int
     nodes_recomputed: int
+    values_folded: int
     bytes_offloaded: int
     precision: dict[str, Any] | None
     bytes_smallest_budget: int

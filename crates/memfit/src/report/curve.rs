@@ -65,6 +65,7 @@ mod tests {
             micro_batches: 1,
             slices: 1,
             nodes_recomputed: 3,
+            values_folded: 2,
             bytes_offloaded: Bytes::ZERO,
         }
     }

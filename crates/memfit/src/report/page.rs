@@ -278,6 +278,12 @@ fn batch(report: &Report) -> String {
         let again = grouped(summary.nodes_recomputed as u64);
         text += &format!(" Values are given up and computed again by {again} launches, to the bit the same.");
     }
+    if summary.values_folded > 0 {
+        let folded = grouped(summary.values_folded as u64);
+        text += &format!(
+            " {folded} values are not kept: the gradients that read them make them again, to the bit the same."
+        );
+    }
     if summary.bytes_offloaded != Bytes::ZERO {
         text += &format!(" {} of each piece are copied out to disk and back.", summary.bytes_offloaded);
     }
@@ -377,6 +383,7 @@ mod tests {
             costs,
             budget,
             batch: 256,
+            costs_folded: Default::default(),
             allow_batchnorm_split: false,
             transfers: Transfers::default(),
         }
@@ -407,6 +414,7 @@ mod tests {
             micro_batches: 64,
             region: None,
             nodes_recomputed: 3,
+            values_folded: 0,
             bytes_offloaded: Bytes::mib(1),
             splits_batchnorm: false,
             precision: None,

@@ -3,11 +3,13 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{self, Kernel, Lanes};
+use super::super::lanes::{self, Kernel, Lanes, Level};
+use super::super::made::Made;
 use super::super::threads::{Shared, Threads};
 use super::Convolution;
 use super::gather::Gather;
 use super::grad_input::Phase;
+use super::grad_kernel_of::Window;
 
 /// The most partial gradients of a filter.
 const SPLITS_MAX: usize = 8;
@@ -97,11 +99,22 @@ fn splits(shape: &Convolution) -> usize {
     (shape.rows * shape.output[0]).clamp(1, SPLITS_MAX)
 }
 
-/// The gradient of every channel by its filter.
+/// Lines of an image that a row of output pixels sees, from the first to the last.
+fn lines_seen(shape: &Convolution) -> usize {
+    (shape.kernel[0] - 1) * shape.dilation[0] + 1
+}
+
+/// How many more floats each thread wants where images are made again.
+pub(super) fn window(shape: &Convolution) -> usize {
+    Window::floats(lines_seen(shape), shape.input[1], shape.input[2])
+}
+
+/// The gradient of every channel by its filter; `x` are the images, or what they are made of.
 pub(super) fn grad_kernel(
     threads: &Threads,
     shape: &Convolution,
     x: &[f32],
+    made: Option<&Made>,
     dy: &[f32],
     dkernel: &mut [f32],
     accumulate: bool,
@@ -111,19 +124,48 @@ pub(super) fn grad_kernel(
     let (splits, floats) = (splits(shape), shape.kernel_floats());
     let rows = shape.rows * shape.output[0];
     let split = rows.div_ceil(splits);
-    let partials = Shared::new(&mut workspace[..splits * floats]);
-    threads.for_each(splits, |part, _| {
+    let (partials, windows) = workspace.split_at_mut(splits * floats);
+    let (partials, windows, room) = (Shared::new(partials), Shared::new(windows), window(shape));
+    threads.for_each(splits, |part, worker| {
         // SAFETY: every partial gradient is written by one task.
         let partial = unsafe { partials.slice(part * floats..(part + 1) * floats) };
         partial.fill(0.0);
         let rows = rows.min(part * split)..rows.min((part + 1) * split);
-        threads.level().call(FilterRows { gather: &gather, rows, dy, partial });
+        let Some(made) = made else {
+            return threads.level().call(FilterRows { gather: &gather, rows, dy, partial });
+        };
+        // SAFETY: a worker runs one task at a time.
+        let room = unsafe { windows.slice(worker * room..(worker + 1) * room) };
+        let mut window = Window::new(made, &gather, 0..shape.input[2], lines_seen(shape), room);
+        made_rows(threads.level(), &gather, &mut window, rows, dy, partial);
     });
     if !accumulate {
         dkernel.fill(0.0);
     }
     for partial in workspace[..splits * floats].chunks_exact(floats.max(1)) {
         dkernel.iter_mut().zip(partial).for_each(|(sum, partial)| *sum += partial);
+    }
+}
+
+/// Adds up the gradient of the filter over some rows of output pixels, row by row as the lines that each sees are made.
+fn made_rows(
+    level: Level,
+    gather: &Gather,
+    window: &mut Window,
+    rows: Range<usize>,
+    dy: &[f32],
+    partial: &mut [f32],
+) {
+    let down = gather.down;
+    for row in rows {
+        let (image, y) = (row / down.positions, row % down.positions);
+        // From the first to the last, also those that only the next rows see.
+        let line = |tap: usize, ahead: isize| {
+            image * down.size + (down.seen(y, tap) + ahead).clamp(0, down.size as isize) as usize
+        };
+        let lines = line(0, 0)..line(down.taps - 1, 1);
+        let gather = &window.show(level, lines, gather);
+        level.call(FilterRows { gather, rows: row..row + 1, dy, partial });
     }
 }
 

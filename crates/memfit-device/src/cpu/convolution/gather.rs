@@ -65,6 +65,8 @@ pub(super) struct Gather<'a> {
     /// The channels that are seen: `channels` of them, from `channel` on.
     pub(super) channel: usize,
     pub(super) channels: usize,
+    /// How many lines of pixels there are room for: of all images, one after the other, each in the place of the one so many before.
+    pub(super) lines: usize,
     pub(super) down: Axis,
     pub(super) across: Axis,
 }
@@ -85,6 +87,7 @@ impl<'a> Gather<'a> {
             pixel: shape.input[2],
             channel: group * shape.channels_in(),
             channels: shape.channels_in(),
+            lines: usize::MAX,
             down: axis(0, shape.pad_top),
             across: axis(1, shape.pad_left),
         }
@@ -131,8 +134,20 @@ impl<'a> Gather<'a> {
     /// A row of pixels, from the first channel that is seen on.
     #[inline(always)]
     pub(super) fn pixel_row(&self, image: usize, y: usize) -> *const f32 {
-        let start = (image * self.down.size + y) * self.across.size * self.pixel + self.channel;
-        self.images.as_ptr().wrapping_add(start)
+        self.images.as_ptr().wrapping_add(self.line_start(image, y))
+    }
+
+    /// Where it begins.
+    #[inline(always)]
+    pub(super) fn line_start(&self, image: usize, y: usize) -> usize {
+        self.line(image, y) * self.across.size * self.pixel + self.channel
+    }
+
+    /// Which of the lines that there is room for a line of an image is.
+    #[inline(always)]
+    pub(super) fn line(&self, image: usize, y: usize) -> usize {
+        let line = image * self.down.size + y;
+        if line < self.lines { line } else { line % self.lines }
     }
 
     /// Copies `count` floats of a row of pixels from float `start` on, with zeros where there is no pixel.

@@ -101,7 +101,8 @@ impl Phase {
     pub(super) fn gather<'a>(&self, shape: &Convolution, dy: &'a [f32], group: usize) -> Gather<'a> {
         let channels = shape.channels_out();
         let (down, across) = (self.down.axis, self.across.axis);
-        Gather { images: dy, pixel: shape.output[2], channel: group * channels, channels, down, across }
+        let (pixel, channel, lines) = (shape.output[2], group * channels, usize::MAX);
+        Gather { images: dy, pixel, channel, channels, lines, down, across }
     }
 }
 

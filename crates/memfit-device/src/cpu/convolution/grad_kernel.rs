@@ -32,10 +32,10 @@ pub fn grad_kernel(
 ) {
     shape.check(x.len(), dkernel.len(), dy.len());
     if shape.is_depthwise() {
-        return depthwise::grad_kernel(threads, shape, x, dy, dkernel, accumulate, workspace);
+        return depthwise::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     if winograd::applies(shape) {
-        return winograd::grad_kernel(threads, shape, x, dy, dkernel, accumulate, workspace);
+        return winograd::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = product(shape);
     let splits = driver::splits(m, n, k);
@@ -57,7 +57,7 @@ pub fn grad_kernel(
 }
 
 /// Rows, columns and depth of the product of one group.
-fn product(shape: &Convolution) -> (usize, usize, usize) {
+pub(super) fn product(shape: &Convolution) -> (usize, usize, usize) {
     let pixels = shape.rows * shape.output[0] * shape.output[1];
     (shape.taps() * shape.channels_in(), shape.channels_out(), pixels)
 }

@@ -7,6 +7,7 @@ mod forward;
 mod gather;
 mod grad_input;
 mod grad_kernel;
+mod grad_kernel_of;
 mod pack;
 mod strip;
 mod winograd;
@@ -14,6 +15,7 @@ mod winograd;
 pub use forward::{forward, forward_workspace};
 pub use grad_input::{grad_input, grad_input_workspace};
 pub use grad_kernel::{grad_kernel, grad_kernel_workspace};
+pub(crate) use grad_kernel_of::{grad_kernel_of, grad_kernel_of_workspace, times_made};
 
 /// The shape of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -101,7 +101,7 @@ macro_rules! vectors {
 /// # Safety
 /// There are `length` elements of the operand and the result, which may stand at the same place.
 #[inline(always)]
-pub(super) unsafe fn unary<L: Lanes>(function: Unary, x: *const f32, to: *mut f32, length: usize) {
+pub(crate) unsafe fn unary<L: Lanes>(function: Unary, x: *const f32, to: *mut f32, length: usize) {
     let (zero, one) = (L::splat(0.0), L::splat(1.0));
     match function {
         Unary::Relu => vectors!(L, to, length, |x| x.at_least(zero)),

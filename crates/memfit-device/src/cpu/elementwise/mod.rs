@@ -9,7 +9,8 @@ use memfit_ir::{Chain, Link};
 use super::lanes::Lanes;
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
-use functions::{binary, unary};
+use functions::binary;
+pub(crate) use functions::unary;
 
 /// Inputs that are looked up once a launch; most chains have no more.
 const FIRST: usize = 4;

@@ -115,6 +115,11 @@ pub(crate) fn splits(m: usize, n: usize, k: usize) -> usize {
     wanted.min(k / DEPTH_SPLIT).min(PARTIALS_MAX / (m * n).max(1)).max(1)
 }
 
+/// How many tasks at least the columns of a product are cut in: each packs the left operand for itself.
+pub(crate) fn columns_tasks(n: usize) -> usize {
+    n.div_ceil(COLUMNS_TASK)
+}
+
 /// At least as many floats as the partial results of `splits(m, n, k)` have, never more for a smaller `m` or `k`.
 pub(crate) fn partials_max(m: usize, n: usize, k: usize) -> usize {
     (m * n * SPLITS_MAX.min(k / DEPTH_SPLIT)).min(PARTIALS_MAX)

@@ -157,6 +157,18 @@ fn normalise<'a>(
     apply(operands, columns, [x], y, coefficients, Normalised);
 }
 
+/// Mean, scale and offset of every channel of a node that reads what a normalisation does.
+pub(crate) fn coefficients<'a>(
+    operands: &Operands,
+    norm: &Norm,
+    columns: Columns,
+    coefficients: &'a mut [f32],
+) -> &'a [f32] {
+    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
+    let (mean, variance) = (operands.input(given), operands.input(given + 1));
+    normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients)
+}
+
 /// Mean, scale and offset of every channel.
 fn normaliser<'a>(
     norm: &Norm,
@@ -313,13 +325,13 @@ impl<const HALVES: bool> Terms<2> for Products<'_, HALVES> {
 }
 
 /// A function of values at one place and of the coefficients of their channel.
-trait Formula<const I: usize, const N: usize>: Sync {
+pub(crate) trait Formula<const I: usize, const N: usize>: Sync {
     /// `#[inline(always)]`.
     fn of<L: Lanes>(&self, values: [L; I], coefficients: [L; N]) -> L;
 }
 
 /// `(x − mean) scale + beta`.
-struct Normalised;
+pub(crate) struct Normalised;
 
 impl Formula<1, 3> for Normalised {
     #[inline(always)]
@@ -329,7 +341,7 @@ impl Formula<1, 3> for Normalised {
 }
 
 /// What most chains behind a normalisation are: another tensor added or not, then bounds.
-struct Clamp {
+pub(crate) struct Clamp {
     low: f32,
     high: f32,
 }
@@ -356,7 +368,7 @@ impl Formula<2, 3> for Clamp {
 }
 
 /// The bounds of a chain that only adds its second input, or none, and clamps; and whether it adds one.
-fn clamp(chain: &Chain) -> Option<(Clamp, bool)> {
+pub(crate) fn clamp(chain: &Chain) -> Option<(Clamp, bool)> {
     let (function, adds) = match chain.links[..] {
         [Link::Unary(function, 0)] if chain.inputs == 1 => (function, false),
         [Link::Binary(Binary::Add, 0, 1) | Link::Binary(Binary::Add, 1, 0), Link::Unary(function, 2)]

@@ -11,6 +11,7 @@ mod embedding;
 mod few_channels;
 mod layer_norm;
 mod loss;
+mod made;
 pub(crate) mod made_up;
 mod mask;
 mod mean_pool;
@@ -44,6 +45,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv2D(conv) => convolution::forward(call, conv),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
+        Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
@@ -60,6 +62,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2D => pool::global_average(call),
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
         Op::SignBits { below } => rows::sign_bits(call, *below),
+        Op::SignBitsOf(maker, below) => made::made(call, maker, Op::SignBits { below: *below }),
         Op::MaskBits => rows::mask_bits(call),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),

@@ -276,6 +276,7 @@ mod tests {
             graph,
             budget,
             batch: 32,
+            costs_folded: Default::default(),
             allow_batchnorm_split: false,
             transfers: Transfers::default(),
         }

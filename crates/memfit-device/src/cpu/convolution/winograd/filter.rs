@@ -5,15 +5,17 @@ use std::ops::Range;
 
 use super::super::super::gemm::driver::{LINE, PARTIALS_MAX, aligned};
 use super::super::super::lanes::{COLUMNS_MAX, Kernel, Lanes, Level};
+use super::super::super::made::Made;
 use super::super::super::microkernel::{Panels, Stripe, View};
 use super::super::super::threads::{Shared, Threads};
 use super::super::Convolution;
 use super::super::gather::Gather;
+use super::super::grad_kernel_of::Window;
 use super::{Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Tiles, margin_floats, square};
 
 /// The most channels of a task, in and out.
 const CHANNELS_IN: usize = 64;
-const CHANNELS_OUT: usize = 64;
+pub(in super::super) const CHANNELS_OUT: usize = 64;
 /// How many tasks there should be, and the most parts of the tiles that are summed apart.
 const TASKS: usize = 16;
 const PARTS_MOST: usize = 8;
@@ -83,11 +85,25 @@ pub(in super::super) fn grad_kernel_workspace(shape: &Convolution, threads: usiz
     sizes.partials() + threads * sizes.worker() + LINE
 }
 
-/// Computes the gradient by the filter. Where `accumulate`, adds it to what is there.
+/// Lines that a group of tiles sees, from the first to the last, at most.
+fn lines_seen(shape: &Convolution) -> usize {
+    let [down, across] = [shape.output[0], shape.output[1]].map(|positions| positions.div_ceil(2));
+    let rows = TILES_MOST.div_ceil(across.max(1)) + 1;
+    // The last tiles of an image hang over, as do the first of the next one.
+    2 * rows + (rows / down.max(1) + 2) * shape.kernel[0]
+}
+
+/// How many more floats each thread wants where images are made again.
+pub(in super::super) fn window(shape: &Convolution) -> usize {
+    Window::floats(lines_seen(shape), shape.input[1], Sizes::new(shape).blocks[0])
+}
+
+/// Computes the gradient by the filter; `x` are the images, or what they are made of. Where `accumulate`, adds it to what is there.
 pub(in super::super) fn grad_kernel(
     threads: &Threads,
     shape: &Convolution,
     x: &[f32],
+    made: Option<&Made>,
     dy: &[f32],
     dkernel: &mut [f32],
     accumulate: bool,
@@ -96,8 +112,10 @@ pub(in super::super) fn grad_kernel(
     let gather = Gather::of_input(shape, x, 0);
     gather.check(&(0..shape.rows * gather.positions()), &(0..gather.floats()));
     match shape.kernel[0] {
-        3 => Run::<Three, 4, 2, 3>::new(shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
-        5 => Run::<Five, 6, 2, 5>::new(shape, &gather, dy).all(threads, dkernel, accumulate, workspace),
+        3 => {
+            Run::<Three, 4, 2, 3>::new(shape, &gather, made, dy).all(threads, dkernel, accumulate, workspace)
+        }
+        5 => Run::<Five, 6, 2, 5>::new(shape, &gather, made, dy).all(threads, dkernel, accumulate, workspace),
         taps => unreachable!("no scheme for {taps} taps"),
     }
 }
@@ -105,6 +123,8 @@ pub(in super::super) fn grad_kernel(
 struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
+    /// How the images are made again, and how many lines of them a group sees.
+    made: Option<(&'a Made<'a>, usize)>,
     dy: &'a [f32],
     sizes: Sizes,
     tiles: Tiles,
@@ -122,11 +142,12 @@ struct Block {
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(shape: &Convolution, gather: &'a Gather<'a>, dy: &'a [f32]) -> Self {
+    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: &'a [f32]) -> Self {
         let tiles = Tiles::new(gather, OUTPUTS);
         Run {
             scheme: PhantomData,
             gather,
+            made: made.map(|made| (made, lines_seen(shape))),
             dy,
             sizes: Sizes::new(shape),
             tiles,
@@ -138,7 +159,9 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let Sizes { channels, blocks, kernel_floats, .. } = self.sizes;
         let parts = self.sizes.parts(self.count);
         let (partials, workers) = aligned(workspace).split_at_mut(self.sizes.partials());
-        let floats = self.sizes.worker();
+        let window =
+            self.made.map_or(0, |(_, lines)| Window::floats(lines, self.gather.across.size, blocks[0]));
+        let floats = self.sizes.worker() + window;
         let (result, partials, workers) =
             (&Shared::new(dkernel), Shared::new(partials), Shared::new(workers));
         let (tasks, across) = (self.sizes.tasks(), channels[1].div_ceil(blocks[1]));
@@ -170,19 +193,30 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let Sizes { seen, sums, slopes_point, .. } = self.sizes;
         let (sums_buffer, rest) = scratch.split_at_mut(POINTS * POINTS * sums.point);
         let (seen_buffer, rest) = rest.split_at_mut(POINTS * POINTS * seen.point);
-        let (slopes_buffer, margin) = rest.split_at_mut(POINTS * POINTS * slopes_point);
+        let (slopes_buffer, rest) = rest.split_at_mut(POINTS * POINTS * slopes_point);
+        let margin_floats = margin_floats(POINTS, self.sizes.channels[0]);
+        let (margin, room) = rest.split_at_mut(margin_floats);
+        let mut window =
+            self.made.map(|(made, lines)| Window::new(made, self.gather, block.inputs.clone(), lines, room));
         if tiles.is_empty() {
             sums_buffer.fill(0.0);
         }
         let width = 2 * level.lanes();
         for start in tiles.clone().step_by(TILES_MOST) {
             let group = start..tiles.end.min(start + TILES_MOST);
+            let (gather, channels) = match &mut window {
+                None => (*self.gather, block.inputs.clone()),
+                Some(window) => {
+                    let lines = self.lines(&group);
+                    (window.show(level, lines, self.gather), 0..block.inputs.len())
+                }
+            };
             level.call(Input::<S, POINTS, OUTPUTS, TAPS> {
                 scheme: PhantomData,
-                gather: self.gather,
+                gather: &gather,
                 tiles: self.tiles,
                 group: group.clone(),
-                channels: block.inputs.clone(),
+                channels,
                 margin: margin.as_mut_ptr(),
                 to: seen_buffer.as_mut_ptr(),
                 layout: seen,
@@ -204,6 +238,19 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                 });
             }
         }
+    }
+}
+
+impl<S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Run<'_, S, POINTS, OUTPUTS, TAPS> {
+    /// The lines that a group of tiles sees, counted over all images.
+    fn lines(&self, group: &Range<usize>) -> Range<usize> {
+        let down = self.gather.down;
+        let line = |index: usize, ahead: usize| {
+            let Tile { image, y, .. } = self.tiles.tile(index);
+            let y = (down.seen(y, 0) + ahead as isize).clamp(0, down.size as isize) as usize;
+            image * down.size + y
+        };
+        line(group.start, 0)..line(group.end - 1, POINTS)
     }
 }
 

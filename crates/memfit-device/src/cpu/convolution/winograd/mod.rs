@@ -23,7 +23,7 @@ use super::gather::Gather;
 use schemes::{Five, Scheme, Three};
 use transform::{Grid, Then, square};
 
-pub(super) use filter::{grad_kernel, grad_kernel_workspace};
+pub(super) use filter::{CHANNELS_OUT, grad_kernel, grad_kernel_workspace, window};
 pub(super) use images::{Filter, convolve, workspace};
 
 /// The fewest channels on either side, for three and five taps: with fewer, what is saved shrinks, and the plain sum keeps
@@ -163,7 +163,9 @@ impl<S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Input<'_, 
             rows: POINTS,
             columns: POINTS,
         };
-        if fits(y, down.size) && fits(x, across.size) {
+        // Lines that are made as they are wanted may begin anew within a tile.
+        let together = |y: usize| self.gather.line(image, y) + POINTS <= self.gather.lines;
+        if fits(y, down.size) && fits(x, across.size) && together(y as usize) {
             let row = self.gather.pixel_row(image, y as usize);
             return grid(row.wrapping_add(x as usize * pixel), across.size);
         }

@@ -1,0 +1,92 @@
+//! Values that their readers make again: the bits are those of values that are stored and then read.
+
+use memfit_ir::{Conv2D, Maker, Norm, Op, Pads, Shape, Unary};
+
+use super::{Case, noise, positive_noise};
+
+/// Every kind of maker.
+fn makers() -> Vec<Maker> {
+    let norm = |scale: bool, center: bool| Some(Norm { epsilon: 1e-3, scale, center });
+    let capped = Unary::ReluGeneral { negative_slope: 0.0, max_value: 1.5, threshold: 0.0 };
+    vec![
+        Maker { norm: norm(true, true), function: None },
+        Maker { norm: norm(true, true), function: Some(Unary::Relu) },
+        Maker { norm: norm(false, true), function: Some(capped) },
+        Maker { norm: norm(true, false), function: Some(Unary::Gelu) },
+        Maker { norm: None, function: Some(Unary::Silu) },
+    ]
+}
+
+/// What a maker reads, for values of a shape.
+fn given(maker: &Maker, shape: &Shape, rows: usize) -> Vec<(Shape, Vec<f32>)> {
+    let channels = shape.last();
+    let mut all = vec![(shape.clone(), noise(shape.elements(rows), 1))];
+    if let Some(norm) = &maker.norm {
+        let present = [norm.scale, norm.center, true];
+        let weights = present.into_iter().enumerate().filter(|(_, present)| *present);
+        all.extend(weights.map(|(at, _)| (Shape::fixed([channels]), noise(channels, 2 + at as u64))));
+        all.push((Shape::fixed([channels]), positive_noise(channels, 9)));
+    }
+    all
+}
+
+fn with(case: Case, inputs: &[(Shape, Vec<f32>)]) -> Case {
+    inputs.iter().fold(case, |case, (shape, values)| case.input(shape.clone(), values.clone()))
+}
+
+fn check_grad_kernel(maker: &Maker, conv: Conv2D, [input, output]: [[usize; 3]; 2], rows: usize) {
+    let (images, slopes) = (Shape::rows(input), Shape::rows(output));
+    let inputs = given(maker, &images, rows);
+    let made = with(Case::new(maker.op().unwrap(), rows), &inputs).run();
+    let filters = Shape::fixed([conv.kernel[0], conv.kernel[1], input[2] / conv.groups, output[2]]);
+    let (dy, before) = (noise(slopes.elements(rows), 5), noise(filters.elements(rows), 6));
+    let stored = Case::new(Op::Conv2DGradKernel(conv.clone()), rows)
+        .input(images, made.floats(0))
+        .input(slopes.clone(), dy.clone())
+        .update(filters.clone(), before.clone());
+    let of = with(Case::new(Op::Conv2DGradKernelOf(maker.clone(), conv.clone()), rows), &inputs)
+        .input(slopes, dy)
+        .update(filters, before);
+    assert_eq!(of.run().bits(), stored.run().bits(), "{conv:?} of {maker:?}");
+    assert_eq!(of.run_fresh().bits(), stored.run_fresh().bits(), "{conv:?} of {maker:?}, fresh");
+}
+
+#[test]
+fn a_kernel_gradient_has_the_bits_of_images_that_are_stored() {
+    let conv = |kernel: usize, strides: usize, dilation: usize, groups: usize, pad: usize| Conv2D {
+        kernel: [kernel, kernel],
+        strides: [strides, strides],
+        dilation: [dilation, dilation],
+        groups,
+        pads: Pads { top: pad, bottom: pad, left: pad, right: pad },
+    };
+    for maker in makers() {
+        // Matrices, pixels between strides, windows of many shapes, and groups.
+        check_grad_kernel(&maker, conv(1, 1, 1, 1, 0), [[9, 7, 70], [9, 7, 90]], 3);
+        check_grad_kernel(&maker, conv(1, 2, 1, 1, 0), [[9, 7, 20], [5, 4, 6]], 3);
+        check_grad_kernel(&maker, conv(3, 1, 1, 1, 1), [[9, 30, 5], [9, 30, 6]], 3);
+        check_grad_kernel(&maker, conv(3, 2, 1, 2, 1), [[9, 7, 6], [5, 4, 4]], 2);
+        check_grad_kernel(&maker, conv(3, 1, 2, 1, 2), [[9, 7, 6], [9, 7, 4]], 2);
+        // Channels by themselves.
+        check_grad_kernel(&maker, conv(3, 1, 1, 19, 1), [[9, 7, 19], [9, 7, 19]], 3);
+        check_grad_kernel(&maker, conv(3, 2, 1, 8, 1), [[9, 7, 8], [5, 4, 8]], 3);
+        check_grad_kernel(&maker, conv(5, 1, 2, 8, 4), [[9, 7, 8], [9, 7, 8]], 2);
+        // At points.
+        check_grad_kernel(&maker, conv(3, 1, 1, 1, 1), [[5, 14, 100], [5, 14, 70]], 4);
+        check_grad_kernel(&maker, conv(5, 1, 1, 1, 0), [[10, 20, 17], [6, 16, 18]], 3);
+    }
+}
+
+#[test]
+fn sign_bits_are_those_of_values_that_are_stored() {
+    for maker in makers() {
+        for (dims, rows) in [([1, 1, 701], 3), ([5, 7, 3], 2), ([40, 20, 24], 2)] {
+            let shape = Shape::rows(dims);
+            let inputs = given(&maker, &shape, rows);
+            let made = with(Case::new(maker.op().unwrap(), rows), &inputs).run();
+            let stored = Case::new(Op::SignBits { below: 1.5 }, rows).input(shape, made.floats(0));
+            let of = with(Case::new(Op::SignBitsOf(maker.clone(), 1.5), rows), &inputs);
+            assert_eq!(of.run().bits(), stored.run().bits(), "{dims:?} of {maker:?}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! How a value is made that is not stored: those who read it make it themselves, part by part, in the cache.
+
+use crate::{Chain, Link, Norm, Op, Unary};
+
+/// What makes a value out of one of the same shape: a normalisation by the batch's statistics, a function, or both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Maker {
+    /// The normalisation, where there is one: what it reads stands behind the value, as in [`Op::BatchNorm`].
+    pub norm: Option<Norm>,
+    /// The function behind it, or of the value itself.
+    pub function: Option<Unary>,
+}
+
+impl Maker {
+    /// The maker of what an op writes, where it reads one value for each that it writes.
+    pub fn of(op: &Op) -> Option<Maker> {
+        let single = |chain: &Chain| match chain.links[..] {
+            [Link::Unary(function, 0)] if chain.inputs == 1 => Some(function),
+            _ => None,
+        };
+        if let Op::BatchNorm(norm) = op {
+            Some(Maker { norm: Some(norm.clone()), function: None })
+        } else if let Op::BatchNormThen(norm, chain) = op {
+            Some(Maker { norm: Some(norm.clone()), function: Some(single(chain)?) })
+        } else if let Op::Elementwise(chain) = op {
+            Some(Maker { norm: None, function: Some(single(chain)?) })
+        } else {
+            None
+        }
+    }
+
+    /// The op whose maker this is; none where it makes nothing.
+    pub fn op(&self) -> Option<Op> {
+        let chain = self.function.map(Chain::unary);
+        match (self.norm.clone(), chain) {
+            (Some(norm), Some(chain)) => Some(Op::BatchNormThen(norm, chain)),
+            (Some(norm), None) => Some(Op::BatchNorm(norm)),
+            (None, Some(chain)) => Some(Op::Elementwise(chain)),
+            (None, None) => None,
+        }
+    }
+
+    /// How many inputs it reads: the value, weights and statistics.
+    pub fn inputs(&self) -> usize {
+        1 + self.norm.as_ref().map_or(0, |norm| 2 + usize::from(norm.scale) + usize::from(norm.center))
+    }
+}
