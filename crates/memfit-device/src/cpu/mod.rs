@@ -25,6 +25,7 @@ mod half;
 pub(crate) mod lanes;
 mod launch;
 mod loss;
+pub(crate) mod made_up;
 mod mask;
 mod maths;
 mod matmul;
