@@ -8,6 +8,7 @@ mod gather;
 mod grad_input;
 mod grad_kernel;
 mod pack;
+pub(crate) mod pooled;
 mod strip;
 mod winograd;
 

@@ -18,6 +18,7 @@ mod moves;
 mod noise;
 mod places;
 mod pool;
+mod pooled;
 mod product;
 mod rearrange;
 mod recurrent;
@@ -44,6 +45,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv2D(conv) => convolution::forward(call, conv),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
+        Op::Conv2DMaxPool(conv) => pooled::forward(call, conv),
+        Op::Conv2DMaxPoolGradKernel(conv) => pooled::grad_kernel(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
