@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{Bytes, Graph, MadeUp, NodeId, Slice, Slot, Tensor};
+use memfit_ir::{Bytes, Graph, MadeUp, NodeId, Slice, Slot, Tensor, Values};
 
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
-use crate::cpu::widen;
+use crate::cpu::{made_up, widen};
 use crate::cuda::device::CudaDevice;
 use crate::process;
 use crate::store::Store;
@@ -168,6 +168,17 @@ impl Device {
         let bytes = self.bytes_mut(slot);
         // SAFETY: as in `floats`.
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
+    }
+
+    /// Draws made-up floats on all threads, from element `first` of their sequence on, and says whether it did: other kinds,
+    /// and other devices, are left to the source.
+    pub fn draw(&mut self, MadeUp { values, seed }: MadeUp, first: u64, to: Slot) -> bool {
+        let (Values::Uniform { low, high }, Memory::Cpu(_)) = (values, &self.memory) else {
+            return false;
+        };
+        let threads = Arc::clone(&self.threads);
+        made_up::uniform(&threads, seed, first, [low, high], self.floats_mut(to));
+        true
     }
 
     /// Copies a slot over another of its size.

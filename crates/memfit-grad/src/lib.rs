@@ -25,9 +25,10 @@ mod compact;
 mod fuse;
 mod optimizer;
 mod penalties;
+mod pooled;
 mod rules;
 mod training;
 mod weights;
 
 pub use optimizer::{ClipBy, Optimizer, Schedule};
-pub use training::{GradError, OutputMetric, Training, evaluation_graph, training_graph};
+pub use training::{GradError, OutputMetric, Training, evaluation_graph, prediction_graph, training_graph};

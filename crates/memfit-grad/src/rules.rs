@@ -1,8 +1,8 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
 use memfit_ir::{
-    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op, Shape,
-    TensorId,
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op,
+    PooledConv2D, Shape, TensorId,
 };
 
 use crate::GradError;
@@ -83,6 +83,10 @@ impl Backward {
             Op::Conv2D(conv) => {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
                 Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
+            }
+            Op::Conv2DMaxPool(pooled) => {
+                self.pooled_conv(pooled, node, dy);
+                None
             }
             Op::Conv3D(conv) => {
                 self.kernel_and_bias(Op::Conv3DGradKernel(conv.clone()), node, dy);
@@ -201,6 +205,7 @@ impl Backward {
             | Op::BiasGrad
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
+            | Op::Conv2DMaxPoolGradKernel(_)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
             | Op::MaxPool2DGrad(..)
@@ -253,6 +258,28 @@ impl Backward {
         self.weight(op, &[node.inputs[0], dy], node.inputs[1], node.layer);
         if let Some(bias) = node.inputs.get(2) {
             self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
+        }
+    }
+
+    /// Without a gradient of the input, the gradient of the image between convolution and pool is never asked for.
+    fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
+        let (x, winners, layer) = (node.inputs[0], node.outputs[1], node.layer);
+        if self.needs[x.0] {
+            let image = self.image_size(x);
+            let op = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(image));
+            let between = self.flow(op, &[dy, winners], layer);
+            let conv = &pooled.conv;
+            self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, between);
+            let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, node.inputs[1]], layer);
+            return self.add(x, dx);
+        }
+        if node.inputs[1..].iter().any(|weight| self.needs[weight.0]) {
+            let updates: Vec<TensorId> =
+                node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+            let op = Op::Conv2DMaxPoolGradKernel(pooled.clone());
+            self.graph
+                .push_updating(op, &[x, dy, winners], &updates, Kind::Flow, layer)
+                .expect("operands come from a forward node that passed the shape rules");
         }
     }
 

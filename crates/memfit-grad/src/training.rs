@@ -8,7 +8,7 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, penalties, weights};
+use crate::{ClipBy, Optimizer, compact, fuse, penalties, pooled, weights};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -100,12 +100,14 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     require_losses(forward, training)?;
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
+    pooled::pool_inside(&mut graph, &training.gradients_of);
+    let forward_nodes = graph.nodes.len();
     let seeds = add_losses(&mut graph, forward, training)?;
     let mut backward = Backward::new(graph, &training.gradients_of);
     for (prediction, gradient) in seeds {
         backward.add(prediction, gradient);
     }
-    for index in (0..forward.nodes.len()).rev() {
+    for index in (0..forward_nodes).rev() {
         backward.pull_back(NodeId(index))?;
     }
     let (mut graph, weight_gradients, wanted) = backward.finish(&training.gradients_of);
@@ -113,7 +115,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         return Err(GradError::NothingToTrain);
     }
     graph.keep.extend(wanted);
-    compact::sign_bits(&mut graph, forward.nodes.len());
+    compact::sign_bits(&mut graph, forward_nodes);
     compact::drop_dead_nodes(&mut graph);
     fuse::fuse(&mut graph);
     fuse::fuse(&mut graph);
@@ -127,11 +129,21 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     require_losses(forward, training)?;
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
+    pooled::pool_inside(&mut graph, &[]);
     add_losses(&mut graph, forward, training)?;
     compact::drop_dead_nodes(&mut graph);
     penalties::add(&mut graph, &[]);
     add_zeros(&mut graph);
     Ok(graph)
+}
+
+/// The forward graph alone, which keeps its outputs for reading.
+pub fn prediction_graph(forward: &Graph) -> Graph {
+    let mut graph = forward.clone();
+    let unkept = graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied();
+    graph.keep.extend(unkept.collect::<Vec<_>>());
+    pooled::pool_inside(&mut graph, &[]);
+    graph
 }
 
 fn require_losses(forward: &Graph, training: &Training) -> Result<(), GradError> {

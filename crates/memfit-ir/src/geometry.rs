@@ -48,6 +48,32 @@ pub struct Pool2D {
     pub pads: Pads,
 }
 
+/// A convolution, a max pool of two by two pixels behind it, and a ReLU behind that where there is one. The image between
+/// them is never stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PooledConv2D {
+    /// The convolution: of one group, with neighbouring taps.
+    pub conv: Conv2D,
+    /// Whether negative results become 0. They have no winner then: its byte is [`PooledConv2D::NONE`].
+    pub relu: bool,
+}
+
+impl PooledConv2D {
+    /// The pool: windows side by side.
+    pub const POOL: Pool2D =
+        Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } };
+
+    /// The winner's byte of a window whose result a ReLU made 0, and to which no gradient goes.
+    pub const NONE: u8 = u8::MAX;
+
+    /// Height and width of the image between convolution and pool, for an image of this height and width.
+    pub fn between(&self, image: [usize; 2]) -> [usize; 2] {
+        let Conv2D { kernel, strides, pads, .. } = &self.conv;
+        let margins = [pads.height(), pads.width()];
+        [0, 1].map(|axis| (image[axis] + margins[axis]).saturating_sub(kernel[axis]) / strides[axis] + 1)
+    }
+}
+
 /// Margins of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Pads {

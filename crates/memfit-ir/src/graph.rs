@@ -258,7 +258,7 @@ impl Graph {
 fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let prefix = if kind == Kind::Flow { "d " } else { "" };
     let extra: &[&str] = match op {
-        Op::MaxPool2D(_) | Op::GlobalMaxPool2D => &["winners"],
+        Op::MaxPool2D(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::Attention(_) => &["log_sums"],
         Op::Recurrent(_) => &["kept"],
@@ -277,6 +277,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
         | Op::Conv2DGradKernelOf(..)
+        | Op::Conv2DMaxPoolGradKernel(_)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)
         | Op::Conv3DGradKernel(_)

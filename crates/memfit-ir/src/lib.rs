@@ -52,7 +52,7 @@ pub use counts::{AtRate, Counts, Curve, Rate, Summation, Thresholds};
 pub use distance::{Distance, Reduction};
 pub use dtype::DType;
 pub use fold::{Fold, Folding};
-pub use geometry::{Conv2D, Conv3D, Interpolation, Pads, Pool2D};
+pub use geometry::{Conv2D, Conv3D, Interpolation, Pads, Pool2D, PooledConv2D};
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
 pub use made_up::{MadeUp, Values};
 pub use maker::Maker;

@@ -5,7 +5,7 @@
 
 use crate::{
     Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker,
-    Mask, MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
+    Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -27,6 +27,10 @@ pub enum Op {
     Conv2DGradKernel(Conv2D),
     /// `what the maker reads…, dy ⇒ dkernel` (adds): the same, where `x` is made again while it is read.
     Conv2DGradKernelOf(Maker, Conv2D),
+    /// `x, kernel, [bias] → y, winners`: a convolution and the max pool behind it.
+    Conv2DMaxPool(PooledConv2D),
+    /// `x, dy, winners ⇒ dkernel, [dbias]` (adds), from the gradient behind the pool.
+    Conv2DMaxPoolGradKernel(PooledConv2D),
     /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
     Conv3D(Conv3D),
     /// `dy, kernel → dx`, with the depth, height and width of `x`.
@@ -343,6 +347,8 @@ impl Op {
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
+            | Op::Conv2DMaxPool(_)
+            | Op::Conv2DMaxPoolGradKernel(_)
             | Op::Conv3D(_)
             | Op::Conv3DGradInput(..)
             | Op::Conv3DGradKernel(_)
@@ -406,6 +412,8 @@ impl Op {
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
             Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
+            Op::Conv2DMaxPool(_) => "conv2d_max_pool",
+            Op::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
             Op::Conv3D(_) => "conv3d",
             Op::Conv3DGradInput(..) => "conv3d_grad_input",
             Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{
     Attention, Change, Conv2D, Conv3D, Counts, DType, LossKind, Maker, Mask, Metric, Norm, Op, Pool2D,
-    RowValue, Shape, Tensor, Thresholds,
+    PooledConv2D, RowValue, Shape, Tensor, Thresholds,
 };
 
 /// Shape and element type of a value.
@@ -114,6 +114,15 @@ impl Rule<'_> {
                 self.image(made)?;
                 vec![]
             }
+            Op::Conv2DMaxPool(pooled) => self.pooled_conv(pooled)?,
+            Op::Conv2DMaxPoolGradKernel(_) => {
+                self.count(3..=3)?;
+                self.image(0)?;
+                self.image(1)?;
+                let alike = self.inputs[1].shape == self.inputs[2].shape;
+                self.require(alike && self.inputs[2].dtype == DType::U8, "a winner for each of dy")?;
+                vec![]
+            }
             Op::Conv3D(conv) => vec![self.conv3d(conv)?],
             Op::Conv3DGradInput(conv, size) => {
                 self.count(2..=2)?;
@@ -141,12 +150,13 @@ impl Rule<'_> {
                 vec![f32(self.singles(0)?.clone())]
             }
             Op::MaxPool2D(pool) => {
-                let area = pool.window[0] * pool.window[1];
-                self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
-                let shape = self.pool(pool)?;
-                vec![self.typed(shape.clone()), Type { shape, dtype: DType::U8 }]
+                self.count(1..=1)?;
+                self.max_pool(pool, self.image(0)?)?
             }
-            Op::AveragePool2D(pool) => vec![self.typed(self.pool(pool)?)],
+            Op::AveragePool2D(pool) => {
+                self.count(1..=1)?;
+                vec![self.typed(self.pool(pool, self.image(0)?)?)]
+            }
             Op::MaxPool2DGrad(_, size) | Op::AveragePool2DGrad(_, size) => {
                 let [_, _, channels] = self.image(0)?;
                 vec![self.typed(self.like(0, [size[0], size[1], channels]))]
@@ -513,9 +523,24 @@ impl Rule<'_> {
         Ok(f32(shape))
     }
 
-    fn pool(&self, pool: &Pool2D) -> Result<Shape, ShapeError> {
-        self.count(1..=1)?;
-        let [height, width, channels] = self.image(0)?;
+    /// A convolution whose result is pooled.
+    fn pooled_conv(&self, pooled: &PooledConv2D) -> Result<Vec<Type>, ShapeError> {
+        let filters = self.conv(&pooled.conv)?.shape.last();
+        let plain = pooled.conv.groups == 1 && pooled.conv.dilation == [1, 1];
+        self.require(plain, "a convolution of one group with neighbouring taps")?;
+        let [height, width, _] = self.image(0)?;
+        let [height, width] = pooled.between([height, width]);
+        self.max_pool(&PooledConv2D::POOL, [height, width, filters])
+    }
+
+    fn max_pool(&self, pool: &Pool2D, image: [usize; 3]) -> Result<Vec<Type>, ShapeError> {
+        let area = pool.window[0] * pool.window[1];
+        self.require(area <= 256, "a window of at most 256 pixels, since a winner is one byte")?;
+        let shape = self.pool(pool, image)?;
+        Ok(vec![self.typed(shape.clone()), Type { shape, dtype: DType::U8 }])
+    }
+
+    fn pool(&self, pool: &Pool2D, [height, width, channels]: [usize; 3]) -> Result<Shape, ShapeError> {
         let rows = windows(height + pool.pads.height(), pool.window[0], pool.strides[0]);
         let columns = windows(width + pool.pads.width(), pool.window[1], pool.strides[1]);
         match (rows, columns) {

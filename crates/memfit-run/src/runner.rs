@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use memfit_device::{Context, Device, DeviceError, Setup, heap};
-use memfit_ir::{Bytes, CheckedPlan, Kind, MadeUp, Op, Place, Plan, Slot, Step, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, DType, Kind, MadeUp, Op, Place, Plan, Slot, Step, Tensor, TensorId};
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::loss_scale::LossScale;
@@ -356,6 +356,15 @@ impl Loop<'_> {
         Ok(())
     }
 
+    /// Draws the rows of an input where they are made-up floats, and says whether it did.
+    fn is_drawn(&mut self, known: &Tensor, input: TensorId, context: &Context, to: Slot) -> bool {
+        let Some((made_up, row)) = self.feed.made_up(input).filter(|_| known.dtype == DType::F32) else {
+            return false;
+        };
+        let row = row.wrapping_add(context.row_start as u64);
+        self.device.draw(made_up, row.wrapping_mul(known.shape.elements_per_row() as u64), to)
+    }
+
     pub(crate) fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
         let before = heap::live();
         let taken = || heap::live() as i64 - before as i64;
@@ -368,15 +377,21 @@ impl Loop<'_> {
             }
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
                 let known = &self.plan.problem().graph.tensors[tensor.0];
-                let to = &mut self.device.bytes_mut(*slot)[..known.bytes(context.rows).to_usize()];
+                let all_rows = context.rows;
                 // A slice is read where it stands in the piece; a small batch may leave it without rows.
                 let (input, context) = match known.slice {
                     Some(slice) => (slice.of, context.sliced(slice)),
                     None => (*tensor, *context),
                 };
+                let bytes = known.bytes(all_rows);
                 let fed = match context.rows {
                     0 => Ok(()),
-                    rows => self.feed.feed(input, context.row_start, rows, to),
+                    // What is made up is drawn by all threads.
+                    _ if self.is_drawn(known, input, &context, Slot { bytes, ..*slot }) => Ok(()),
+                    rows => {
+                        let to = &mut self.device.bytes_mut(*slot)[..bytes.to_usize()];
+                        self.feed.feed(input, context.row_start, rows, to)
+                    }
                 };
                 self.heap.by_feeds += taken();
                 fed.map_err(RunError::Feed)

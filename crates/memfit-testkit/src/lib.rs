@@ -12,6 +12,7 @@ pub mod node_runs;
 pub mod op_cases;
 mod operation_cases;
 pub mod oracle;
+mod pooled_cases;
 pub mod random_graphs;
 mod recurrent_cases;
 pub mod reference;

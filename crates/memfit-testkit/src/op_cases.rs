@@ -112,6 +112,7 @@ pub fn op_cases() -> Vec<OpCase> {
     });
     crate::attention_cases::add(&mut add);
     crate::operation_cases::add(&mut add);
+    crate::pooled_cases::add(&mut add);
     crate::recurrent_cases::add(&mut add);
     crate::spatial_cases::add(&mut add);
     crate::volume_cases::add(&mut add);
@@ -393,7 +394,8 @@ impl Builder {
         id
     }
 
-    fn fixed(&mut self, name: &str, dims: &[usize]) -> TensorId {
+    /// A weight that is not trained.
+    pub fn fixed(&mut self, name: &str, dims: &[usize]) -> TensorId {
         let kind = Kind::Weight { trainable: false };
         self.graph.tensor(name, Shape::fixed(dims), DType::F32, kind, self.layer)
     }

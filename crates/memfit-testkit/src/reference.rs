@@ -10,6 +10,7 @@ use crate::distances::sample_distance;
 use crate::harness::Values;
 use crate::op_cases::ROWS;
 use crate::operation_cases;
+use crate::pooled_cases;
 use crate::recurrent_cases;
 use crate::spatial_cases;
 use crate::volume_cases;
@@ -41,7 +42,7 @@ impl Evaluation<'_> {
     fn outputs(&self) -> Vec<Vec<f64>> {
         match &self.node.op {
             Op::Dense => vec![self.dense()],
-            Op::Conv2D(conv) => vec![self.conv(conv)],
+            Op::Conv2D(conv) => vec![self.conv(conv, self.image(self.node.outputs[0]))],
             Op::Conv3D(conv) => {
                 let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
                 let bias = self.node.inputs.get(2).map(|_| self.input(2));
@@ -57,6 +58,14 @@ impl Evaluation<'_> {
             }
             Op::MaxPool2D(pool) => {
                 let y = self.pool(pool, |window| window.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+                let count = y.len();
+                vec![y, vec![0.0; count]]
+            }
+            Op::Conv2DMaxPool(conv) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
+                let [height, width] = conv.between([from[0], from[1]]);
+                let between = [height, width, to[2]];
+                let y = pooled_cases::pool(&self.conv(&conv.conv, between), between, to, conv.relu);
                 let count = y.len();
                 vec![y, vec![0.0; count]]
             }
@@ -181,11 +190,10 @@ impl Evaluation<'_> {
             .collect()
     }
 
-    fn conv(&self, conv: &Conv2D) -> Vec<f64> {
+    fn conv(&self, conv: &Conv2D, [out_height, out_width, filters]: [usize; 3]) -> Vec<f64> {
         let (x, kernel) = (self.input(0), self.input(1));
         let bias = self.node.inputs.get(2).map(|_| self.input(2));
         let [height, width, channels] = self.image(self.node.inputs[0]);
-        let [out_height, out_width, filters] = self.image(self.node.outputs[0]);
         let (group_in, group_out) = (channels / conv.groups, filters / conv.groups);
         let mut y = Vec::new();
         for row in 0..self.rows {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use memfit_device::process;
 use memfit_files::NewFile;
 use memfit_formats::Mode;
-use memfit_grad::evaluation_graph;
+use memfit_grad::{evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, Graph, TensorId};
 use memfit_run::{Means, Runner, StepInput};
 
@@ -66,18 +66,13 @@ pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
 /// Writes what a model predicts for all rows of the job's data, one `.npy` file for each output.
 pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, Error> {
     let model = open(job)?;
-    let mut graph = model.model.graph.clone();
+    let graph = prediction_graph(&model.model.graph);
     if outputs.len() != graph.outputs.len() {
         let names = model.model.output_names.join(", ");
         let problem = format!("expected one file for each of {names}, got {}", outputs.len());
         return Err(Error::job("--output", problem));
     }
     let predictions = graph.outputs.clone();
-    for output in &predictions {
-        if !graph.keep.contains(output) {
-            graph.keep.push(*output);
-        }
-    }
     let mut files: Vec<NewFile> =
         outputs.iter().map(|path| NewFile::create(path)).collect::<Result<_, _>>()?;
     let mut rows_written = 0;

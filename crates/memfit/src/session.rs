@@ -3,7 +3,7 @@
 use memfit_data::{Field, Source};
 use memfit_device::Setup;
 use memfit_formats::Mode;
-use memfit_grad::{Schedule, evaluation_graph};
+use memfit_grad::{Schedule, evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
@@ -132,11 +132,7 @@ impl Session {
             let (training, metrics) = training(&job, &model.model.graph, &compiled)?;
             (evaluation_graph(&model.model.graph, &training)?, metrics)
         } else {
-            let mut graph = model.model.graph.clone();
-            let unkept: Vec<TensorId> =
-                graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied().collect();
-            graph.keep.extend(unkept);
-            (graph, Vec::new())
+            (prediction_graph(&model.model.graph), Vec::new())
         };
         let Solved { setup, problem, outcome, .. } =
             solve(&job, graph, threads, handed_over(&job, &model, 0))?;

@@ -1,7 +1,8 @@
 //! Convolutions: geometry read from shapes, for the kernels in `convolution`.
 
-use memfit_ir::{Conv2D, Maker, Shape};
+use memfit_ir::{Conv2D, Maker, PooledConv2D, Shape};
 
+use super::convolution::pooled::{self, Pooled};
 use super::convolution::{self, Convolution};
 use super::made::{self, Made};
 use super::operands::Operands;
@@ -53,6 +54,45 @@ pub(crate) fn grad_kernel_of(operands: &Operands, maker: &Maker, conv: &Conv2D) 
     let (dy, dkernel) = (operands.input(maker.inputs()), operands.update(0));
     let workspace = workspace.floats();
     convolution::grad_kernel_of(operands.threads, &shape, &made, dy, dkernel, !operands.fresh, workspace);
+}
+
+/// The geometry of a convolution of images of one shape, with its pool.
+pub(crate) fn pooled_geometry(conv: &PooledConv2D, input: &Shape, channels: usize, rows: usize) -> Pooled {
+    let [height, width, _] = image(input);
+    let [height, width] = conv.between([height, width]);
+    let between = Shape::rows([height, width, channels]);
+    Pooled { conv: geometry(&conv.conv, input, &between, rows), relu: conv.relu }
+}
+
+/// `y = x ∗ kernel + bias`, of which only the largest of each window is written.
+pub(crate) fn max_pool(operands: &Operands, conv: &PooledConv2D) {
+    let channels = operands.output_shape(0).last();
+    let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
+    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let (x, kernel) = (operands.input(0), operands.input(1));
+    let (y, winners) = (operands.output(0), operands.output(1));
+    let workspace = operands.workspace().floats();
+    pooled::forward(operands.threads, &shape, x, kernel, bias, y, winners, workspace);
+}
+
+/// The gradients of the kernel and the bias, added to what is there.
+pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
+    let channels = operands.input_shape(1).last();
+    let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
+    let (images, winners) = ([operands.input(0), operands.input(1)], operands.input(2));
+    let (dkernel, dbias) =
+        (operands.update(0), (operands.node.updates.len() == 2).then(|| operands.update(1)));
+    let workspace = operands.workspace().floats();
+    pooled::grad_kernel(
+        operands.threads,
+        &shape,
+        images,
+        winners,
+        dkernel,
+        dbias,
+        !operands.fresh,
+        workspace,
+    );
 }
 
 /// Height, width and channels.

@@ -3,7 +3,7 @@
 use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape};
 
 use super::bands::Bands;
-use super::convolution::{self, Convolution};
+use super::convolution::{self, Convolution, pooled};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
@@ -101,6 +101,16 @@ impl Operation<'_> {
             Op::SignBitsOf(maker, _) => {
                 let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
                 Demand { flops, ..floats(made::workspace(maker, self.input(0))) }
+            }
+            Op::Conv2DMaxPool(conv) => {
+                let channels = self.output(0).last();
+                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                convolution_of(&shape.conv, pooled::forward_workspace(&shape, threads))
+            }
+            Op::Conv2DMaxPoolGradKernel(conv) => {
+                let channels = self.input(1).last();
+                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, threads))
             }
             Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),

@@ -26,6 +26,7 @@ pub(crate) mod lanes;
 mod launch;
 mod loss;
 mod made;
+pub(crate) mod made_up;
 mod mask;
 mod maths;
 mod matmul;

@@ -267,10 +267,11 @@ fn costs(graph: &Graph, estimates: Vec<Cost>, batch: usize, known: &Table) -> Ve
 
 /// Ops whose estimates err alike: convolutions, other products, and the rest, which moves bytes.
 fn class(op: &Op) -> usize {
-    if matches!(
+    let convolves = matches!(
         op,
         Op::Conv2D(_) | Op::Conv2DGradInput(..) | Op::Conv2DGradKernel(_) | Op::Conv2DGradKernelOf(..)
-    ) {
+    );
+    if convolves || matches!(op, Op::Conv2DMaxPool(_) | Op::Conv2DMaxPoolGradKernel(_)) {
         0
     } else if matches!(op, Op::Dense | Op::DenseGradInput | Op::DenseGradKernel) {
         1

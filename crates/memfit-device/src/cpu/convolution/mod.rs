@@ -9,6 +9,7 @@ mod grad_input;
 mod grad_kernel;
 mod grad_kernel_of;
 mod pack;
+pub(crate) mod pooled;
 mod strip;
 mod winograd;
 

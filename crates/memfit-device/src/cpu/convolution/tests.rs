@@ -6,7 +6,7 @@ use crate::cpu::lanes::Level;
 use crate::cpu::threads::Threads;
 
 /// Calls `body` with the offsets in input, filter and output of every product in a convolution.
-fn every_product(shape: &Convolution, mut body: impl FnMut(usize, usize, usize)) {
+pub(crate) fn every_product(shape: &Convolution, mut body: impl FnMut(usize, usize, usize)) {
     let ([height, width, inputs], [out_height, out_width, outputs]) = (shape.input, shape.output);
     let (channels_in, channels_out) = (inputs / shape.groups, outputs / shape.groups);
     for position in 0..shape.rows * out_height * out_width {

@@ -104,6 +104,48 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: the caller vouches for them.
         (0..count).fold(0, |bits, i| bits | u32::from(unsafe { *from.add(i) } == byte) << i)
     }
+    /// The first `count` bytes as whole numbers, one a lane; lanes of whole numbers hold their bits.
+    /// # Safety
+    /// `count` bytes can be read.
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const u8, count: usize) -> Self {
+        let mut values = [0.0; LANES_MAX];
+        for (i, value) in values[..count].iter_mut().enumerate() {
+            // SAFETY: the caller vouches for them.
+            *value = f32::from_bits(u32::from(unsafe { *from.add(i) }));
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// Whether [`Lanes::pick`] is one instruction.
+    const PICKS: bool = false;
+    /// For each of these whole numbers below 8 the float at that place; for any other one of them, or 0.
+    /// # Safety
+    /// 8 floats can be read.
+    #[inline(always)]
+    unsafe fn pick(self, from: *const f32) -> Self {
+        let mut values = floats(self);
+        for value in &mut values[..Self::COUNT] {
+            // SAFETY: the caller vouches for them.
+            *value = unsafe { *from.add(value.to_bits() as usize % 8) };
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
+    /// Writes `COUNT` pairs, each of a lane and the other's.
+    /// # Safety
+    /// There is room for them.
+    #[inline(always)]
+    unsafe fn store_pairs(self, other: Self, to: *mut f32) {
+        let [values, others] = [self, other].map(floats);
+        for i in 0..Self::COUNT {
+            // SAFETY: the caller vouches for it.
+            unsafe {
+                *to.add(2 * i) = values[i];
+                *to.add(2 * i + 1) = others[i];
+            }
+        }
+    }
     /// Adds to doubles.
     /// # Safety
     /// `COUNT` doubles can be read and written.
@@ -441,8 +483,21 @@ mod tests {
                     assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == if i < count { 7 } else { 9 }));
                     assert_eq!(L::bytes_equal(bytes.as_ptr(), 7, L::COUNT), (1 << count) - 1);
                     assert_eq!(L::bytes_equal(bytes.as_ptr(), 9, count), 0);
+                    let whole = floats(L::load_bytes(bytes.as_ptr(), count));
+                    let expected = |i: usize| if i < count { 7 } else { 0 };
+                    assert!((0..L::COUNT).all(|i| whole[i].to_bits() == expected(i)));
                 }
             }
+            let eight: Vec<f32> = (0..8).map(|i| i as f32 + 0.5).collect();
+            let places: Vec<f32> = (0..L::COUNT).map(|i| f32::from_bits(5 * i as u32 % 8)).collect();
+            let mut pairs = vec![-1.0; 2 * L::COUNT];
+            // SAFETY: as above.
+            unsafe {
+                let picked = floats(L::load(places.as_ptr()).pick(eight.as_ptr()));
+                assert!((0..L::COUNT).all(|i| picked[i] == eight[5 * i % 8]));
+                counted.store_pairs(L::splat(7.0), pairs.as_mut_ptr());
+            }
+            assert!((0..L::COUNT).all(|i| [pairs[2 * i], pairs[2 * i + 1]] == [from[i], 7.0]));
             assert!(L::ROWS <= ROWS_MAX && 2 * L::COUNT <= COLUMNS_MAX);
         }
     }

@@ -124,6 +124,39 @@ impl Lanes for __m256 {
         }
     }
 
+    const PICKS: bool = true;
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const u8, count: usize) -> Self {
+        // SAFETY: see above; a whole vector is read only where there are as many.
+        unsafe {
+            let mut buffer = [0; 8];
+            let bytes = if count == 8 {
+                _mm_loadl_epi64(from.cast())
+            } else {
+                buffer[..count].copy_from_slice(std::slice::from_raw_parts(from, count));
+                _mm_loadl_epi64(buffer.as_ptr().cast())
+            };
+            _mm256_castsi256_ps(_mm256_cvtepu8_epi32(bytes))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pick(self, from: *const f32) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_permutevar8x32_ps(_mm256_loadu_ps(from), _mm256_castps_si256(self)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pairs(self, other: Self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_ps(self, other), _mm256_unpackhi_ps(self, other));
+            _mm256_storeu_ps(to, _mm256_permute2f128_ps::<0x20>(low, high));
+            _mm256_storeu_ps(to.add(8), _mm256_permute2f128_ps::<0x31>(low, high));
+        }
+    }
+
     #[inline(always)]
     unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
         // SAFETY: see above.
@@ -319,6 +352,43 @@ impl Lanes for __m512 {
             for (i, byte) in buffer[..count].iter().enumerate() {
                 *to.add(i) = *byte;
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(from: *const u8, count: usize) -> Self {
+        // SAFETY: see above; a whole vector is read only where there are as many.
+        unsafe {
+            let mut buffer = [0; 16];
+            let bytes = if count == 16 {
+                _mm_loadu_si128(from.cast())
+            } else {
+                buffer[..count].copy_from_slice(std::slice::from_raw_parts(from, count));
+                _mm_loadu_si128(buffer.as_ptr().cast())
+            };
+            _mm512_castsi512_ps(_mm512_cvtepu8_epi32(bytes))
+        }
+    }
+
+    const PICKS: bool = true;
+
+    #[inline(always)]
+    unsafe fn pick(self, from: *const f32) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let eight = _mm512_zextps256_ps512(_mm256_loadu_ps(from));
+            _mm512_permutexvar_ps(_mm512_castps_si512(self), eight)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pairs(self, other: Self, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe {
+            let low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+            _mm512_storeu_ps(to, _mm512_permutex2var_ps(self, low, other));
+            _mm512_storeu_ps(to.add(16), _mm512_permutex2var_ps(self, high, other));
         }
     }
 

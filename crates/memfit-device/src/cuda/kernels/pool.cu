@@ -40,6 +40,14 @@ extern "C" __global__ void max_pool(const X* x, X* y, u8* winners, i64 count, in
                 first = false;
             }
         }
+#ifdef RELU
+        // What is not positive has no winner; what is not a number stays.
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) {
+            place[j] = most[j] > 0.0f && most[j] < INFINITE ? place[j] : (u8)255;
+            most[j] = most[j] < 0.0f ? 0.0f : most[j];
+        }
+#endif
         store_pack<WIDTH>(y, i, most);
         Pack<u8, WIDTH> bytes;
 #pragma unroll

@@ -19,6 +19,7 @@ mod moves;
 mod noise;
 mod places;
 mod pool;
+mod pooled;
 mod product;
 mod rearrange;
 mod recurrent;
@@ -46,6 +47,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
         Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
+        Op::Conv2DMaxPool(conv) => pooled::forward(call, conv),
+        Op::Conv2DMaxPoolGradKernel(conv) => pooled::grad_kernel(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),

@@ -1,0 +1,95 @@
+//! A convolution and the max pool behind it, two by two pixels: what is convolved goes from registers into the pool, and
+//! the gradient of the filter is made of the gradient behind the pool. The image between them exists nowhere.
+
+mod forward;
+mod grad_kernel;
+mod picked;
+mod points;
+
+pub use forward::{forward, forward_workspace};
+pub use grad_kernel::{grad_kernel, grad_kernel_workspace};
+
+use super::super::gemm::driver::LINE;
+use super::super::lanes::Lanes;
+use super::Convolution;
+use super::gather::Gather;
+
+/// The shape of a convolution of one group with neighbouring taps, whose output is pooled.
+#[derive(Clone, Copy, Debug)]
+pub struct Pooled {
+    /// The convolution; its output is the image between it and the pool.
+    pub conv: Convolution,
+    /// Whether negative results become 0, and then have no winner.
+    pub relu: bool,
+}
+
+impl Pooled {
+    /// Height, width and channels behind the pool.
+    pub fn output(&self) -> [usize; 3] {
+        let [height, width, channels] = self.conv.output;
+        [height / 2, width / 2, channels]
+    }
+
+    /// Floats behind the pool.
+    fn output_floats(&self) -> usize {
+        self.conv.rows * self.output().iter().product::<usize>()
+    }
+
+    /// Products of one output of the convolution.
+    fn depth(&self) -> usize {
+        self.conv.kernel[0] * self.tap_row()
+    }
+
+    /// How many floats a row of taps sees.
+    fn tap_row(&self) -> usize {
+        self.conv.kernel[1] * self.conv.input[2]
+    }
+
+    fn check(&self) {
+        let Convolution { groups, dilation, .. } = self.conv;
+        assert!(groups == 1 && dilation == [1, 1], "the shape rules ask for one group and neighbouring taps");
+    }
+}
+
+/// The lines of an image that lines of windows see, copied one behind the other with the zeros around the image.
+#[derive(Clone, Copy, Debug)]
+struct Lines {
+    /// Floats that are seen of a line, and floats from one line to the next: a vector may reach past the end.
+    seen: usize,
+    stride: usize,
+    /// Lines under the first line of windows, and how many more come with each further one.
+    first: usize,
+    step: usize,
+}
+
+impl Lines {
+    fn new(pooled: &Pooled) -> Lines {
+        let Convolution { input, kernel, strides, .. } = pooled.conv;
+        let columns = (2 * pooled.output()[1]).saturating_sub(1) * strides[1] + kernel[1];
+        let seen = columns * input[2];
+        let stride = (seen + LINE).next_multiple_of(LINE);
+        Lines { seen, stride, first: strides[0] + kernel[0], step: 2 * strides[0] }
+    }
+
+    /// Floats under so many lines of windows.
+    fn floats(&self, windows: usize) -> usize {
+        (self.first + windows.saturating_sub(1) * self.step) * self.stride
+    }
+
+    /// Copies what so many lines of windows see, from one of an image on.
+    #[inline(always)]
+    fn copy<L: Lanes>(&self, gather: &Gather, image: usize, window: usize, windows: usize, to: &mut [f32]) {
+        let lines = self.floats(windows) / self.stride;
+        assert!(lines * self.stride <= to.len(), "the lines fit their buffer");
+        let start = gather.across.seen(0, 0) * gather.pixel as isize;
+        for line in 0..lines {
+            let y = gather.down.seen(0, 0) + (window * self.step + line) as isize;
+            let to = to[line * self.stride..].as_mut_ptr();
+            // SAFETY: there is room for a line, and the callers' images exist.
+            unsafe { gather.copy_run::<L>(image, y, start, self.seen, to) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

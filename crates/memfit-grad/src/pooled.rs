@@ -1,0 +1,105 @@
+//! A convolution and the max pool behind it become one node, so that the image between them is never stored.
+//!
+//! Only convolutions of few channels are joined: of these the image between is many times what they read, and backward asks
+//! for no gradient by their input as a rule. Where there are many channels, products outweigh the bytes, and backward
+//! stores the gradient of the image between anyway.
+
+use memfit_ir::{Chain, Conv2D, DType, Graph, Op, PooledConv2D, TensorId, Unary};
+
+/// From so many channels on there is more to compute than to move.
+const CHANNELS: usize = 16;
+/// The most products of one output.
+const PRODUCTS: usize = 128;
+
+/// Joins every such pair, and a ReLU behind it. `wanted` names tensors that somebody else will ask for.
+pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for tensor in &node.inputs {
+            readers[tensor.0].push(index);
+        }
+    }
+    let asked = graph.outputs.iter().chain(&graph.keep).chain(wanted);
+    let others = graph.activities.iter().map(|(tensor, _)| tensor);
+    for tensor in asked.chain(others) {
+        // No single reader then.
+        readers[tensor.0].extend([usize::MAX; 2]);
+    }
+    let only_reader = |tensor: TensorId| match readers[tensor.0][..] {
+        [reader] => Some(reader),
+        _ => None,
+    };
+    let mut gone = vec![false; graph.nodes.len()];
+    for first in 0..graph.nodes.len() {
+        let Op::Conv2D(conv) = &graph.nodes[first].op else { continue };
+        let Some(second) = only_reader(graph.nodes[first].outputs[0]) else { continue };
+        if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) || !pays(graph, first, conv) {
+            continue;
+        }
+        let relu = only_reader(graph.nodes[second].outputs[0])
+            .filter(|reader| graph.nodes[*reader].op == Op::Elementwise(Chain::unary(Unary::Relu)));
+        let pooled = PooledConv2D { conv: conv.clone(), relu: relu.is_some() };
+        if let Some(relu) = relu {
+            graph.nodes[second].outputs[0] = graph.nodes[relu].outputs[0];
+            gone[relu] = true;
+        }
+        gone[first] = true;
+        let (inputs, layer) = (graph.nodes[first].inputs.clone(), graph.nodes[first].layer);
+        let joined = &mut graph.nodes[second];
+        (joined.op, joined.inputs, joined.layer) = (Op::Conv2DMaxPool(pooled), inputs, layer);
+    }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
+}
+
+/// Whether a convolution and its pool are faster as one.
+fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
+    let image = &graph.tensors[graph.nodes[node].inputs[0].0];
+    let channels = image.shape.last();
+    // Halves are rounded in front of the pool, so that the winners are those of Keras.
+    image.dtype == DType::F32
+        && conv.groups == 1
+        && conv.dilation == [1, 1]
+        && conv.strides == [1, 1]
+        && channels < CHANNELS
+        && conv.kernel[0] * conv.kernel[1] * channels <= PRODUCTS
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use memfit_ir::{Kind, Pads, Shape};
+
+    use super::*;
+
+    /// The names of the ops of a convolution of so many channels, a pool and a ReLU when they were joined as far as they can be.
+    fn ops(channels: usize, dtype: DType, change: impl Fn(&mut Graph, [TensorId; 3])) -> Vec<&'static str> {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let image = graph.tensor("image", Shape::rows([9, 8, channels]), dtype, Kind::Input, layer);
+        let shape = Shape::fixed([3, 3, channels, 4]);
+        let kernel = graph.tensor("kernel", shape, DType::F32, Kind::Weight { trainable: true }, layer);
+        let conv =
+            Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+        let between = graph.push(Op::Conv2D(conv), &[image, kernel], layer).unwrap()[0];
+        let pooled = graph.push(Op::MaxPool2D(PooledConv2D::POOL), &[between], layer).unwrap()[0];
+        let relu = Op::Elementwise(Chain::unary(Unary::Relu));
+        let rectified = graph.push(relu, &[pooled], layer).unwrap()[0];
+        graph.outputs = vec![rectified];
+        change(&mut graph, [between, pooled, rectified]);
+        pool_inside(&mut graph, &[]);
+        graph.nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    #[test]
+    fn a_pool_runs_in_the_convolution_before_it_where_nobody_else_asks_for_what_is_between() {
+        let apart = ["conv2d", "max_pool2d", "elementwise"];
+        assert_eq!(ops(3, DType::F32, |_, _| {}), ["conv2d_max_pool"]);
+        assert_eq!(ops(3, DType::F32, |graph, [between, ..]| graph.outputs.push(between)), apart);
+        assert_eq!(ops(3, DType::F32, |graph, [between, ..]| graph.keep.push(between)), apart);
+        let with_relu = ["conv2d_max_pool", "elementwise"];
+        assert_eq!(ops(3, DType::F32, |graph, [_, pooled, _]| graph.outputs.push(pooled)), with_relu);
+        assert_eq!(ops(16, DType::F32, |_, _| {}), apart);
+        assert_eq!(ops(3, DType::BF16, |_, _| {}), apart);
+    }
+}

@@ -1,0 +1,83 @@
+//! Rows of the op table, and slow values, for convolutions with a max pool behind them, which run as one.
+
+use memfit_ir::{Chain, Conv2D, Op, Pads, PooledConv2D, Unary};
+
+use crate::op_cases::{Add, Builder};
+
+/// Filter, margins, height, width and channels of the image, and filters.
+type Sizes = ([usize; 2], Pads, [usize; 3], usize);
+
+pub(crate) fn add(add: Add<'_>) {
+    let none = Pads::default();
+    let around = |pad: usize| Pads { top: pad, bottom: pad, left: pad, right: pad };
+    let sizes: [Sizes; 6] = [
+        ([3, 3], none, [9, 8, 3], 5),
+        ([3, 3], around(1), [8, 7, 1], 20),
+        ([3, 3], none, [4, 7, 2], 32),
+        ([5, 5], around(2), [7, 6, 1], 17),
+        ([2, 3], Pads { top: 0, bottom: 1, left: 1, right: 1 }, [7, 7, 3], 6),
+        ([3, 3], none, [6, 7, 4], 50),
+    ];
+    for (kernel, pads, image, filters) in sizes {
+        let conv = Conv2D { kernel, strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let name = format!("{kernel:?} on {image:?} to {filters}");
+        for relu in [false, true] {
+            let tail = if relu { ", relu" } else { "" };
+            let behind = move |b: &mut Builder, between| {
+                let pooled = b.op(Op::MaxPool2D(PooledConv2D::POOL), &[between]);
+                let function = Op::Elementwise(Chain::unary(Unary::Relu));
+                if relu { b.op(function, &[pooled]) } else { pooled }
+            };
+            // Of many windows some have two places that halves do not tell apart: few filters.
+            if filters <= 6 {
+                add(&format!("conv2d and max_pool2d {name}{tail}"), &{
+                    let conv = conv.clone();
+                    move |b: &mut Builder| {
+                        let x = b.input(image);
+                        let between = b.conv(x, conv.clone(), filters);
+                        behind(b, between)
+                    }
+                });
+            }
+            // Of an image that no weight leads to, only the filter's gradient is asked for.
+            add(&format!("first conv2d and max_pool2d {name}{tail}"), &{
+                let conv = conv.clone();
+                move |b: &mut Builder| {
+                    let ids = b.ids([image[0], image[1]], 50);
+                    let colours = b.fixed("colours", &[50, image[2]]);
+                    let x = b.op(Op::Embedding, &[ids, colours]);
+                    let between = b.conv(x, conv.clone(), filters);
+                    behind(b, between)
+                }
+            });
+        }
+    }
+    for (relu, strides) in [(false, [1, 1]), (true, [1, 1]), (true, [2, 1])] {
+        let conv = Conv2D { kernel: [3, 3], strides, dilation: [1, 1], groups: 1, pads: none };
+        add(&format!("conv2d_max_pool without bias, relu {relu} strides {strides:?}"), &{
+            let pooled = PooledConv2D { conv: conv.clone(), relu };
+            move |b: &mut Builder| {
+                let x = b.input([6, 5, 3]);
+                let kernel = b.weight("kernel", &[3, 3, 3, 4]);
+                b.op(Op::Conv2DMaxPool(pooled.clone()), &[x, kernel])
+            }
+        });
+    }
+}
+
+/// The largest of every two by two pixels of images of height, width and channels `from`.
+pub(crate) fn pool(x: &[f64], from: [usize; 3], to: [usize; 3], relu: bool) -> Vec<f64> {
+    let mut y = Vec::new();
+    for image in x.chunks(from.iter().product()) {
+        for index in 0..to.iter().product() {
+            let (down, across, channel) = (index / (to[1] * to[2]), index / to[2] % to[1], index % to[2]);
+            let pixel = |place: usize| {
+                let (below, beside) = (2 * down + place / 2, 2 * across + place % 2);
+                image[(below * from[1] + beside) * from[2] + channel]
+            };
+            let least = if relu { 0.0 } else { f64::NEG_INFINITY };
+            y.push((0..4).map(pixel).fold(least, f64::max));
+        }
+    }
+    y
+}
