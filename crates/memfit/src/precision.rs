@@ -6,6 +6,8 @@ use memfit_ir::{Bytes, DType, Graph, Problem};
 use memfit_plan::Hint;
 use serde_json::{Value, json};
 
+use crate::prepare;
+
 /// Which half types a job computes in, and what that is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrecisionSummary {
@@ -100,12 +102,7 @@ pub(crate) fn try_bfloat16(
         return None;
     }
     let graph = graph()?;
-    let changed = Problem {
-        costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        graph,
-        ..problem.clone()
-    };
+    let changed = prepare::with_graph(setup, problem, graph);
     let smallest = memfit_plan::smallest_budget(&changed);
     (smallest <= problem.budget.total).then(|| Hint::Changed {
         kind: "precision",

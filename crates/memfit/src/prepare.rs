@@ -93,12 +93,7 @@ fn prepare_and(
     });
     let precision = PrecisionSummary::of(&problem, || {
         let graph = graph_at(job, Precision::Float32, &training)?;
-        Some(Problem {
-            costs: setup.costs(&graph),
-            costs_folded: setup.costs_folded(&graph),
-            graph,
-            ..problem.clone()
-        })
+        Some(with_graph(&setup, &problem, graph))
     });
     Ok(Prepared {
         setup,
@@ -130,6 +125,12 @@ pub(crate) struct Solved {
     pub(crate) costs: CostsUsed,
     pub(crate) seconds_planning: f64,
     pub(crate) bytes_planning: Bytes,
+}
+
+/// The same problem of another graph, by estimates.
+pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Problem {
+    let (costs, costs_folded) = (setup.costs(&graph), setup.costs_folded(&graph));
+    Problem { costs, costs_folded, graph, ..problem.clone() }
 }
 
 /// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.

@@ -47,12 +47,7 @@ pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup
 fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option<(Problem, Plan)> {
     let (training, _) = prepare::training(job, forward, base.compiled).ok()?;
     let graph = training_graph(forward, &training).ok()?;
-    let problem = Problem {
-        costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        graph,
-        ..base.problem.clone()
-    };
+    let problem = prepare::with_graph(setup, base.problem, graph);
     let plan = memfit_plan::fastest(&problem)?;
     Some((problem, plan))
 }
@@ -65,12 +60,7 @@ fn without_state(base: &Base<'_>, setup: &Setup) -> Option<Hint> {
     let rule = UpdateRule::Sgd { momentum: 0.0, nesterov: false };
     let optimizer = Optimizer { rule, ..base.training.optimizer.clone() };
     let graph = training_graph(base.forward, &Training { optimizer, ..base.training.clone() }).ok()?;
-    let changed = Problem {
-        costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        graph,
-        ..base.problem.clone()
-    };
+    let changed = prepare::with_graph(setup, base.problem, graph);
     let smallest = memfit_plan::smallest_budget(&changed);
     (smallest <= base.problem.budget.total).then(|| Hint::Changed {
         kind: "optimizer",
