@@ -46,7 +46,7 @@ const BYTES: Bytes = Bytes::mib(256);
 
 /// The most that it takes for each second it has: pages that were never touched come slowly, and short measuring must not wait for
 /// long memory.
-const BYTES_PER_SECOND: Bytes = Bytes::mib(1024);
+const BYTES_PER_SECOND: Bytes = Bytes::mib(256);
 
 /// Memory of this process that may come and go while it measures: stacks, tables, the file.
 const BYTES_BESIDES: Bytes = Bytes::mib(2);
