@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use super::super::gemm::driver::{self, LINE, Left, Product, Strided, block_end};
 use super::super::gemm::operand::{Matrix, MatrixRight};
-use super::super::lanes::{self, Kernel, Lanes, Level};
+use super::super::lanes::Level;
 use super::super::made::{Made, MakeRuns};
 use super::super::microkernel::View;
 use super::super::threads::Threads;
 use super::gather::Gather;
-use super::pack::Transposed;
+use super::pack::{PackFloats, Transposed};
 use super::{Convolution, depthwise, grad_kernel, winograd};
 
 /// The most register tiles of a panel: few panels, none of which leaves the second-level cache.
@@ -163,7 +163,14 @@ impl Left for MadeLeft<'_> {
             let (start, runs) = (depth.start * step + column, depth.len());
             level.call(MakeRuns { made, start, column, step, runs, length: width, to, to_step: width });
         } else {
-            level.call(PackMade { gather: &self.gather, made, positions: depth, floats: rows, to, width });
+            level.call(PackFloats {
+                gather: &self.gather,
+                pixels: made,
+                positions: depth,
+                floats: rows,
+                to,
+                width,
+            });
         }
         (View::new(to, width, true), width)
     }
@@ -172,59 +179,6 @@ impl Left for MadeLeft<'_> {
         if self.is_matrix {
             let matrix = Matrix { values: self.made.values(), stride: self.gather.pixel, transposed: true };
             Left::prefetch(&matrix, rows, depth);
-        }
-    }
-}
-
-/// Writes what positions see so that the same float of all positions is a column, `width` floats for each position.
-struct PackMade<'a> {
-    gather: &'a Gather<'a>,
-    made: &'a Made<'a>,
-    positions: Range<usize>,
-    floats: Range<usize>,
-    to: *mut f32,
-    width: usize,
-}
-
-impl Kernel for PackMade<'_> {
-    #[inline(always)]
-    fn run<L: Lanes>(self) {
-        let Gather { channels, across, .. } = *self.gather;
-        let mut at = self.floats.start;
-        while at < self.floats.end {
-            let (tap, channel) = (at / channels, at % channels);
-            let count = (channels - channel).min(self.floats.end - at);
-            let to = self.to.wrapping_add(at - self.floats.start);
-            self.tap::<L>([tap / across.taps, tap % across.taps], channel, count, to);
-            at += count;
-        }
-    }
-}
-
-impl PackMade<'_> {
-    /// Makes some channels of what one tap of every position sees.
-    #[inline(always)]
-    fn tap<L: Lanes>(&self, tap: [usize; 2], channel: usize, count: usize, mut to: *mut f32) {
-        let gather = self.gather;
-        let mut position = gather.position(self.positions.start);
-        let mut left = self.positions.len();
-        while left > 0 {
-            let positions = (gather.across.positions - position.x).min(left);
-            let row = gather.down.pixel(position.y, tap[0]).map(|y| gather.line_start(position.image, y));
-            for x in position.x..position.x + positions {
-                match (row, gather.across.pixel(x, tap[1])) {
-                    (Some(row), Some(x)) => {
-                        let start = row + x * gather.pixel + channel;
-                        // SAFETY: the buffer has `width` floats for every position.
-                        unsafe { self.made.make::<L>(start..start + count, gather.channel + channel, to) };
-                    }
-                    // SAFETY: as above.
-                    (None, _) | (_, None) => unsafe { lanes::clear::<L>(to, count) },
-                }
-                to = to.wrapping_add(self.width);
-            }
-            left -= positions;
-            position = gather.next_row(position);
         }
     }
 }

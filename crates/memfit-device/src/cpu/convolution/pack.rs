@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::super::gemm::driver::{DEPTH_MAX, LEFT_STRIDE, Left, block_end, even_tile};
 use super::super::lanes::{self, Kernel, Lanes, Level};
+use super::super::made::Made;
 use super::super::microkernel::View;
 use super::gather::{Gather, Position};
 use super::strip::Strip;
@@ -63,7 +64,7 @@ impl Left for Transposed<'_> {
         let rows = rows.start..rows.end.min(rows.start + level.rows());
         let (width, to) = (rows.len(), buffer.as_mut_ptr());
         assert!(depth.len() * width <= buffer.len(), "the panel fits its buffer");
-        level.call(PackFloats { gather: &self.0, positions: depth, floats: rows, to, width });
+        level.call(PackFloats { gather: &self.0, pixels: self.0, positions: depth, floats: rows, to, width });
         (View::new(to, width, true), width)
     }
 }
@@ -141,16 +142,42 @@ impl PackPositions<'_> {
     }
 }
 
-/// Writes what positions see so that the same float of all positions is a column, `width` floats for each position.
-struct PackFloats<'a> {
-    gather: &'a Gather<'a>,
-    positions: Range<usize>,
-    floats: Range<usize>,
-    to: *mut f32,
-    width: usize,
+/// Where the floats of images come from: they are stored, or made again.
+pub(super) trait Pixels {
+    /// Writes `count` floats of a pixel, the first of which stands at `start` in the images and in `column` of its pixel.
+    ///
+    /// # Safety
+    /// There are so many, and room for them, which nobody else touches.
+    unsafe fn write<L: Lanes>(&self, start: usize, column: usize, count: usize, to: *mut f32);
 }
 
-impl Kernel for PackFloats<'_> {
+impl Pixels for Gather<'_> {
+    #[inline(always)]
+    unsafe fn write<L: Lanes>(&self, start: usize, _column: usize, count: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { lanes::copy::<L>(self.images.as_ptr().wrapping_add(start), to, count) }
+    }
+}
+
+impl Pixels for &Made<'_> {
+    #[inline(always)]
+    unsafe fn write<L: Lanes>(&self, start: usize, column: usize, count: usize, to: *mut f32) {
+        // SAFETY: the caller's promise.
+        unsafe { self.make::<L>(start..start + count, column, to) }
+    }
+}
+
+/// Writes what positions see so that the same float of all positions is a column, `width` floats for each position.
+pub(super) struct PackFloats<'a, P> {
+    pub(super) gather: &'a Gather<'a>,
+    pub(super) pixels: P,
+    pub(super) positions: Range<usize>,
+    pub(super) floats: Range<usize>,
+    pub(super) to: *mut f32,
+    pub(super) width: usize,
+}
+
+impl<P: Pixels> Kernel for PackFloats<'_, P> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let Gather { channels, across, .. } = *self.gather;
@@ -165,8 +192,8 @@ impl Kernel for PackFloats<'_> {
     }
 }
 
-impl PackFloats<'_> {
-    /// Copies some channels of what one tap of every position sees.
+impl<P: Pixels> PackFloats<'_, P> {
+    /// Writes some channels of what one tap of every position sees.
     #[inline(always)]
     fn tap<L: Lanes>(&self, tap: [usize; 2], channel: usize, count: usize, mut to: *mut f32) {
         let gather = self.gather;
@@ -174,12 +201,13 @@ impl PackFloats<'_> {
         let mut left = self.positions.len();
         while left > 0 {
             let positions = (gather.across.positions - position.x).min(left);
-            let row = gather.down.pixel(position.y, tap[0]).map(|y| gather.pixel_row(position.image, y));
+            let row = gather.down.pixel(position.y, tap[0]).map(|y| gather.line_start(position.image, y));
             for x in position.x..position.x + positions {
                 match (row, gather.across.pixel(x, tap[1])) {
                     // SAFETY: the pixel is inside the image, and the buffer has `width` floats for every position.
                     (Some(row), Some(x)) => unsafe {
-                        lanes::copy::<L>(row.add(x * gather.pixel + channel), to, count);
+                        let start = row + x * gather.pixel + channel;
+                        self.pixels.write::<L>(start, gather.channel + channel, count, to);
                     },
                     // SAFETY: as above.
                     (None, _) | (_, None) => unsafe { lanes::clear::<L>(to, count) },
