@@ -36,7 +36,7 @@ CASES = [
 
 
 def find(job):
-    for folder in (HERE, EXAMPLES, "."):
+    for folder in (HERE, EXAMPLES, "examples"):
         path = os.path.join(folder, job)
         if os.path.exists(path):
             return path

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use memfit_device::{Choice, Setup};
 use memfit_grad::{Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, Transfers, check};
 use memfit_run::{Feed, FeedError, Runner, StepInput, StepRecord};
@@ -14,8 +15,14 @@ pub const UNLIMITED: Bytes = Bytes(1 << 40);
 
 /// A training graph with the device's costs and as much memory as it likes.
 pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
+    problem_on(Choice::Cpu, forward, training, batch)
+}
+
+/// The same with the costs of some device.
+pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: usize) -> Problem {
     let graph = training_graph(forward, training).expect("the case has a training graph");
-    let setup = memfit_device::open(Some(2)).expect("two threads can be had");
+    let setup = opened(choice, batch);
+    setup.make_ready(&graph).expect("the device can run the case");
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Problem {
@@ -36,9 +43,19 @@ pub fn runner(problem: &Problem) -> Runner {
 
 /// A runner for any plan.
 pub fn runner_of(problem: &Problem, plan: Plan) -> Runner {
+    runner_on(Choice::Cpu, problem, plan)
+}
+
+/// The same on some device.
+pub fn runner_on(choice: Choice, problem: &Problem, plan: Plan) -> Runner {
     let checked: CheckedPlan = check(problem, plan).expect("the planner's plans are right");
-    let setup = memfit_device::open(Some(2)).expect("two threads can be had");
+    let setup = opened(choice, problem.batch);
     Runner::new(checked, setup, &std::env::temp_dir()).expect("the arena is small")
+}
+
+/// A device that rounds no factor of a product.
+fn opened(choice: Choice, batch: usize) -> Setup {
+    memfit_device::open_on(choice, Some(2), batch, false).expect("the device opens")
 }
 
 /// Writes weights into a runner.

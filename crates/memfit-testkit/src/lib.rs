@@ -14,6 +14,7 @@ mod operation_cases;
 pub mod oracle;
 mod pooled_cases;
 pub mod random_graphs;
+pub mod random_training;
 mod recurrent_cases;
 pub mod reference;
 mod spatial_cases;

@@ -12,6 +12,8 @@
 mod attention;
 #[path = "cuda/bytes.rs"]
 mod bytes;
+#[path = "cuda/moves.rs"]
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,7 +60,8 @@ fn has_gpu() -> bool {
     found
 }
 
-/// Every node alone, from the same bytes on both devices. `ONLY` picks cases by a part of their names, `SKIP` leaves ops out.
+/// Every node alone, from the same bytes on both devices. `ONLY` picks cases by a part of their names, `SKIP` leaves ops out, and
+/// `SHARE=2/8` takes every eighth case, so that several processes share the work.
 #[test]
 fn every_node_agrees_with_the_cpu() {
     if !has_gpu() {
@@ -71,7 +74,13 @@ fn every_node_agrees_with_the_cpu() {
         std::env::var("SKIP").unwrap_or_default().split(',').map(str::to_owned).collect();
     let mut tally: BTreeMap<String, Tally> = BTreeMap::new();
     let mut failures = Vec::new();
-    for (name, graph) in device_graphs().iter().filter(|(name, _)| name.contains(&only)) {
+    let share = std::env::var("SHARE").ok();
+    let share = share.as_deref().and_then(|share| share.split_once('/'));
+    let (mine, of): (usize, usize) =
+        share.map_or((0, 1), |(mine, of)| (mine.parse().unwrap(), of.parse().unwrap()));
+    let graphs = device_graphs();
+    let chosen = graphs.iter().filter(|(name, _)| name.contains(&only)).skip(mine).step_by(of);
+    for (name, graph) in chosen {
         compare_nodes(name, graph, &skipped, &mut tally, &mut failures);
     }
     for (op, Tally { agree, differ, left_out, worst }) in &tally {

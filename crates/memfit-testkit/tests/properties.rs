@@ -5,23 +5,19 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
-use memfit_grad::{Optimizer, Training};
-use memfit_ir::{Bytes, DType, Fold, Folding, Graph, Kind, Loss, LossKind, Problem, TensorId};
+use memfit_device::Choice;
+use memfit_ir::{Bytes, Fold, Folding};
 use memfit_plan::moves::reorder::as_written;
-use memfit_run::Runner;
-use memfit_testkit::halves::in_type;
-use memfit_testkit::harness::{problem, runner, runner_of, step, write_weights};
-use memfit_testkit::op_cases::draw_values;
-use memfit_testkit::random_graphs::{Draws, random_graph, random_stack};
-
-const BATCH: usize = 7;
+use memfit_testkit::harness::{runner, runner_of};
+use memfit_testkit::random_graphs::{Draws, random_stack};
+use memfit_testkit::random_training::{compare, random_problem, tolerance, trained, trained_weights, with_budget};
 
 #[test]
 fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
     let (mut refused, mut whole, mut split, mut recomputed, mut offloaded) = (0, 0, 0, 0, 0);
     let (mut in_slices, mut folded) = (0, 0);
     for seed in 0..120 {
-        let mut problem = random_problem(seed, seed % 4 == 0);
+        let mut problem = random_problem(Choice::Cpu, seed, seed % 4 == 0);
         // Every third graph may copy values out to a file, and computes so slowly that it will.
         if seed % 3 == 0 {
             problem.budget.host = Bytes(1 << 30);
@@ -84,7 +80,7 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
 fn folding_all_that_can_be_folded_changes_no_bit() {
     let mut folded = 0;
     for seed in 0..24 {
-        let problem = trained(&random_stack(seed));
+        let problem = trained(Choice::Cpu, &random_stack(seed));
         let (graph, readers) = Folding::all(&problem.graph);
         assert!(readers.iter().all(|id| problem.costs_folded.contains_key(id)), "seed {seed}");
         let reference = trained_weights(&problem, runner(&problem));
@@ -103,7 +99,7 @@ fn folding_all_that_can_be_folded_changes_no_bit() {
 #[test]
 fn a_larger_budget_never_gives_a_slower_plan_or_a_refusal() {
     for seed in 100..112 {
-        let problem = random_problem(seed, seed % 2 == 0);
+        let problem = random_problem(Choice::Cpu, seed, seed % 2 == 0);
         let smallest = memfit_plan::smallest_budget(&problem);
         let most = memfit_plan::plan(&problem).unwrap().bytes_peak + Bytes(4096);
         let mut before = f64::INFINITY;
@@ -115,63 +111,5 @@ fn a_larger_budget_never_gives_a_slower_plan_or_a_refusal() {
             before = seconds;
         }
         assert!(memfit_plan::plan(&with_budget(&problem, Bytes(smallest.0 - 1))).is_err());
-    }
-}
-
-fn random_problem(seed: u64, batch_norm: bool) -> Problem {
-    // Every fifth graph computes in one of the half types.
-    let forward = match seed % 10 {
-        3 => in_type(&random_graph(seed, batch_norm), DType::F16),
-        8 => in_type(&random_graph(seed, batch_norm), DType::BF16),
-        _ => random_graph(seed, batch_norm),
-    };
-    trained(&forward)
-}
-
-fn trained(forward: &Graph) -> Problem {
-    let kind = LossKind::CategoricalCrossentropy { from_logits: false, label_smoothing: 0.0 };
-    let training =
-        Training { losses: vec![Loss { kind, weight: 1.0 }], ..Training::new(Optimizer::sgd(0.1)) };
-    problem(forward, &training, BATCH)
-}
-
-fn with_budget(problem: &Problem, total: Bytes) -> Problem {
-    let mut tight = problem.clone();
-    tight.budget.total = total;
-    tight
-}
-
-fn trained_weights(problem: &Problem, mut runner: Runner) -> Vec<Vec<f32>> {
-    let values = draw_values(&problem.graph, BATCH, 3);
-    write_weights(&mut runner, &values);
-    for number in 0..2 {
-        step(&mut runner, number, BATCH, 0.1, &values);
-    }
-    (0..problem.graph.tensors.len())
-        .map(TensorId)
-        .filter(|id| problem.graph.tensors[id.0].kind == Kind::Weight { trainable: true })
-        .map(|id| runner.floats(id).to_vec())
-        .collect()
-}
-
-/// How far weights may be off when the batch was split: a sum in another order, and where values are halves, those of the
-/// second step rounded to the other side.
-fn tolerance(problem: &Problem) -> f32 {
-    let holds = |dtype: DType| problem.graph.tensors.iter().any(|tensor| tensor.dtype == dtype);
-    if holds(DType::BF16) {
-        4e-3
-    } else if holds(DType::F16) {
-        5e-4
-    } else {
-        1e-5
-    }
-}
-
-fn compare(got: &[Vec<f32>], wanted: &[Vec<f32>], tolerance: f32, seed: u64) {
-    for (got, wanted) in got.iter().zip(wanted) {
-        for (got, wanted) in got.iter().zip(wanted) {
-            let near = (got - wanted).abs() <= tolerance * wanted.abs().max(1.0);
-            assert!(near, "seed {seed}: {got} and {wanted}");
-        }
     }
 }

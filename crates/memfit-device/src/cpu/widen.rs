@@ -96,6 +96,7 @@ fn knows_halves(op: &Op) -> bool {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
+            | Op::BiasGradCentred
     )
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::{CString, c_char};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cudarc::nvrtc::sys::{self, nvrtcResult};
 use memfit_ir::random;
@@ -11,6 +12,9 @@ use super::work::Source;
 
 /// What stands before every kernel.
 pub const PRELUDE: &str = include_str!("kernels/prelude.cu");
+
+/// Texts that are compiled at the same time at most; each takes some hundred megabytes of the host while it is.
+const THREADS_MOST: usize = 8;
 
 /// The whole text of a source.
 pub(crate) fn text(source: &Source) -> String {
@@ -71,6 +75,27 @@ pub(crate) fn compile_cached(text: &str, architecture: &str) -> Result<Vec<u8>, 
         let _ = write(&path, text, &code);
     }
     Ok(code)
+}
+
+/// Compiles texts into the user's cache, several at the same time: a first start on a machine waits for little else. Where there
+/// is no cache, nothing is gained and nothing done.
+pub(crate) fn compile_ahead(texts: &[String], architecture: &str) {
+    let next = AtomicUsize::new(0);
+    let threads =
+        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MOST).min(texts.len());
+    let work = || {
+        while let Some(text) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let missing = cache(text, architecture).is_some_and(|path| read(&path, text).is_none());
+            if missing {
+                let _ = compile_cached(text, architecture);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(work);
+        }
+    });
 }
 
 fn check(result: nvrtcResult) -> Result<(), String> {

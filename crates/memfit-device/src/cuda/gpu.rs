@@ -1,6 +1,6 @@
 //! A GPU that is open: context, stream, libraries and loaded kernels. It can still take memory; a sealed device cannot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -226,12 +226,22 @@ impl Gpu {
     /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
-        for node in &graph.nodes {
-            for work in &lowered(graph, node, rows, false).work {
-                if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
-                    self.function(&kernel.source, kernel.entry)?;
-                }
-            }
+        let work = graph.nodes.iter().flat_map(|node| lowered(graph, node, rows, false).work);
+        let kernels: Vec<Kernel> = work
+            .filter_map(|work| match work {
+                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),
+                Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
+            })
+            .collect();
+        let known =
+            |source: &Source| self.modules.lock().expect("nobody panics with the lock").contains_key(source);
+        let new: BTreeSet<&Source> =
+            kernels.iter().map(|kernel| &kernel.source).filter(|source| !known(source)).collect();
+        let texts: Vec<String> = new.into_iter().map(compiler::text).collect();
+        // What does not compile says so when it is loaded.
+        compiler::compile_ahead(&texts, &self.description.architecture());
+        for kernel in &kernels {
+            self.function(&kernel.source, kernel.entry)?;
         }
         Ok(())
     }
