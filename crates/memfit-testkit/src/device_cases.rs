@@ -3,8 +3,8 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
 use memfit_ir::{
-    Average, Chain, Constraint, DType, Distance, Graph, Loss, LossKind, Norm, Op, Orthogonal, Pads, Pool2D,
-    Reduction, Regularizer, TensorId, Unary, UpdateRule,
+    Average, Chain, Constraint, Conv2D, DType, Distance, Graph, Loss, LossKind, Norm, Op, Orthogonal, Pads,
+    Pool2D, Reduction, Regularizer, TensorId, Unary, UpdateRule,
 };
 
 use crate::halves::in_type;
@@ -46,6 +46,15 @@ pub fn size_cases() -> Vec<OpCase> {
         add(&format!("dense to {channels} at many positions"), &|b| {
             let x = b.input([333, 5]);
             b.dense(x, channels, true)
+        });
+    }
+    // Filters whose gradients are products over pixels, with margins that differ.
+    for (kernel, left) in [([3, 3], 1), ([2, 4], 0)] {
+        let pads = Pads { top: 1, bottom: 0, left, right: 1 };
+        add(&format!("conv2d of many channels, {kernel:?}"), &|b| {
+            let x = b.input([6, 5, 130]);
+            let conv = Conv2D { kernel, strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+            b.conv(x, conv, 128)
         });
     }
     // Ids that repeat within a chunk and over many, and a table of more entries than a digit has.

@@ -10,7 +10,9 @@ use memfit_ir::{Bytes, Fold, Folding};
 use memfit_plan::moves::reorder::as_written;
 use memfit_testkit::harness::{runner, runner_of};
 use memfit_testkit::random_graphs::{Draws, random_stack};
-use memfit_testkit::random_training::{compare, random_problem, tolerance, trained, trained_weights, with_budget};
+use memfit_testkit::random_training::{
+    compare, random_problem, tolerance, trained, trained_weights, with_budget,
+};
 
 #[test]
 fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {

@@ -124,6 +124,8 @@ pub struct Product {
     pub bias: Option<Address>,
     /// Whether the product is added to what is there.
     pub adds: bool,
+    /// Numbers from one row of `a` and `b`, as they are stored, to the next, where that is more than a row has.
+    pub pitches: Option<[usize; 2]>,
 }
 
 /// A convolution or one of its gradients, images NHWC and filters `[out, height, width, in / groups]`.

@@ -61,7 +61,9 @@ fn every_move_agrees_on_the_gpu() {
             }
         }
     }
-    let counts = format!("{whole} whole, {split} split, {recomputed} recomputed, {offloaded} offloaded, {in_slices} in slices");
+    let counts = format!(
+        "{whole} whole, {split} split, {recomputed} recomputed, {offloaded} offloaded, {in_slices} in slices"
+    );
     println!("{counts}");
     assert!(whole > 10 && split > 10 && recomputed > 5 && offloaded > 3, "{counts}");
 }

@@ -251,6 +251,8 @@ impl Running<'_> {
                 words.extend([transpose_a, transpose_b, adds, product.bias.is_some()].map(u64::from));
                 words.extend([product.dtype, product.dtype_result].map(number_of));
                 words.extend([at(product.a), at(product.b), at(product.d), place(product.bias)]);
+                let rows = [if transpose_a { m } else { k }, if transpose_b { k } else { n }];
+                words.extend(product.pitches.unwrap_or(rows).map(|pitch| pitch as u64));
             }
             Work::Convolution(convolution) => {
                 let Convolution { pass, rows, input, output, kernel, strides, dilation, pads, .. } =

@@ -7,6 +7,7 @@
 
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
+use super::channel_rows::ChannelRows;
 use super::few_channels::Few;
 use super::moves::source;
 use super::product::{Sizes, as_type};
@@ -104,6 +105,9 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.grad_kernel(call);
+    }
+    if let Some(rows) = ChannelRows::of(conv, geometry.input, geometry.output, call.rows, x.dtype()) {
+        return rows.grad_kernel(call);
     }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * geometry.filter_elements() as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());

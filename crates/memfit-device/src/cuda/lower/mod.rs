@@ -5,6 +5,7 @@ mod attention;
 mod augment;
 mod batch_norm;
 mod chain;
+mod channel_rows;
 mod conv3d;
 mod convolution;
 mod embedding;

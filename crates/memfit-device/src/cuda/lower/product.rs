@@ -84,6 +84,7 @@ impl Sizes {
             d,
             bias: None,
             adds: false,
+            pitches: None,
         }
     }
 }
