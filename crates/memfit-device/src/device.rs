@@ -102,6 +102,15 @@ impl Device {
         read
     }
 
+    /// Lets nothing that follows run before a copy between the second store and this slot is over.
+    pub fn wait_for_copy(&mut self, slot: Slot) {
+        match &mut self.memory {
+            Memory::Cuda(device) => device.wait_for_copy(slot),
+            // Copies are over when they return.
+            Memory::Cpu(_) => {}
+        }
+    }
+
     /// Runs a node. `args` are the slots of its inputs, outputs and updates, sized for at least `context.rows` rows;
     /// `fresh` lets it overwrite updates that it would add to.
     ///

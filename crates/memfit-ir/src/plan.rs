@@ -68,6 +68,9 @@ pub enum Step {
         /// To there.
         to: Place,
     },
+    /// The copy between the second store and this stretch of the arena is over. It may begin at any time and run beside launches, so
+    /// until then nobody writes what it reads, and nobody touches what it writes.
+    Wait(Slot),
 }
 
 /// Where a copy begins or ends.

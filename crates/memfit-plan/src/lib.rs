@@ -20,6 +20,7 @@ mod reason;
 mod schedule;
 mod storage;
 mod timeline;
+mod transfers;
 mod wiring;
 
 pub use choose::{curve, fastest, first, least_seconds, smallest};
@@ -86,7 +87,7 @@ pub fn nodes_recomputed(plan: &Plan) -> usize {
         .iter()
         .filter_map(|step| match step {
             memfit_ir::Step::Launch { node, .. } => Some(*node),
-            memfit_ir::Step::Copy { .. } => None,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => None,
         })
         .collect();
     let launches = nodes.len();
@@ -100,7 +101,9 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
     plan.steps()
         .map(|step| match step {
             memfit_ir::Step::Copy { to: Place::Host(slot), .. } => slot.bytes,
-            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Launch { .. } => Bytes::ZERO,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Launch { .. } | memfit_ir::Step::Wait(_) => {
+                Bytes::ZERO
+            }
         })
         .sum()
 }
@@ -123,7 +126,7 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
                     slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_moved * share
                 }
-                memfit_ir::Step::Copy { .. } => 0.0,
+                memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => 0.0,
             })
             .sum()
     };

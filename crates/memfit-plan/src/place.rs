@@ -6,6 +6,7 @@ use memfit_pack::{Effort, Item, pack};
 use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, Within};
+use crate::transfers;
 
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
 const SEARCH_NODES: u64 = 5_000;
@@ -85,7 +86,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
             Step::Launch { node: *node, args, workspace, fresh: *fresh }
         }
     };
-    let steps = |range: std::ops::Range<usize>| range.map(step).collect::<Vec<Step>>();
+    let steps = |range: std::ops::Range<usize>| transfers::beside_launches(graph, range.map(step).collect());
     let kept = graph.keep.iter().map(|id| (*id, slot(*id, storage.last[id.0]))).collect();
     let mut plan = Plan {
         batch: problem.batch.max(rows),
@@ -120,6 +121,7 @@ fn peak(plan: &Plan) -> Bytes {
                 Place::Feed(_) | Place::Host(_) => None,
             })
             .collect(),
+        Step::Wait(_) => Vec::new(),
     });
     persistent
         .chain(steps)

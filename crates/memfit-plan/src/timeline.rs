@@ -161,6 +161,7 @@ fn moment(graph: &Graph, step: &Step, held: Held) -> Moment {
             Moment { label: "copy out".to_owned(), layer: LayerId(0), held }
         }
         Step::Copy { .. } => Moment { label: "copy in".to_owned(), layer: LayerId(0), held },
+        Step::Wait(_) => Moment { label: "wait for a copy".to_owned(), layer: LayerId(0), held },
     }
 }
 
@@ -201,7 +202,7 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
                     touch(id, *slot, time, true);
                 }
             }
-            Step::Copy { .. } => {}
+            Step::Copy { .. } | Step::Wait(_) => {}
         }
     }
     for (id, slot) in &plan.kept {

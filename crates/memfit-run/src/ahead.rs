@@ -65,7 +65,7 @@ impl Loop<'_> {
         let graph = &self.plan.problem().graph;
         let all = steps.iter().filter_map(|step| match step {
             Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
-            Step::Copy { .. } | Step::Launch { .. } => None,
+            Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
         });
         // Made-up rows are drawn where they are needed.
         if let Some((_, row)) = all.clone().find_map(|tensor| self.made_up(tensor)) {
@@ -128,7 +128,7 @@ impl Loop<'_> {
         let (plan, graph) = (self.plan.plan(), &self.plan.problem().graph);
         let sums = plan.body.iter().filter_map(|step| match step {
             Step::Launch { node, args, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => args.last(),
-            Step::Launch { .. } | Step::Copy { .. } => None,
+            Step::Launch { .. } | Step::Copy { .. } | Step::Wait(_) => None,
         });
         let is_finite = |slot: &Slot| self.device.floats(*slot)[0].is_finite();
         if sums.into_iter().all(is_finite) {

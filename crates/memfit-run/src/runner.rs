@@ -403,6 +403,10 @@ impl Loop<'_> {
                 self.device.copy_in(*from, *to).map_err(RunError::Store)
             }
             Step::Copy { .. } => unreachable!("the checker lets no other copy pass"),
+            Step::Wait(slot) => {
+                self.device.wait_for_copy(*slot);
+                Ok(())
+            }
         }
     }
 
@@ -422,7 +426,7 @@ impl Loop<'_> {
                 Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
                     (vec![], vec![(*tensor, *slot)])
                 }
-                Step::Copy { .. } => (vec![], vec![]),
+                Step::Copy { .. } | Step::Wait(_) => (vec![], vec![]),
             };
             let bad = |device: &Device, (tensor, slot): &(TensorId, Slot)| {
                 first_bad_row(graph, *tensor, device.bytes(*slot), context.rows)

@@ -7,6 +7,7 @@ use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
 use super::driver::{CudaError, Event, Recording};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::memory::{DeviceArena, Pinned};
+use super::store::Store;
 use super::updates::{Updates, WORDS};
 use super::work::{Source, Work};
 use super::{call_of, lower};
@@ -26,7 +27,8 @@ pub(crate) struct CudaDevice {
     staging: [Pinned; 2],
     staged: [Event; 2],
     half: usize,
-    store: Option<Pinned>,
+    /// Where values go that are copied out, where the plan has such.
+    store: Option<Store>,
     views: Mutex<Vec<View>>,
     /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
     /// stream sends them off first.
@@ -54,7 +56,7 @@ const FAILED: &str = "the GPU works";
 impl CudaDevice {
     pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
         let arena = DeviceArena::map(&gpu.context, arena)?;
-        let store = store.map(|bytes| Pinned::new(bytes.to_usize())).transpose()?;
+        let store = store.map(Store::new).transpose()?;
         let contexts = Pinned::new(CONTEXTS * CONTEXT_BYTES)?;
         let staging = [Pinned::new(0)?, Pinned::new(0)?];
         let staged = [Event::new()?, Event::new()?];
@@ -239,6 +241,9 @@ impl CudaDevice {
     pub(crate) fn begin_step(&mut self) {
         self.settle();
         self.enter();
+        if let Some(store) = &mut self.store {
+            store.settle().expect(FAILED);
+        }
         // SAFETY: the word behind the context.
         unsafe {
             self.gpu.stream.fill(self.gpu.context_address() + CONTEXT_BYTES as u64, 0, 4).expect(FAILED)
@@ -292,21 +297,19 @@ impl CudaDevice {
         }
     }
 
-    /// Copies a slot to the second store, or back.
-    pub(crate) fn copy_host(&mut self, slot: Slot, store: Slot, out: bool) {
+    /// Begins to copy a slot to the second store, or back.
+    pub(crate) fn copy_host(&mut self, slot: Slot, host: Slot, out: bool) {
         self.settle();
-        let memory = self.store.as_ref().expect("a plan that copies out is sealed with a store");
-        assert!(store.end().to_usize() <= memory.len(), "the store has room for what is copied out");
-        let (host, device, bytes) =
-            (memory.at(store.offset.to_usize()), self.arena.address(slot), slot.bytes.to_usize());
-        // SAFETY: both stretches are the plan's, and the stream keeps the order.
-        unsafe {
-            let copied = if out {
-                self.gpu.stream.download(device, host, bytes)
-            } else {
-                self.gpu.stream.upload(host, device, bytes)
-            };
-            copied.expect(FAILED);
+        let address = self.arena.address(slot);
+        let store = self.store.as_mut().expect("a plan that copies out is sealed with a store");
+        store.begin(&self.gpu.stream, [slot, host], address, out).expect(FAILED);
+    }
+
+    /// Lets nothing that follows run before a copy of this slot is over.
+    pub(crate) fn wait_for_copy(&mut self, slot: Slot) {
+        self.settle();
+        if let Some(store) = &mut self.store {
+            store.wait(&self.gpu.stream, slot).expect(FAILED);
         }
     }
 
@@ -426,5 +429,6 @@ impl Drop for CudaDevice {
         // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
         let _ = self.gpu.context.make_current();
         let _ = self.gpu.stream.synchronise();
+        let _ = self.store.as_mut().map(Store::settle);
     }
 }

@@ -16,6 +16,7 @@ mod lower;
 mod memory;
 mod products;
 mod roofline;
+mod store;
 mod times;
 mod updates;
 pub mod usage;
