@@ -12,6 +12,8 @@
 mod attention;
 #[path = "cuda/bytes.rs"]
 mod bytes;
+#[path = "cuda/copies.rs"]
+mod copies;
 #[path = "cuda/pooled.rs"]
 mod pooled;
 

@@ -43,16 +43,30 @@ __device__ __forceinline__ Tile tile_of(i64 tile, int out_height, int out_width)
 #define ROUNDED(value) value
 #endif
 
-// Copies what a tile's windows see, with zeros around the image.
+// Floats of a line that a lane reads, all at once.
+#define OF_LANE ((SEEN + 31) / 32)
+
+// Copies what a tile's windows see, with zeros around the image: a line a warp. No read hangs on a condition.
 __device__ __forceinline__ void stage(float* seen, const X* x, Tile tile, int height, int width, int top, int left, int first_channel) {
     int first_line = 2 * tile.down * DOWN - top, first_pixel = 2 * tile.across * ACROSS - left;
-    const X* image = x + tile.row * height * width * C;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < LINES * SEEN; i += 256) {
-        int line = i / SEEN, at = i - line * SEEN, pixel = at / CHANNELS, channel = at - pixel * CHANNELS;
-        int h = first_line + line, w = first_pixel + pixel;
-        bool inside = 0 <= h && h < height && 0 <= w && w < width;
-        seen[line * STRIDE + at] = inside ? ROUNDED(load(image, ((i64)h * width + w) * C + first_channel + channel)) : 0.0f;
+    const X* image = x + tile.row * height * width * C + first_channel;
+    for (int line = threadIdx.x >> 5; line < LINES; line += 8) {
+        int h = first_line + line;
+        bool exists = 0 <= h && h < height;
+        const X* from = image + (exists ? (i64)h * width * C : 0);
+        float values[OF_LANE];
+#pragma unroll
+        for (int j = 0; j < OF_LANE; j++) {
+            int at = (threadIdx.x & 31) + j * 32, pixel = at / CHANNELS, w = first_pixel + pixel;
+            bool inside = exists && 0 <= w && w < width;
+            float value = load(from, inside ? w * C + (at - pixel * CHANNELS) : 0);
+            values[j] = inside ? value : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < OF_LANE; j++) {
+            int at = (threadIdx.x & 31) + j * 32;
+            if (at < SEEN) seen[line * STRIDE + at] = ROUNDED(values[j]);
+        }
     }
 }
 

@@ -29,14 +29,14 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, 
         for (int l = 0; l < R + DOWN; l++) {
             int h = 2 * down * DOWN - top + l;
             if (h < 0 || h >= height) continue;
-            const X* from = x + (row * height + h) * width * C;
+            const X* from = x + ((row * height + h) * width + 2 * first * ACROSS - left) * C;
 #pragma unroll channels_at_once
             for (int c = 0; c < C; c++) {
                 float in[SPAN];
 #pragma unroll
                 for (int i = 0; i < SPAN; i++) {
                     int w = 2 * first * ACROSS - left + i;
-                    in[i] = 0 <= w && w < width ? load(from, (i64)w * C + c) : 0.0f;
+                    in[i] = 0 <= w && w < width ? load(from, i * C + c) : 0.0f;
                 }
 #pragma unroll
                 for (int s = 0; s < S; s++)
@@ -76,6 +76,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, 
 #ifdef LANES
 #define GROUPS (256 / LANES)
 #define OF_ROW (S * CHANNELS)
+#define AT_ONCE 4
 
 // Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias behind them][filters]. A slope goes to
 // one place of its window, so each thread reads what its own filter's winner saw.
@@ -97,20 +98,29 @@ extern "C" __global__ void __launch_bounds__(256) pooled_filter(const X* x, cons
         float sums[ROWS * OF_ROW + 1];
 #pragma unroll
         for (int t = 0; t <= ROWS * OF_ROW; t++) sums[t] = 0.0f;
-        for (int i = group; i < WINDOWS; i += GROUPS) {
-            int line = i / TILE_ACROSS, window = i - line * TILE_ACROSS;
-            int down = tile.down + line, across = tile.across + window;
-            if (down >= out_height || across >= out_width) continue;
-            i64 at = ((tile.row * out_height + down) * out_width + across) * filters + filter;
-            int place = winners[at];
-            if (place == NONE) continue;
-            float slope = load(dy, at);
-            const float* from = seen + ((2 * line + place / 2) * DOWN + first_row) * STRIDE + (2 * window + place % 2) * ACROSS * CHANNELS;
+        for (int first = group; first < WINDOWS; first += AT_ONCE * GROUPS) {
+            int places[AT_ONCE];
+            float slopes[AT_ONCE];
 #pragma unroll
-            for (int r = 0; r < ROWS; r++)
+            for (int k = 0; k < AT_ONCE; k++) {
+                int i = first + k * GROUPS, down = tile.down + i / TILE_ACROSS, across = tile.across + i % TILE_ACROSS;
+                bool inside = i < WINDOWS && down < out_height && across < out_width;
+                i64 at = ((tile.row * out_height + (inside ? down : 0)) * out_width + (inside ? across : 0)) * filters + filter;
+                int place = winners[at];
+                places[k] = inside ? place : NONE;
+                slopes[k] = load(dy, at);
+            }
 #pragma unroll
-                for (int j = 0; j < OF_ROW; j++) sums[r * OF_ROW + j] += from[r * STRIDE + j] * slope;
-            sums[ROWS * OF_ROW] += slope;
+            for (int k = 0; k < AT_ONCE; k++) {
+                int i = first + k * GROUPS, place = places[k];
+                if (place == NONE) continue;
+                const float* from = seen + ((2 * (i / TILE_ACROSS) + place / 2) * DOWN + first_row) * STRIDE + (2 * (i % TILE_ACROSS) + place % 2) * ACROSS * CHANNELS;
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int j = 0; j < OF_ROW; j++) sums[r * OF_ROW + j] += from[r * STRIDE + j] * slopes[k];
+                sums[ROWS * OF_ROW] += slopes[k];
+            }
         }
 #pragma unroll
         for (int t = 0; t <= ROWS * OF_ROW; t++) totals[t] += sums[t];

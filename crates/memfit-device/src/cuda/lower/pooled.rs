@@ -9,6 +9,7 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 const PLAIN: &str =
     concat!(include_str!("../kernels/pooled.cu"), include_str!("../kernels/pooled_plain.cu"));
 const TENSOR_CORES: &str = concat!(
+    include_str!("../kernels/tensor_cores.cu"),
     include_str!("../kernels/tf32.cu"),
     include_str!("../kernels/pooled.cu"),
     include_str!("../kernels/pooled_tensor_cores.cu")
@@ -20,11 +21,16 @@ const STRIP: usize = 4;
 /// Windows of a block's tile, at most.
 const WINDOWS: usize = 256;
 
-/// Floats of a tile, at most: a block has 48 KiB, and needs some for sums.
-const TILE_FLOATS: usize = 11 << 10;
+/// Floats of the tiles that a block has at once, at most: it has 48 KiB, and needs some for sums.
+const TILES_FLOATS: usize = 11 << 10;
 
-/// Blocks of the gradient, each with a part of it in the workspace, and floats of all parts, at most.
+/// Windows side by side in a tile; tensor cores take sixteen and half of their lines.
+const ACROSS: [usize; 2] = [16, 32];
+
+/// Blocks of the gradient, each with a part of it in the workspace, and floats of all parts, at most. On tensor cores a part is one sum
+/// from its beginning to its end, so there are more of them.
 const PARTS: usize = 528;
+const PARTS_TENSOR_CORES: usize = 2112;
 const PARTS_FLOATS: usize = 4 << 20;
 
 /// Blocks of a convolution: a few for each place on a large device, so that what a block does once counts little.
@@ -77,7 +83,8 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
         (pooled.source(PLAIN, &defines), tile, groups)
     };
     let of_part = (taps + 1) * filters;
-    let most = (PARTS_FLOATS / of_part).clamp(1, PARTS);
+    let most = if pooled.tensor_cores { PARTS_TENSOR_CORES } else { PARTS };
+    let most = (PARTS_FLOATS / of_part).clamp(1, most);
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f32>(most * of_part)));
     let tiles = tile.count(&pooled);
@@ -117,8 +124,8 @@ impl<'a> Pooled<'a> {
         let (input, output, dtype) = (image(x), image(y), x.dtype());
         let mut pooled = Pooled { conv, dtype, rows: call.rows, input, output, tensor_cores: false };
         let suits = conv.conv.strides == [1, 1] && input[2] <= 4 && output[2].is_multiple_of(16);
-        let few = pooled.taps() <= TENSOR_CORES_TAPS;
-        pooled.tensor_cores = call.tf32 && dtype == DType::F32 && suits && few;
+        pooled.tensor_cores = call.tf32 && dtype == DType::F32 && suits && pooled.taps() <= TENSOR_CORES_TAPS;
+        pooled.tensor_cores &= ACROSS[0] <= pooled.tile(input[2]).across;
         pooled
     }
 
@@ -156,13 +163,14 @@ impl<'a> Pooled<'a> {
         [height, width, out_height, out_width, filters, pads.top, pads.left].map(int).into_iter()
     }
 
-    /// The tile of a block that has so many channels: about square in pixels where the image is wide.
+    /// The tile of a block that has so many channels. On tensor cores it has two: one is read while the next is on its way.
     fn tile(&self, channels: usize) -> Tile {
         let [height, width, _] = self.output;
-        let across = width.next_power_of_two().clamp(8, 64);
+        let across = width.next_power_of_two().clamp(ACROSS[0], ACROSS[1]);
         let down = (WINDOWS / across).min(height.next_power_of_two());
         let mut tile = Tile { down, across, channels };
-        while TILE_FLOATS < tile.floats(self) && tile.down * tile.across > 1 {
+        let most = if self.tensor_cores { TILES_FLOATS / 2 } else { TILES_FLOATS };
+        while most < tile.floats(self) && tile.down * tile.across > 1 {
             if tile.down < tile.across { tile.across /= 2 } else { tile.down /= 2 }
         }
         tile
