@@ -238,7 +238,8 @@ fn every_copy_is_waited_for_before_its_bytes_are_touched() {
             assert!(matches!(check(&problem, without), Err(CheckError::Unwaited(_))));
             // A copy may do its work as late as it is waited for.
             let begins = late.body[..at].iter().rposition(|step| is_copy(step, slot)).unwrap();
-            beside += usize::from(late.body[begins..at].iter().any(|step| matches!(step, Step::Launch { .. })));
+            beside +=
+                usize::from(late.body[begins..at].iter().any(|step| matches!(step, Step::Launch { .. })));
             late.body[begins..at].rotate_left(1);
         }
         check(&problem, late).unwrap();

@@ -61,7 +61,8 @@ fn check(case: Case, tf32: bool) {
         let steps = |index: usize| (random::uniform(seed, index as u64, -4.0, 5.0).floor()) / 8.0;
         values.push((0..count).map(|index| f64::from(steps(index))).collect());
         if tensor.dtype == DType::F32 {
-            for (four, value) in gpu.bytes_mut(*slot).as_chunks_mut().0.iter_mut().zip(&values[seed as usize]) {
+            for (four, value) in gpu.bytes_mut(*slot).as_chunks_mut().0.iter_mut().zip(&values[seed as usize])
+            {
                 *four = (*value as f32).to_ne_bytes();
             }
         }
@@ -75,7 +76,8 @@ fn check(case: Case, tf32: bool) {
     }
     gpu.synchronise();
     let [x, filter, bias, y, winners, dy, dfilter, dbias] = ids.map(|id| id.0);
-    let expected = expect(&pooled, image, filters, [x, filter, bias, dy, dfilter, dbias].map(|id| &values[id][..]));
+    let expected =
+        expect(&pooled, image, filters, [x, filter, bias, dy, dfilter, dbias].map(|id| &values[id][..]));
     let floats = |id: usize| -> Vec<f64> {
         let bytes = gpu.bytes(slots[id]).as_chunks().0;
         bytes.iter().map(|four| f64::from(f32::from_ne_bytes(*four))).collect()
@@ -139,7 +141,9 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
             })
         };
         for f in 0..filters {
-            let sum = |place: usize| bias[f] + seen(place).map(|(tap, at)| x[at] * filter[tap * filters + f]).sum::<f64>();
+            let sum = |place: usize| {
+                bias[f] + seen(place).map(|(tap, at)| x[at] * filter[tap * filters + f]).sum::<f64>()
+            };
             let (mut most, mut winner) = (sum(0), 0);
             for place in 1..4 {
                 if most < sum(place) {

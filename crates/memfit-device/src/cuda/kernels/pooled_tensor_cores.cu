@@ -1,5 +1,6 @@
 // Convolutions with a max pool of two by two pixels behind them, whose factors are rounded to TF32. Of stride 1, over all channels at
-// once. Generated beside what `pooled.cu` names: TILES (packs of eight filters of a block), of which there are 2 or 4.
+// once. Generated beside what `pooled.cu` names: F (filters) and TILES (packs of eight of them that
+// a block has), of which there are 2 or 4.
 
 #define FILTERS (8 * TILES)
 #define OF_ROW (S * C)
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
                 int of_lane = first_filter + t / 2 * 16 + g / 2 * 4 + t % 2 * 2 + g % 2;
-                taps[step][t][half] = tap < TAPS ? ROUNDED(filter[(i64)tap * filters + of_lane]) : 0.0f;
+                taps[step][t][half] = tap < TAPS ? ROUNDED(filter[tap * F + of_lane]) : 0.0f;
             }
         }
 #pragma unroll
@@ -116,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
                     for (int t = 0; t < TILES; t++) multiply(sums[below][t], a, taps[step][t]);
                 }
             if (across >= out_width) continue;
-            i64 at = ((tile.row * out_height + down) * out_width + across) * filters + first_filter + q * 4;
+            i64 at = ((tile.row * out_height + down) * out_width + across) * F + first_filter + q * 4;
 #pragma unroll
             for (int pair = 0; pair < TILES / 2; pair++) {
                 float most[4];
@@ -135,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 #else
 // Rows of taps, the bias behind them as a tap that always sees 1.
 #define ROWS_OF_TAPS ((TAPS + 16) / 16)
-#define AT_ONCE 4
+#define AT_ONCE 8
 #if TILES == 4
 #define BYTES u32
 #else
@@ -145,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 // Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias behind them][filters]. A product is over
 // the four places of two windows: the slope of a window stands at its winner's place, and zeros at the others. A lane has the slopes of
 // TILES neighbouring filters at place q. There are many parts, so that each is a sum of few.
-extern "C" __global__ void __launch_bounds__(256, 3) pooled_filter(const float* x, const float* dy, const u8* winners, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
+extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* x, const float* dy, const u8* winners, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE < ROWS_OF_TAPS * 16 * FILTERS ? ROWS_OF_TAPS * 16 * FILTERS : LINES * STRIDE];
     int g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, warp = threadIdx.x >> 5, first_filter = blockIdx.y * FILTERS;
     u32 own_place = q * 0x01010101u;
@@ -175,16 +176,23 @@ extern "C" __global__ void __launch_bounds__(256, 3) pooled_filter(const float* 
             int down = tile.down + line, last = out_width - 1 - tile.across - window;
             if (down >= out_height) break;
             if (last < 0) continue;
-            i64 at = ((tile.row * out_height + down) * out_width + tile.across + window) * filters + first_filter + g * TILES;
+            i64 at = ((tile.row * out_height + down) * out_width + tile.across + window) * F + first_filter + g * TILES;
             float slopes[AT_ONCE][TILES];
             u32 places[AT_ONCE];
+            if (AT_ONCE - 1 <= last) {
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
+                for (int i = 0; i < AT_ONCE; i++) {
+                    load_pack<TILES>(dy + at + i * F, 0, slopes[i]);
+                    places[i] = *(const BYTES*)(winners + at + i * F);
+                }
+            } else {
                 // Behind the last window the last one is read, and has no winner.
-                int from = min(i, last) * filters;
-                load_pack<TILES>(dy + at + from, 0, slopes[i]);
-                u32 bytes = *(const BYTES*)(winners + at + from);
-                places[i] = i <= last ? bytes : ~0u;
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) {
+                    load_pack<TILES>(dy + at + min(i, last) * F, 0, slopes[i]);
+                    u32 bytes = *(const BYTES*)(winners + at + min(i, last) * F);
+                    places[i] = i <= last ? bytes : ~0u;
+                }
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i += 2) {
@@ -193,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) pooled_filter(const float* 
 #pragma unroll
                 for (int t = 0; t < TILES; t++)
 #pragma unroll
-                    for (int k = 0; k < 2; k++) b[t][k] = ((places[i + k] ^ own_place) & 255u << 8 * t) == 0 ? ROUNDED(slopes[i + k][t]) : 0.0f;
+                    for (int k = 0; k < 2; k++) b[t][k] = ROUNDED(((places[i + k] ^ own_place) & 255u << 8 * t) == 0 ? slopes[i + k][t] : 0.0f);
 #pragma unroll
                 for (int m = 0; m < ROWS_OF_TAPS; m++) {
                     float a[4];
@@ -229,7 +237,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) pooled_filter(const float* 
                 }
     }
     __syncthreads();
-    float* part = parts + (i64)blockIdx.x * (TAPS + 1) * filters + first_filter;
-    for (int i = threadIdx.x; i < (TAPS + 1) * FILTERS; i += 256) part[(i64)(i / FILTERS) * filters + i % FILTERS] = total[i];
+    float* part = parts + (i64)blockIdx.x * (TAPS + 1) * F + first_filter;
+    for (int i = threadIdx.x; i < (TAPS + 1) * FILTERS; i += 256) part[i / FILTERS * F + i % FILTERS] = total[i];
 }
 #endif

@@ -6,8 +6,7 @@ use memfit_ir::{Bytes, DType, PooledConv2D};
 use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 
-const PLAIN: &str =
-    concat!(include_str!("../kernels/pooled.cu"), include_str!("../kernels/pooled_plain.cu"));
+const PLAIN: &str = concat!(include_str!("../kernels/pooled.cu"), include_str!("../kernels/pooled_plain.cu"));
 const TENSOR_CORES: &str = concat!(
     include_str!("../kernels/tensor_cores.cu"),
     include_str!("../kernels/tf32.cu"),
@@ -48,7 +47,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let [height, width, filters] = pooled.output;
     let (source, items, at_once, groups) = if pooled.tensor_cores {
         let tile = pooled.tile(pooled.input[2]);
-        let defines = tile.defines() + &format!("#define FORWARD\n#define TILES {}\n", pooled.tiles());
+        let defines = tile.defines() + &pooled.packs() + "#define FORWARD\n";
         (pooled.source(TENSOR_CORES, &defines), tile.count(&pooled), 1, filters / (8 * pooled.tiles()))
     } else {
         let pack = pack_width(filters, DType::F32);
@@ -72,7 +71,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let (filters, taps) = (pooled.output[2], pooled.taps());
     let (source, tile, groups) = if pooled.tensor_cores {
         let tile = pooled.tile(pooled.input[2]);
-        let defines = tile.defines() + &format!("#define TILES {}\n", pooled.tiles());
+        let defines = tile.defines() + &pooled.packs();
         (pooled.source(TENSOR_CORES, &defines), tile, [filters / (8 * pooled.tiles()), 1])
     } else {
         let ([r, s], channels) = (pooled.conv.conv.kernel, pooled.channels_at_once());
@@ -139,6 +138,11 @@ impl<'a> Pooled<'a> {
         if self.output[2].is_multiple_of(32) { 4 } else { 2 }
     }
 
+    /// What kernels for tensor cores know of the filters.
+    fn packs(&self) -> String {
+        format!("#define F {}\n#define TILES {}\n", self.output[2], self.tiles())
+    }
+
     /// Channels of the image that the gradient takes at once: registers hold the sums of a row of taps over them.
     fn channels_at_once(&self) -> usize {
         let fits = |channels: &usize| {
@@ -194,9 +198,7 @@ impl Tile {
 
     fn defines(&self) -> String {
         let Tile { down, across, channels } = self;
-        format!(
-            "#define TILE_DOWN {down}\n#define TILE_ACROSS {across}\n#define CHANNELS {channels}\n"
-        )
+        format!("#define TILE_DOWN {down}\n#define TILE_ACROSS {across}\n#define CHANNELS {channels}\n")
     }
 
     /// How many there are.
