@@ -86,7 +86,15 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
             Step::Launch { node: *node, args, workspace, fresh: *fresh }
         }
     };
-    let steps = |range: std::ops::Range<usize>| transfers::beside_launches(graph, range.map(step).collect());
+    let nanos = |step: &Step| match step {
+        Step::Launch { node, .. } => figures.nanos[node.0],
+        Step::Copy { from: Place::Host(slot), .. } | Step::Copy { to: Place::Host(slot), .. } => {
+            slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_moved
+        }
+        Step::Copy { .. } | Step::Wait(_) => 0.0,
+    };
+    let steps =
+        |range: std::ops::Range<usize>| transfers::beside_launches(graph, range.map(step).collect(), nanos);
     let kept = graph.keep.iter().map(|id| (*id, slot(*id, storage.last[id.0]))).collect();
     let mut plan = Plan {
         batch: problem.batch.max(rows),

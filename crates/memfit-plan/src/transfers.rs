@@ -1,16 +1,17 @@
-//! Copies to and from the second store run beside launches: each begins as early as it can, and is waited for as late as it may be.
+//! Copies to and from the second store run beside launches. What is copied out begins as soon as it is made; what comes back begins so
+//! early that it should be there when it is read, where its bytes lie free; and both are waited for as late as they may be.
 //!
 //! Nothing stands elsewhere by it, and nothing is taken but the time for which bytes lie free anyway:
 //!
 //! ```text
-//! before   make A   read A   copy A out   write over A   …   write over B        copy in to B   read B
-//! after    make A   copy A out   read A   wait A   write over A   …   write over B   copy in to B   …   wait B   read B
+//! before   make A   read A   copy A out   write over A   …   last use of B   …   copy in to B   read B
+//! after    make A   copy A out   read A   wait A   write over A   …   last use of B   copy in to B   …   wait B   read B
 //! ```
 
 use memfit_ir::{Bytes, Graph, Place, Slot, Step};
 
-/// The steps of a section with copies begun earlier and waited for.
-pub fn beside_launches(graph: &Graph, mut steps: Vec<Step>) -> Vec<Step> {
+/// The steps of a section with copies begun earlier and waited for. `nanos` is what a step takes by itself.
+pub fn beside_launches(graph: &Graph, mut steps: Vec<Step>, nanos: impl Fn(&Step) -> f64) -> Vec<Step> {
     if !steps.iter().any(|step| Transfer::of(step).is_some()) {
         return steps;
     }
@@ -26,8 +27,14 @@ pub fn beside_launches(graph: &Graph, mut steps: Vec<Step>) -> Vec<Step> {
         if let Some(transfer) = Transfer::of(&steps[at]).filter(|transfer| !transfer.out) {
             let free = behind_last(&steps[..at], |step| transfer.conflicts(graph, step));
             first = first.max(free).max(behind_readers(graph, &steps[..at], transfer.host));
-            steps[first..=at].rotate_right(1);
-            first += 1;
+            // Earlier than in time is no use: what leaves would have to be there before it comes back.
+            let (mut begins, mut left) = (at, nanos(&steps[at]));
+            while first < begins && 0.0 < left {
+                begins -= 1;
+                left -= if Transfer::of(&steps[begins]).is_some() { 0.0 } else { nanos(&steps[begins]) };
+            }
+            steps[begins..=at].rotate_right(1);
+            first = begins + 1;
         }
     }
     with_waits(graph, steps)
@@ -118,4 +125,85 @@ fn behind_last(steps: &[Step], holds: impl Fn(&Step) -> bool) -> usize {
 /// Whether two stretches have a byte in common.
 fn shares(one: &Slot, other: &Slot) -> bool {
     one.bytes != Bytes::ZERO && other.bytes != Bytes::ZERO && one.overlaps(other)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use memfit_ir::{Chain, DType, Kind, NodeId, Op, Shape, Unary};
+
+    use super::*;
+
+    const A: Slot = Slot { offset: Bytes(0), bytes: Bytes(64) };
+    const B: Slot = Slot { offset: Bytes(64), bytes: Bytes(64) };
+    const C: Slot = Slot { offset: Bytes(128), bytes: Bytes(64) };
+    const STORE: Slot = Slot { offset: Bytes(0), bytes: Bytes(64) };
+
+    /// A launch that reads one slot and writes another.
+    fn launch(from: Slot, to: Slot) -> Step {
+        Step::Launch {
+            node: NodeId(0),
+            args: vec![from, to],
+            workspace: Slot { bytes: Bytes::ZERO, ..A },
+            fresh: false,
+        }
+    }
+
+    fn out(from: Slot) -> Step {
+        Step::Copy { from: Place::Arena(from), to: Place::Host(STORE) }
+    }
+
+    fn back(to: Slot) -> Step {
+        Step::Copy { from: Place::Host(STORE), to: Place::Arena(to) }
+    }
+
+    /// The steps when a copy takes as long as so many launches.
+    fn spread(steps: Vec<Step>, launches: f64) -> Vec<Step> {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let x = graph.tensor("x", Shape::fixed([16]), DType::F32, Kind::Input, layer);
+        graph.push(Op::Elementwise(Chain::unary(Unary::Relu)), &[x], layer).unwrap();
+        beside_launches(&graph, steps, |step| if Transfer::of(step).is_some() { launches } else { 1.0 })
+    }
+
+    #[test]
+    fn copies_begin_early_and_are_waited_for_late() {
+        let before = vec![
+            launch(C, A),
+            launch(A, C),
+            out(A),
+            launch(C, A),
+            launch(A, B),
+            launch(B, A),
+            launch(A, C),
+            launch(C, A),
+            back(B),
+            launch(B, C),
+        ];
+        let after = spread(before.clone(), 2.0);
+        let wanted = vec![
+            launch(C, A),
+            out(A),
+            launch(A, C),
+            Step::Wait(A),
+            launch(C, A),
+            launch(A, B),
+            launch(B, A),
+            back(B),
+            launch(A, C),
+            launch(C, A),
+            Step::Wait(B),
+            launch(B, C),
+        ];
+        assert_eq!(after, wanted);
+        // A copy that takes no time begins where it is needed, and one that takes long where its bytes lie free.
+        let begins = |steps: &[Step]| steps.iter().position(|step| *step == back(B)).unwrap();
+        assert_eq!([0.0, 1.0, 9.0].map(|time| begins(&spread(before.clone(), time))), [9, 8, 7]);
+    }
+
+    #[test]
+    fn what_nobody_touches_is_waited_for_at_the_end() {
+        assert_eq!(spread(vec![launch(C, A), out(A)], 1.0), [launch(C, A), out(A), Step::Wait(A)]);
+        assert_eq!(spread(vec![launch(C, A)], 1.0), [launch(C, A)]);
+    }
 }
