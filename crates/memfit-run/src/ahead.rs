@@ -30,7 +30,19 @@ impl Loop<'_> {
             self.feed.piece_done(first + rows, self.input.rows);
         }
         self.section(Section::Epilogue, &plan.epilogue, &none)?;
+        self.stage_next(&plan.body)?;
         self.check_losses()
+    }
+
+    /// Stages the next step's first rows while the device is busy with this one.
+    fn stage_next(&mut self, body: &[Step]) -> Result<(), RunError> {
+        let next = self.feed.rows_next().and_then(|rows| self.plan.plan().pieces(rows).next());
+        if let Some((first, rows)) = next
+            && self.stage(body, &self.context(first, rows), true)?
+        {
+            *self.staged = Some(rows);
+        }
+        Ok(())
     }
 
     fn section(&mut self, section: Section, steps: &[Step], context: &Context) -> Result<(), RunError> {
@@ -62,15 +74,20 @@ impl Loop<'_> {
     /// Feeds every row of a section into host memory, from where the device copies it when its time has come; says whether there
     /// were any.
     fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
-        let graph = &self.plan.problem().graph;
-        let all = steps.iter().filter_map(|step| match step {
-            Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
-            Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
-        });
         // Made-up rows are drawn where they are needed.
-        if let Some((_, row)) = all.clone().find_map(|tensor| self.made_up(tensor)) {
+        if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.made_up(tensor)) {
             self.device.asynchronous().set_source_row(row);
         }
+        if context.row_start == 0 && context.rows != 0 && self.staged.take() == Some(context.rows) {
+            return Ok(true);
+        }
+        self.stage(steps, context, false)
+    }
+
+    /// Feeds every row of this batch's section that is not made up, or of the next batch's.
+    fn stage(&mut self, steps: &[Step], context: &Context, next: bool) -> Result<bool, RunError> {
+        let graph = &self.plan.problem().graph;
+        let all = steps.iter().filter_map(fed);
         let fed: Vec<TensorId> = all.filter(|tensor| self.made_up(*tensor).is_none()).collect();
         let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
         let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
@@ -87,7 +104,12 @@ impl Loop<'_> {
                 None => (tensor, *context),
             };
             if context.rows != 0 {
-                self.feed.feed(input, context.row_start, context.rows, to).map_err(RunError::Feed)?;
+                let (first, rows) = (context.row_start, context.rows);
+                let fed = match next {
+                    true => self.feed.feed_next(input, first, rows, to),
+                    false => self.feed.feed(input, first, rows, to),
+                };
+                fed.map_err(RunError::Feed)?;
             }
             offset += staged(bytes(tensor));
         }
@@ -145,6 +167,14 @@ impl Loop<'_> {
             }
         }
         Err(RunError::NotFinite(found.expect("a batch has at least one piece")))
+    }
+}
+
+/// The input whose rows a step brings.
+fn fed(step: &Step) -> Option<TensorId> {
+    match step {
+        Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
+        Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
     }
 }
 
