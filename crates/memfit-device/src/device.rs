@@ -325,6 +325,20 @@ impl Asynchronous<'_> {
         self.device.mark_staging();
     }
 
+    /// Begins to copy the first of the staged rows to where they wait for their piece, beside launches.
+    pub fn bring_ahead(&mut self, bytes: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        self.device.bring_ahead(bytes, to);
+    }
+
+    /// Takes rows from where they waited: offset and bytes there, and their slots.
+    pub fn take_ahead(&mut self, from: Slot, parts: &[(usize, usize, Slot)]) {
+        for (_, _, to) in parts {
+            self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        }
+        self.device.take_ahead(from, parts);
+    }
+
     /// Copies staged rows to a slot.
     pub fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);

@@ -69,6 +69,8 @@ pub enum CheckError {
     Copy,
     /// Bytes are touched, or a section ends, while a copy may still be reading or writing them.
     Unwaited(Slot),
+    /// The place where the next rows wait is too small, or something else stands there or behind it.
+    Ahead(Slot),
     /// The second store is smaller than what is copied there, or its stated height is wrong.
     Host(Bytes),
     /// `fresh` where the updates are not waiting for their zero.
@@ -145,6 +147,16 @@ fn check_size(problem: &Problem, plan: &Plan) -> Result<(), CheckError> {
             }
             Step::Wait(slot) => see(slot)?,
         }
+    }
+    if let Some(slot) = plan.ahead {
+        let bytes = |(id, _): (TensorId, Slot)| {
+            problem.graph.tensors[id.0].bytes(plan.micro_batch).align_up(ALIGNMENT)
+        };
+        let needed: Bytes = plan.fed_first().map(bytes).sum();
+        if slot.offset < peak || !slot.offset.0.is_multiple_of(ALIGNMENT) || slot.bytes < needed {
+            return Err(CheckError::Ahead(slot));
+        }
+        peak = slot.end();
     }
     if host != plan.bytes_host || problem.budget.host < host {
         return Err(CheckError::Host(host));

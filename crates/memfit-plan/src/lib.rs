@@ -9,6 +9,7 @@
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
+mod ahead;
 mod choose;
 mod does_not_fit;
 mod figures;
@@ -59,13 +60,13 @@ pub fn plan_and_lowest(
     may_hold: &dyn Fn(&Plan) -> bool,
 ) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
     if let Some(plan) = choose::unsplit(problem, may_hold) {
-        return (Ok(plan), None);
+        return (Ok(ahead::with_room_for_rows(problem, plan)), None);
     }
     let family = Family::of(problem);
     let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
     let smallest = choices.smallest();
     match choices.fastest(&smallest, may_hold) {
-        Some(plan) => (Ok(plan), Some(smallest)),
+        Some(plan) => (Ok(ahead::with_room_for_rows(problem, plan)), Some(smallest)),
         None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), None),
     }
 }

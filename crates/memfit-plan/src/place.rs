@@ -106,6 +106,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
         bytes_host: Bytes(host.height),
         persistent,
         kept,
+        ahead: None,
         prologue: steps(0..schedule.body),
         body: steps(schedule.body..schedule.epilogue),
         epilogue: steps(schedule.epilogue..schedule.events.len()),

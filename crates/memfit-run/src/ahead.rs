@@ -54,13 +54,20 @@ impl Loop<'_> {
         let half = if stages { ahead.staging_half() as u64 } else { 0 };
         let key = (section as u64) << 33 | half << 32 | context.rows as u64;
         ahead.set_context(context);
+        let mut taken = 0;
+        if let (Section::Body, true, Some(from)) = (section, stages, self.plan.plan().ahead) {
+            let waiting = self.waiting(context);
+            taken = waiting.len();
+            self.device.asynchronous().take_ahead(from, &waiting);
+        }
+        let mut ahead = self.device.asynchronous();
         if ahead.is_recorded(key) {
             ahead.play(key);
         } else if self.launched.insert(key) {
-            self.launch_all(steps, context)?;
+            self.launch_all(steps, context, taken)?;
         } else {
             ahead.begin_recording();
-            self.launch_all(steps, context)?;
+            self.launch_all(steps, context, taken)?;
             let mut ahead = self.device.asynchronous();
             ahead.end_recording(key);
             ahead.play(key);
@@ -113,11 +120,30 @@ impl Loop<'_> {
             }
             offset += staged(bytes(tensor));
         }
+        if let Some(to) = self.plan.plan().ahead {
+            let bytes = self.waiting(context).last().map_or(0, |(offset, bytes, _)| offset + bytes);
+            self.device.asynchronous().bring_ahead(bytes, to);
+        }
         Ok(true)
     }
 
-    fn launch_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {
+    /// Rows that wait on the device for their piece: where they wait, their bytes, and where they go.
+    fn waiting(&self, context: &Context) -> Vec<(usize, usize, Slot)> {
+        let graph = &self.plan.problem().graph;
+        let fed = self.plan.plan().fed_first().filter(|(tensor, _)| self.made_up(*tensor).is_none());
+        let mut end = 0;
+        let place = |(tensor, slot): (TensorId, Slot)| {
+            let (offset, bytes) = (end, graph.tensors[tensor.0].bytes(context.rows).to_usize());
+            end += staged(bytes);
+            (offset, bytes, slot)
+        };
+        fed.map(place).collect()
+    }
+
+    /// Launches and copies, but for so many of the staged inputs that are in their places already.
+    fn launch_all(&mut self, steps: &[Step], context: &Context, taken: usize) -> Result<(), RunError> {
         let mut offset = 0;
+        let mut fed = 0;
         for step in steps {
             if let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step {
                 let known = &self.plan.problem().graph.tensors[tensor.0];
@@ -130,7 +156,10 @@ impl Loop<'_> {
                     continue;
                 }
                 let bytes = known.bytes(context.rows).to_usize();
-                self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                if taken <= fed {
+                    self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                }
+                fed += 1;
                 offset += staged(bytes);
             } else {
                 self.just_do(step, context)?;

@@ -170,6 +170,8 @@ impl Runner {
         let plan = self.plan.plan();
         let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
         assert!(!stays, "only what holds nothing between steps is given back");
+        // Rows that wait on the device go with its memory.
+        self.staged = None;
         self.device.give_back(from);
     }
 

@@ -207,6 +207,29 @@ fn a_fold_that_the_graph_does_not_have_is_rejected() {
     assert!(matches!(check(&other, plan), Err(CheckError::Fold(_))));
 }
 
+#[test]
+fn rows_of_the_next_piece_wait_behind_everything_else() {
+    let mut problem = small_problem(false);
+    let without = memfit_plan::plan(&problem).unwrap();
+    assert_eq!(without.ahead, None);
+    problem.transfers.feeds_ahead = true;
+    let plan = memfit_plan::plan(&problem).unwrap();
+    let slot = plan.ahead.expect("there is room");
+    assert_eq!(plan.bytes_peak, without.bytes_peak.align_up(64) + slot.bytes);
+    check(&problem, plan.clone()).unwrap();
+
+    let lower = Slot { offset: slot.offset - Bytes(64), ..slot };
+    let smaller = Slot { bytes: slot.bytes - Bytes(64), ..slot };
+    for wrong in [lower, smaller] {
+        let got = check(&problem, Plan { ahead: Some(wrong), ..plan.clone() }).unwrap_err();
+        assert_eq!(got, CheckError::Ahead(wrong));
+    }
+
+    // Nothing is given up for it.
+    problem.budget.total = problem.budget.smallest(without.bytes_peak);
+    assert_eq!(memfit_plan::plan(&problem).unwrap(), without);
+}
+
 /// Plans of random graphs that copy values out.
 fn plans_that_copy_out() -> impl Iterator<Item = (Problem, Plan)> {
     (0..100).filter_map(|seed| {

@@ -27,6 +27,9 @@ pub(crate) struct CudaDevice {
     staging: [Pinned; 2],
     staged: [Event; 2],
     half: usize,
+    /// When rows of the next piece have come in, and when they were taken from where they waited.
+    arrived: Event,
+    taken: Event,
     /// Where values go that are copied out, where the plan has such.
     store: Option<Store>,
     views: Mutex<Vec<View>>,
@@ -68,6 +71,8 @@ impl CudaDevice {
             staging,
             staged,
             half: 0,
+            arrived: Event::new()?,
+            taken: Event::new()?,
             store,
             views: Mutex::default(),
             updates: Mutex::default(),
@@ -101,6 +106,7 @@ impl CudaDevice {
         self.settle();
         self.enter();
         self.synchronise();
+        self.gpu.back.synchronise().expect(FAILED);
         self.kept = Some(self.download(Slot { offset: Bytes::ZERO, bytes: from }));
         self.arena.give_back().expect(FAILED);
     }
@@ -242,7 +248,7 @@ impl CudaDevice {
         self.settle();
         self.enter();
         if let Some(store) = &mut self.store {
-            store.settle().expect(FAILED);
+            store.settle(&self.gpu).expect(FAILED);
         }
         // SAFETY: the word behind the context.
         unsafe {
@@ -266,6 +272,7 @@ impl CudaDevice {
         if self.staging[self.half].len() < bytes {
             // A recording holds the address of what was there before, and is made anew.
             self.gpu.stream.synchronise().expect(FAILED);
+            self.gpu.back.synchronise().expect(FAILED);
             self.recordings.clear();
             self.staging[self.half] = Pinned::new(bytes).expect("the host has memory for the rows of a step");
         }
@@ -286,6 +293,36 @@ impl CudaDevice {
         self.staged[self.half].record(&self.gpu.stream).expect(FAILED);
     }
 
+    /// Begins to copy the first of the staged rows to where they wait, once those before were taken from there.
+    pub(crate) fn bring_ahead(&mut self, bytes: usize, to: Slot) {
+        assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
+        self.enter();
+        // SAFETY: the staged part is not written again before launches that wait for it have passed.
+        unsafe {
+            let from = self.staging[self.half].at(0);
+            self.gpu.back.wait_for(&self.taken).expect(FAILED);
+            self.gpu.back.upload(from, self.arena.address(to), bytes).expect(FAILED);
+        }
+        self.arrived.record(&self.gpu.back).expect(FAILED);
+    }
+
+    /// Takes rows from where they waited: offset and bytes there, and their slots.
+    pub(crate) fn take_ahead(&mut self, from: Slot, parts: &[(usize, usize, Slot)]) {
+        self.settle();
+        self.enter();
+        self.gpu.stream.wait_for(&self.arrived).expect(FAILED);
+        for &(offset, bytes, to) in parts {
+            assert!(
+                (offset + bytes) as u64 <= from.bytes.0 && bytes as u64 <= to.bytes.0,
+                "rows fit their slot"
+            );
+            let (from, to) = (self.arena.address(from) + offset as u64, self.arena.address(to));
+            // SAFETY: both lie in slots of the arena.
+            unsafe { self.gpu.stream.copy(from, to, bytes).expect(FAILED) };
+        }
+        self.taken.record(&self.gpu.stream).expect(FAILED);
+    }
+
     /// Copies staged rows into a slot.
     pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
@@ -302,7 +339,7 @@ impl CudaDevice {
         self.settle();
         let address = self.arena.address(slot);
         let store = self.store.as_mut().expect("a plan that copies out is sealed with a store");
-        store.begin(&self.gpu.stream, [slot, host], address, out).expect(FAILED);
+        store.begin(&self.gpu, [slot, host], address, out).expect(FAILED);
     }
 
     /// Lets nothing that follows run before a copy of this slot is over.
@@ -429,6 +466,7 @@ impl Drop for CudaDevice {
         // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
         let _ = self.gpu.context.make_current();
         let _ = self.gpu.stream.synchronise();
-        let _ = self.store.as_mut().map(Store::settle);
+        let _ = self.gpu.out.synchronise();
+        let _ = self.gpu.back.synchronise();
     }
 }

@@ -36,6 +36,9 @@ pub struct Gpu {
     /// What kernels read as `Context`.
     block: Block,
     pub(crate) stream: Stream,
+    /// Copies to the host and from it, one for each direction, which a bus has at the same time.
+    pub(crate) out: Stream,
+    pub(crate) back: Stream,
     pub(crate) context: Context,
     description: Description,
     pub(crate) roofline: Roofline,
@@ -90,7 +93,7 @@ impl Gpu {
         })?;
         let before = usage::of_device(&description.bus);
         let context = Context::open(number)?;
-        let stream = Stream::new()?;
+        let (stream, out, back) = (Stream::new()?, Stream::new()?, Stream::new()?);
         let block = Block::new(CONTEXT_BYTES + STOPPED_BYTES)?;
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
@@ -113,6 +116,8 @@ impl Gpu {
             modules,
             block,
             stream,
+            out,
+            back,
             context,
             description,
             roofline,

@@ -6,14 +6,12 @@
 use memfit_ir::{Bytes, Slot};
 
 use super::driver::{CudaError, Event, Stream};
+use super::gpu::Gpu;
 use super::memory::Pinned;
 
-/// Pinned memory and the ways to it.
+/// Pinned memory and what is on its way.
 pub(crate) struct Store {
     memory: Pinned,
-    /// One for each direction, which a bus has at the same time.
-    out: Stream,
-    back: Stream,
     /// Copies that nobody has waited for yet, by their slots in the arena, with their events.
     under_way: Vec<(Slot, Event)>,
     /// Events that can be used again.
@@ -26,8 +24,6 @@ impl Store {
     pub(crate) fn new(bytes: Bytes) -> Result<Store, CudaError> {
         Ok(Store {
             memory: Pinned::new(bytes.to_usize())?,
-            out: Stream::new()?,
-            back: Stream::new()?,
             under_way: Vec::new(),
             spare: Vec::new(),
             ready: Event::new()?,
@@ -37,14 +33,14 @@ impl Store {
     /// Begins to copy a slot of the arena, which has this address, to one of the store or back, behind all launches so far.
     pub(crate) fn begin(
         &mut self,
-        launches: &Stream,
+        gpu: &Gpu,
         [slot, host]: [Slot; 2],
         address: u64,
         out: bool,
     ) -> Result<(), CudaError> {
         assert!(host.end().to_usize() <= self.memory.len(), "the store has room for what is copied out");
-        let stream = if out { &self.out } else { &self.back };
-        self.ready.record(launches)?;
+        let stream = if out { &gpu.out } else { &gpu.back };
+        self.ready.record(&gpu.stream)?;
         stream.wait_for(&self.ready)?;
         let (memory, bytes) = (self.memory.at(host.offset.to_usize()), slot.bytes.to_usize());
         // SAFETY: both stretches are the plan's, which the checker keeps others from until the copy was waited for.
@@ -72,10 +68,10 @@ impl Store {
     }
 
     /// Waits until every copy is over, where a step ended before its time.
-    pub(crate) fn settle(&mut self) -> Result<(), CudaError> {
+    pub(crate) fn settle(&mut self, gpu: &Gpu) -> Result<(), CudaError> {
         if !self.under_way.is_empty() {
-            self.out.synchronise()?;
-            self.back.synchronise()?;
+            gpu.out.synchronise()?;
+            gpu.back.synchronise()?;
             self.spare.extend(self.under_way.drain(..).map(|(_, over)| over));
         }
         Ok(())
