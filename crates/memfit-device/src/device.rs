@@ -102,6 +102,15 @@ impl Device {
         read
     }
 
+    /// Lets nothing that follows run before a copy between the second store and this slot is over.
+    pub fn wait_for_copy(&mut self, slot: Slot) {
+        match &mut self.memory {
+            Memory::Cuda(device) => device.wait_for_copy(slot),
+            // Copies are over when they return.
+            Memory::Cpu(_) => {}
+        }
+    }
+
     /// Runs a node. `args` are the slots of its inputs, outputs and updates, sized for at least `context.rows` rows;
     /// `fresh` lets it overwrite updates that it would add to.
     ///
@@ -314,6 +323,20 @@ impl Asynchronous<'_> {
     /// Says that every copy of staged rows has been asked for.
     pub fn end_staging(&mut self) {
         self.device.mark_staging();
+    }
+
+    /// Begins to copy the first of the staged rows to where they wait for their piece, beside launches.
+    pub fn bring_ahead(&mut self, bytes: usize, to: Slot) {
+        self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        self.device.bring_ahead(bytes, to);
+    }
+
+    /// Takes rows from where they waited: offset and bytes there, and their slots.
+    pub fn take_ahead(&mut self, from: Slot, parts: &[(usize, usize, Slot)]) {
+        for (_, _, to) in parts {
+            self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
+        }
+        self.device.take_ahead(from, parts);
     }
 
     /// Copies staged rows to a slot.

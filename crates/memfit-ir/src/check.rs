@@ -67,6 +67,10 @@ pub enum CheckError {
     NeverRuns(NodeId),
     /// A copy that is not from a feed into its tensor's slot, nor of a value to the second store or back.
     Copy,
+    /// Bytes are touched, or a section ends, while a copy may still be reading or writing them.
+    Unwaited(Slot),
+    /// The place where the next rows wait is too small, or something else stands there or behind it.
+    Ahead(Slot),
     /// The second store is smaller than what is copied there, or its stated height is wrong.
     Host(Bytes),
     /// `fresh` where the updates are not waiting for their zero.
@@ -141,7 +145,18 @@ fn check_size(problem: &Problem, plan: &Plan) -> Result<(), CheckError> {
                     }
                 }
             }
+            Step::Wait(slot) => see(slot)?,
         }
+    }
+    if let Some(slot) = plan.ahead {
+        let bytes = |(id, _): (TensorId, Slot)| {
+            problem.graph.tensors[id.0].bytes(plan.micro_batch).align_up(ALIGNMENT)
+        };
+        let needed: Bytes = plan.fed_first().map(bytes).sum();
+        if slot.offset < peak || !slot.offset.0.is_multiple_of(ALIGNMENT) || slot.bytes < needed {
+            return Err(CheckError::Ahead(slot));
+        }
+        peak = slot.end();
     }
     if host != plan.bytes_host || problem.budget.host < host {
         return Err(CheckError::Host(host));
@@ -166,6 +181,8 @@ struct Machine<'a> {
     slots: Vec<Option<Slot>>,
     /// What stands in the second store: stretches that do not overlap, with the tensors whose value each holds.
     host: Vec<(Slot, Vec<TensorId>)>,
+    /// Copies that nobody has waited for yet.
+    under_way: Vec<Transfer>,
     /// Updates each tensor has seen since the section (or, unsplit, the step) began.
     updated: Vec<usize>,
     /// Launches of each node since the section (or, unsplit, the step) began.
@@ -174,6 +191,30 @@ struct Machine<'a> {
     zeros: Vec<Option<usize>>,
     /// For each node, the updates that its operands (inputs, then updates) must have seen.
     versions: Vec<Vec<usize>>,
+}
+
+/// A copy between a stretch of the arena and one of the second store.
+struct Transfer {
+    arena: Slot,
+    host: Slot,
+    out: bool,
+}
+
+impl Transfer {
+    /// Whether it goes wrong when somebody reads, or writes, a stretch of the arena meanwhile.
+    fn minds(&self, slot: &Slot, written: bool) -> bool {
+        (written || !self.out) && shares(&self.arena, slot)
+    }
+
+    /// The same of a stretch of the second store.
+    fn minds_host(&self, slot: &Slot, written: bool) -> bool {
+        (written || self.out) && shares(&self.host, slot)
+    }
+}
+
+/// Whether two stretches have a byte in common.
+fn shares(one: &Slot, other: &Slot) -> bool {
+    one.bytes != Bytes::ZERO && other.bytes != Bytes::ZERO && one.overlaps(other)
 }
 
 impl<'a> Machine<'a> {
@@ -192,6 +233,7 @@ impl<'a> Machine<'a> {
             arena: BTreeMap::new(),
             slots: vec![None; tensors],
             host: Vec::new(),
+            under_way: Vec::new(),
             updated: vec![0; tensors],
             launched: vec![0; problem.graph.nodes.len()],
             zeros,
@@ -211,9 +253,14 @@ impl<'a> Machine<'a> {
         for step in steps {
             match step {
                 Step::Launch { node, args, workspace, fresh } => {
+                    let read = self.problem.graph.nodes[node.0].inputs.len();
+                    for (index, slot) in args.iter().chain([workspace]).enumerate() {
+                        self.is_waited_for(slot, read <= index)?;
+                    }
                     self.launch(*node, args, *workspace, *fresh, section)?;
                 }
                 Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
+                    self.is_waited_for(slot, true)?;
                     self.size(*tensor, slot)?;
                     if self.problem.graph.tensors[tensor.0].kind != Kind::Input {
                         return Err(CheckError::Copy);
@@ -223,7 +270,11 @@ impl<'a> Machine<'a> {
                 Step::Copy { from: Place::Arena(from), to: Place::Host(to) } => self.copy_out(*from, *to)?,
                 Step::Copy { from: Place::Host(from), to: Place::Arena(to) } => self.copy_in(*from, *to)?,
                 Step::Copy { .. } => return Err(CheckError::Copy),
+                Step::Wait(slot) => self.under_way.retain(|transfer| transfer.arena != *slot),
             }
+        }
+        if let Some(transfer) = self.under_way.first() {
+            return Err(CheckError::Unwaited(transfer.arena));
         }
         if self.split || section == Phase::End {
             let nodes = self.problem.graph.nodes.iter().enumerate();
@@ -236,12 +287,31 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// No copy may still be at work where somebody reads or writes.
+    fn is_waited_for(&self, slot: &Slot, written: bool) -> Result<(), CheckError> {
+        match self.under_way.iter().any(|transfer| transfer.minds(slot, written)) {
+            true => Err(CheckError::Unwaited(*slot)),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins a copy.
+    fn transfer(&mut self, arena: Slot, host: Slot, out: bool) -> Result<(), CheckError> {
+        self.is_waited_for(&arena, !out)?;
+        if self.under_way.iter().any(|transfer| transfer.minds_host(&host, out)) {
+            return Err(CheckError::Unwaited(arena));
+        }
+        self.under_way.push(Transfer { arena, host, out });
+        Ok(())
+    }
+
     /// The value that fills a stretch of the arena now stands in the second store too.
     fn copy_out(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
         let tensors = match self.arena.get(&from.offset.0) {
             Some((end, tensors)) if *end == from.end().0 && from.bytes == to.bytes => tensors.clone(),
             _ => return Err(CheckError::Copy),
         };
+        self.transfer(from, to, true)?;
         self.host.retain(|(slot, _)| !slot.overlaps(&to));
         self.host.push((to, tensors));
         Ok(())
@@ -251,6 +321,7 @@ impl<'a> Machine<'a> {
     fn copy_in(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
         let held = self.host.iter().find(|(slot, _)| *slot == from && slot.bytes == to.bytes);
         let tensors = held.map(|(_, tensors)| tensors.clone()).ok_or(CheckError::Copy)?;
+        self.transfer(to, from, false)?;
         self.clear(to)?;
         for (index, tensor) in tensors.into_iter().enumerate() {
             if self.updated[tensor.0] > 0 || self.problem.graph.tensors[tensor.0].kind.is_persistent() {

@@ -30,6 +30,8 @@ pub struct Plan {
     pub persistent: Vec<(TensorId, Slot)>,
     /// Where kept tensors stand when the step ends.
     pub kept: Vec<(TensorId, Slot)>,
+    /// Where the next piece's first rows wait on a device that copies them in beside launches, behind everything else.
+    pub ahead: Option<Slot>,
     /// Once, before the first piece.
     pub prologue: Vec<Step>,
     /// Once for every piece.
@@ -68,6 +70,9 @@ pub enum Step {
         /// To there.
         to: Place,
     },
+    /// The copy between the second store and this stretch of the arena is over. It may begin at any time and run beside launches, so
+    /// until then nobody writes what it reads, and nobody touches what it writes.
+    Wait(Slot),
 }
 
 /// Where a copy begins or ends.
@@ -105,6 +110,14 @@ impl Plan {
         (0..rows.div_ceil(piece)).map(move |i| (i * piece, piece.min(rows - i * piece)))
     }
 
+    /// The inputs that are fed before anything else happens in a piece, and where they go.
+    pub fn fed_first(&self) -> impl Iterator<Item = (TensorId, Slot)> {
+        self.body.iter().map_while(|step| match step {
+            Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => Some((*tensor, *slot)),
+            Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
+        })
+    }
+
     /// All steps, in the order of their first run.
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
         self.prologue.iter().chain(&self.body).chain(&self.epilogue)
@@ -128,6 +141,7 @@ mod tests {
                 bytes_host: Bytes::ZERO,
                 persistent: vec![],
                 kept: vec![],
+                ahead: None,
                 prologue: vec![],
                 body: vec![],
                 epilogue: vec![],

@@ -32,12 +32,14 @@ pub struct Transfers {
     pub nanos_per_byte_fed: f64,
     /// To be moved to the second store, or back.
     pub nanos_per_byte_moved: f64,
+    /// Whether rows can come in beside launches, given a place to wait.
+    pub feeds_ahead: bool,
 }
 
 impl Default for Transfers {
     /// A gigabyte a second is what reading and converting rows takes, half a gigabyte what a plain disk does.
     fn default() -> Transfers {
-        Transfers { nanos_per_byte_fed: 1.0, nanos_per_byte_moved: 2.0 }
+        Transfers { nanos_per_byte_fed: 1.0, nanos_per_byte_moved: 2.0, feeds_ahead: false }
     }
 }
 

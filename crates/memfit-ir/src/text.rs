@@ -138,6 +138,7 @@ fn step_line(graph: &Graph, step: &Step) -> String {
             };
             format!("copy {} -> {}", side(from), side(to))
         }
+        Step::Wait(slot) => format!("wait {}", place(slot)),
     }
 }
 

@@ -9,6 +9,7 @@
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
 
+mod ahead;
 mod choose;
 mod does_not_fit;
 mod figures;
@@ -20,6 +21,7 @@ mod reason;
 mod schedule;
 mod storage;
 mod timeline;
+mod transfers;
 mod wiring;
 
 pub use choose::{curve, fastest, first, least_seconds, smallest};
@@ -58,13 +60,13 @@ pub fn plan_and_lowest(
     may_hold: &dyn Fn(&Plan) -> bool,
 ) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
     if let Some(plan) = choose::unsplit(problem, may_hold) {
-        return (Ok(plan), None);
+        return (Ok(ahead::with_room_for_rows(problem, plan)), None);
     }
     let family = Family::of(problem);
     let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
     let smallest = choices.smallest();
     match choices.fastest(&smallest, may_hold) {
-        Some(plan) => (Ok(plan), Some(smallest)),
+        Some(plan) => (Ok(ahead::with_room_for_rows(problem, plan)), Some(smallest)),
         None => (Err(Box::new(DoesNotFit::of_smallest(problem, smallest))), None),
     }
 }
@@ -86,7 +88,7 @@ pub fn nodes_recomputed(plan: &Plan) -> usize {
         .iter()
         .filter_map(|step| match step {
             memfit_ir::Step::Launch { node, .. } => Some(*node),
-            memfit_ir::Step::Copy { .. } => None,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => None,
         })
         .collect();
     let launches = nodes.len();
@@ -100,7 +102,9 @@ pub fn bytes_offloaded(plan: &Plan) -> Bytes {
     plan.steps()
         .map(|step| match step {
             memfit_ir::Step::Copy { to: Place::Host(slot), .. } => slot.bytes,
-            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Launch { .. } => Bytes::ZERO,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Launch { .. } | memfit_ir::Step::Wait(_) => {
+                Bytes::ZERO
+            }
         })
         .sum()
 }
@@ -123,7 +127,7 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
                 | memfit_ir::Step::Copy { to: Place::Host(slot), .. } => {
                     slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_moved * share
                 }
-                memfit_ir::Step::Copy { .. } => 0.0,
+                memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => 0.0,
             })
             .sum()
     };

@@ -6,6 +6,7 @@ use memfit_pack::{Effort, Item, pack};
 use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, Within};
+use crate::transfers;
 
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
 const SEARCH_NODES: u64 = 5_000;
@@ -85,7 +86,15 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
             Step::Launch { node: *node, args, workspace, fresh: *fresh }
         }
     };
-    let steps = |range: std::ops::Range<usize>| range.map(step).collect::<Vec<Step>>();
+    let nanos = |step: &Step| match step {
+        Step::Launch { node, .. } => figures.nanos[node.0],
+        Step::Copy { from: Place::Host(slot), .. } | Step::Copy { to: Place::Host(slot), .. } => {
+            slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_moved
+        }
+        Step::Copy { .. } | Step::Wait(_) => 0.0,
+    };
+    let steps =
+        |range: std::ops::Range<usize>| transfers::beside_launches(graph, range.map(step).collect(), nanos);
     let kept = graph.keep.iter().map(|id| (*id, slot(*id, storage.last[id.0]))).collect();
     let mut plan = Plan {
         batch: problem.batch.max(rows),
@@ -97,6 +106,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
         bytes_host: Bytes(host.height),
         persistent,
         kept,
+        ahead: None,
         prologue: steps(0..schedule.body),
         body: steps(schedule.body..schedule.epilogue),
         epilogue: steps(schedule.epilogue..schedule.events.len()),
@@ -120,6 +130,7 @@ fn peak(plan: &Plan) -> Bytes {
                 Place::Feed(_) | Place::Host(_) => None,
             })
             .collect(),
+        Step::Wait(_) => Vec::new(),
     });
     persistent
         .chain(steps)

@@ -171,7 +171,7 @@ fn why(
         }
         Step::Copy { to: Place::Arena(slot), .. } if *slot == holder.slot => return Why::Written,
         Step::Copy { from: Place::Arena(slot), .. } if *slot == holder.slot => return Why::Read,
-        Step::Copy { .. } => {}
+        Step::Copy { .. } | Step::Wait(_) => {}
     }
     if graph.tensors[tensor.0].kind == Kind::Gradient && 1 < plan.micro_batches() {
         return Why::Summed;
@@ -182,7 +182,7 @@ fn why(
             node.inputs.contains(&tensor) || node.updates.contains(&tensor)
         }
         Step::Copy { from: Place::Arena(slot), .. } => *slot == holder.slot,
-        Step::Copy { .. } => false,
+        Step::Copy { .. } | Step::Wait(_) => false,
     };
     let next = (timeline.peak + 1..holder.upper).find(|step| reads(steps[*step]));
     match next {
@@ -190,7 +190,7 @@ fn why(
             let moment = &timeline.moments[step];
             let label = match steps[step] {
                 Step::Launch { .. } => format!("{} of {}", moment.label, graph.layers[moment.layer.0]),
-                Step::Copy { .. } => moment.label.clone(),
+                Step::Copy { .. } | Step::Wait(_) => moment.label.clone(),
             };
             Why::WaitsFor { step, label }
         }

@@ -141,6 +141,11 @@ pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
             holders.push(Holder { name, layer, group, tensor, slot, lower: time, upper: time + 1 });
         }
     }
+    if let Some(slot) = plan.ahead {
+        let (name, layer) = ("rows of the next piece".to_owned(), LayerId(0));
+        let (group, tensor) = (Group::Input, None);
+        holders.push(Holder { name, layer, group, tensor, slot, lower: 0, upper: count });
+    }
     let held = held_over_time(&holders, count);
     let moments: Vec<Moment> = plan.steps().zip(held).map(|(step, held)| moment(graph, step, held)).collect();
     let peak = (0..moments.len()).rev().max_by_key(|index| moments[*index].held.total()).unwrap_or(0);
@@ -161,6 +166,7 @@ fn moment(graph: &Graph, step: &Step, held: Held) -> Moment {
             Moment { label: "copy out".to_owned(), layer: LayerId(0), held }
         }
         Step::Copy { .. } => Moment { label: "copy in".to_owned(), layer: LayerId(0), held },
+        Step::Wait(_) => Moment { label: "wait for a copy".to_owned(), layer: LayerId(0), held },
     }
 }
 
@@ -201,7 +207,7 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
                     touch(id, *slot, time, true);
                 }
             }
-            Step::Copy { .. } => {}
+            Step::Copy { .. } | Step::Wait(_) => {}
         }
     }
     for (id, slot) in &plan.kept {

@@ -155,7 +155,7 @@ fn clipping_by_the_global_norm_holds_every_gradient_until_the_norm_is_known() {
         let plan = plan(problem).unwrap();
         let is_update = |step: &memfit_ir::Step| match step {
             memfit_ir::Step::Launch { node, .. } => matches!(problem.graph.nodes[node.0].op, Op::Update(_)),
-            memfit_ir::Step::Copy { .. } => false,
+            memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => false,
         };
         (plan.body.iter().position(is_update).unwrap(), plan.body.len())
     };

@@ -30,7 +30,19 @@ impl Loop<'_> {
             self.feed.piece_done(first + rows, self.input.rows);
         }
         self.section(Section::Epilogue, &plan.epilogue, &none)?;
+        self.stage_next(&plan.body)?;
         self.check_losses()
+    }
+
+    /// Stages the next step's first rows while the device is busy with this one.
+    fn stage_next(&mut self, body: &[Step]) -> Result<(), RunError> {
+        let next = self.feed.rows_next().and_then(|rows| self.plan.plan().pieces(rows).next());
+        if let Some((first, rows)) = next
+            && self.stage(body, &self.context(first, rows), true)?
+        {
+            *self.staged = Some(rows);
+        }
+        Ok(())
     }
 
     fn section(&mut self, section: Section, steps: &[Step], context: &Context) -> Result<(), RunError> {
@@ -42,13 +54,20 @@ impl Loop<'_> {
         let half = if stages { ahead.staging_half() as u64 } else { 0 };
         let key = (section as u64) << 33 | half << 32 | context.rows as u64;
         ahead.set_context(context);
+        let mut taken = 0;
+        if let (Section::Body, true, Some(from)) = (section, stages, self.plan.plan().ahead) {
+            let waiting = self.waiting(context);
+            taken = waiting.len();
+            self.device.asynchronous().take_ahead(from, &waiting);
+        }
+        let mut ahead = self.device.asynchronous();
         if ahead.is_recorded(key) {
             ahead.play(key);
         } else if self.launched.insert(key) {
-            self.launch_all(steps, context)?;
+            self.launch_all(steps, context, taken)?;
         } else {
             ahead.begin_recording();
-            self.launch_all(steps, context)?;
+            self.launch_all(steps, context, taken)?;
             let mut ahead = self.device.asynchronous();
             ahead.end_recording(key);
             ahead.play(key);
@@ -62,15 +81,20 @@ impl Loop<'_> {
     /// Feeds every row of a section into host memory, from where the device copies it when its time has come; says whether there
     /// were any.
     fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
-        let graph = &self.plan.problem().graph;
-        let all = steps.iter().filter_map(|step| match step {
-            Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
-            Step::Copy { .. } | Step::Launch { .. } => None,
-        });
         // Made-up rows are drawn where they are needed.
-        if let Some((_, row)) = all.clone().find_map(|tensor| self.made_up(tensor)) {
+        if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.made_up(tensor)) {
             self.device.asynchronous().set_source_row(row);
         }
+        if context.row_start == 0 && context.rows != 0 && self.staged.take() == Some(context.rows) {
+            return Ok(true);
+        }
+        self.stage(steps, context, false)
+    }
+
+    /// Feeds every row of this batch's section that is not made up, or of the next batch's.
+    fn stage(&mut self, steps: &[Step], context: &Context, next: bool) -> Result<bool, RunError> {
+        let graph = &self.plan.problem().graph;
+        let all = steps.iter().filter_map(fed);
         let fed: Vec<TensorId> = all.filter(|tensor| self.made_up(*tensor).is_none()).collect();
         let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
         let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
@@ -87,15 +111,39 @@ impl Loop<'_> {
                 None => (tensor, *context),
             };
             if context.rows != 0 {
-                self.feed.feed(input, context.row_start, context.rows, to).map_err(RunError::Feed)?;
+                let (first, rows) = (context.row_start, context.rows);
+                let fed = match next {
+                    true => self.feed.feed_next(input, first, rows, to),
+                    false => self.feed.feed(input, first, rows, to),
+                };
+                fed.map_err(RunError::Feed)?;
             }
             offset += staged(bytes(tensor));
+        }
+        if let Some(to) = self.plan.plan().ahead {
+            let bytes = self.waiting(context).last().map_or(0, |(offset, bytes, _)| offset + bytes);
+            self.device.asynchronous().bring_ahead(bytes, to);
         }
         Ok(true)
     }
 
-    fn launch_all(&mut self, steps: &[Step], context: &Context) -> Result<(), RunError> {
+    /// Rows that wait on the device for their piece: where they wait, their bytes, and where they go.
+    fn waiting(&self, context: &Context) -> Vec<(usize, usize, Slot)> {
+        let graph = &self.plan.problem().graph;
+        let fed = self.plan.plan().fed_first().filter(|(tensor, _)| self.made_up(*tensor).is_none());
+        let mut end = 0;
+        let place = |(tensor, slot): (TensorId, Slot)| {
+            let (offset, bytes) = (end, graph.tensors[tensor.0].bytes(context.rows).to_usize());
+            end += staged(bytes);
+            (offset, bytes, slot)
+        };
+        fed.map(place).collect()
+    }
+
+    /// Launches and copies, but for so many of the staged inputs that are in their places already.
+    fn launch_all(&mut self, steps: &[Step], context: &Context, taken: usize) -> Result<(), RunError> {
         let mut offset = 0;
+        let mut fed = 0;
         for step in steps {
             if let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step {
                 let known = &self.plan.problem().graph.tensors[tensor.0];
@@ -108,7 +156,10 @@ impl Loop<'_> {
                     continue;
                 }
                 let bytes = known.bytes(context.rows).to_usize();
-                self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                if taken <= fed {
+                    self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                }
+                fed += 1;
                 offset += staged(bytes);
             } else {
                 self.just_do(step, context)?;
@@ -128,7 +179,7 @@ impl Loop<'_> {
         let (plan, graph) = (self.plan.plan(), &self.plan.problem().graph);
         let sums = plan.body.iter().filter_map(|step| match step {
             Step::Launch { node, args, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => args.last(),
-            Step::Launch { .. } | Step::Copy { .. } => None,
+            Step::Launch { .. } | Step::Copy { .. } | Step::Wait(_) => None,
         });
         let is_finite = |slot: &Slot| self.device.floats(*slot)[0].is_finite();
         if sums.into_iter().all(is_finite) {
@@ -145,6 +196,14 @@ impl Loop<'_> {
             }
         }
         Err(RunError::NotFinite(found.expect("a batch has at least one piece")))
+    }
+}
+
+/// The input whose rows a step brings.
+fn fed(step: &Step) -> Option<TensorId> {
+    match step {
+        Step::Copy { from: Place::Feed(tensor), .. } => Some(*tensor),
+        Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
     }
 }
 

@@ -21,6 +21,23 @@ pub trait Feed: Send {
     /// Writes rows of an input, `first..first + rows` counted from the start of the batch.
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError>;
 
+    /// Rows of the next batch, where it is known already: a device that works on its own is handed its first rows while it still
+    /// computes this one. Who says so must come with that batch next.
+    fn rows_next(&self) -> Option<usize> {
+        None
+    }
+
+    /// Writes rows of an input of the next batch, counted from its start.
+    fn feed_next(
+        &mut self,
+        _tensor: TensorId,
+        _first: usize,
+        _rows: usize,
+        _to: &mut [u8],
+    ) -> Result<(), FeedError> {
+        Err("no next batch was promised".into())
+    }
+
     /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
     fn made_up(&self, _tensor: TensorId) -> Option<(MadeUp, u64)> {
         None
@@ -98,6 +115,8 @@ pub struct Runner {
     loss_scale: Option<LossScale>,
     /// Sections that ran launch by launch, on a device that works on its own.
     launched: BTreeSet<u64>,
+    /// Rows of the next step's first piece, where they have been staged already.
+    staged: Option<usize>,
 }
 
 /// The heap as it was when the first steps were done, and who has taken how much since.
@@ -120,7 +139,7 @@ impl Runner {
         let loss_scale = LossScale::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
-        Ok(Runner { plan, device, trace, totals, heap, loss_scale, launched })
+        Ok(Runner { plan, device, trace, totals, heap, loss_scale, launched, staged: None })
     }
 
     /// The plan that runs.
@@ -151,6 +170,8 @@ impl Runner {
         let plan = self.plan.plan();
         let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
         assert!(!stays, "only what holds nothing between steps is given back");
+        // Rows that wait on the device go with its memory.
+        self.staged = None;
         self.device.give_back(from);
     }
 
@@ -211,10 +232,11 @@ impl Runner {
         let start = Instant::now();
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
-        let Runner { plan, device, heap, launched, .. } = self;
+        let Runner { plan, device, heap, launched, staged, .. } = self;
         let scaled = loss_scale.unwrap_or(1.0);
-        device
-            .install(|device| Loop { plan, device, feed, input, iteration, scaled, heap, launched }.run())?;
+        device.install(|device| {
+            Loop { plan, device, feed, input, iteration, scaled, heap, launched, staged }.run()
+        })?;
         let plan = self.plan.plan();
         assert_eq!(
             self.device.bytes_peak(),
@@ -316,6 +338,7 @@ pub(crate) struct Loop<'a> {
     scaled: f32,
     heap: &'a mut HeapMark,
     pub(crate) launched: &'a mut BTreeSet<u64>,
+    pub(crate) staged: &'a mut Option<usize>,
 }
 
 impl Loop<'_> {
@@ -403,6 +426,10 @@ impl Loop<'_> {
                 self.device.copy_in(*from, *to).map_err(RunError::Store)
             }
             Step::Copy { .. } => unreachable!("the checker lets no other copy pass"),
+            Step::Wait(slot) => {
+                self.device.wait_for_copy(*slot);
+                Ok(())
+            }
         }
     }
 
@@ -422,7 +449,7 @@ impl Loop<'_> {
                 Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
                     (vec![], vec![(*tensor, *slot)])
                 }
-                Step::Copy { .. } => (vec![], vec![]),
+                Step::Copy { .. } | Step::Wait(_) => (vec![], vec![]),
             };
             let bad = |device: &Device, (tensor, slot): &(TensorId, Slot)| {
                 first_bad_row(graph, *tensor, device.bytes(*slot), context.rows)

@@ -307,6 +307,7 @@ impl Index {
                     in_place: Vec::new(),
                 }
             }
+            Step::Wait(_) => panic!("a plan that copies nothing out waits for nothing"),
         }
     }
 }
@@ -322,7 +323,7 @@ fn last_chance(graph: &Graph, plan: &Plan, time: usize, step: &Step) -> Option<u
         Step::Launch { node: other, .. } => {
             graph.nodes[other.0].updates.iter().any(|tensor| node.inputs.contains(tensor))
         }
-        Step::Copy { .. } => false,
+        Step::Copy { .. } | Step::Wait(_) => false,
     };
     let change = plan.body[time + 1..].iter().position(changes);
     Some(change.map_or(plan.body.len(), |after| time + 1 + after))
@@ -350,7 +351,7 @@ fn operands(graph: &Graph, step: &Step) -> Vec<TensorId> {
             node.inputs.iter().chain(&node.outputs).chain(&node.updates).copied().collect()
         }
         Step::Copy { from: Place::Feed(tensor), .. } => vec![*tensor],
-        Step::Copy { .. } => Vec::new(),
+        Step::Copy { .. } | Step::Wait(_) => Vec::new(),
     }
 }
 

@@ -208,17 +208,71 @@ fn a_fold_that_the_graph_does_not_have_is_rejected() {
 }
 
 #[test]
+fn rows_of_the_next_piece_wait_behind_everything_else() {
+    let mut problem = small_problem(false);
+    let without = memfit_plan::plan(&problem).unwrap();
+    assert_eq!(without.ahead, None);
+    problem.transfers.feeds_ahead = true;
+    let plan = memfit_plan::plan(&problem).unwrap();
+    let slot = plan.ahead.expect("there is room");
+    assert_eq!(plan.bytes_peak, without.bytes_peak.align_up(64) + slot.bytes);
+    check(&problem, plan.clone()).unwrap();
+
+    let lower = Slot { offset: slot.offset - Bytes(64), ..slot };
+    let smaller = Slot { bytes: slot.bytes - Bytes(64), ..slot };
+    for wrong in [lower, smaller] {
+        let got = check(&problem, Plan { ahead: Some(wrong), ..plan.clone() }).unwrap_err();
+        assert_eq!(got, CheckError::Ahead(wrong));
+    }
+
+    // Nothing is given up for it.
+    problem.budget.total = problem.budget.smallest(without.bytes_peak);
+    assert_eq!(memfit_plan::plan(&problem).unwrap(), without);
+}
+
+/// Plans of random graphs that copy values out.
+fn plans_that_copy_out() -> impl Iterator<Item = (Problem, Plan)> {
+    (0..100).filter_map(|seed| {
+        let mut problem = problem(&random_graph(seed, true), &training(), BATCH);
+        problem.budget.host = Bytes(1 << 30);
+        // Computing is so slow that values are copied out instead.
+        problem.costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 1e6);
+        let plan = memfit_plan::curve(&problem).into_iter().find(|plan| plan.bytes_host > Bytes::ZERO)?;
+        Some((problem, plan))
+    })
+}
+
+#[test]
+fn every_copy_is_waited_for_before_its_bytes_are_touched() {
+    let is_copy = |step: &Step, slot: Slot| match step {
+        Step::Copy { from: Place::Arena(known), to: Place::Host(_) }
+        | Step::Copy { from: Place::Host(_), to: Place::Arena(known) } => *known == slot,
+        Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => false,
+    };
+    let (mut waits, mut beside) = (0, 0);
+    for (problem, plan) in plans_that_copy_out().take(20) {
+        check(&problem, plan.clone()).unwrap();
+        let mut late = plan.clone();
+        for at in 0..plan.body.len() {
+            let Step::Wait(slot) = plan.body[at] else { continue };
+            waits += 1;
+            let mut without = plan.clone();
+            without.body.remove(at);
+            assert!(matches!(check(&problem, without), Err(CheckError::Unwaited(_))));
+            // A copy may do its work as late as it is waited for.
+            let begins = late.body[..at].iter().rposition(|step| is_copy(step, slot)).unwrap();
+            beside +=
+                usize::from(late.body[begins..at].iter().any(|step| matches!(step, Step::Launch { .. })));
+            late.body[begins..at].rotate_left(1);
+        }
+        check(&problem, late).unwrap();
+    }
+    assert!(0 < waits && 0 < beside, "{waits} copies, {beside} of them beside launches");
+}
+
+#[test]
 fn copies_to_the_second_store_are_held_to_what_was_copied_there() {
-    let (problem, plan) = (0..100)
-        .find_map(|seed| {
-            let mut problem = problem(&random_graph(seed, true), &training(), BATCH);
-            problem.budget.host = Bytes(1 << 30);
-            // Computing is so slow that values are copied out instead.
-            problem.costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 1e6);
-            let plan = memfit_plan::curve(&problem).into_iter().find(|plan| plan.bytes_host > Bytes::ZERO)?;
-            Some((problem, plan))
-        })
-        .expect("some graph copies values out");
+    let (problem, plan) = plans_that_copy_out().next().expect("some graph copies values out");
     check(&problem, plan.clone()).unwrap();
 
     let mut taller = plan.clone();
@@ -252,7 +306,7 @@ fn args(plan: &mut Plan, launch: usize) -> &mut Vec<Slot> {
         .iter_mut()
         .filter_map(|step| match step {
             Step::Launch { args, .. } => Some(args),
-            Step::Copy { .. } => None,
+            Step::Copy { .. } | Step::Wait(_) => None,
         })
         .nth(launch)
         .unwrap()
@@ -278,7 +332,7 @@ fn section_with(plan: &mut Plan, problem: &Problem, wanted: fn(&Op) -> bool) -> 
     let find = |steps: &[Step]| {
         steps.iter().position(|step| match step {
             Step::Launch { node, .. } => wanted(&problem.graph.nodes[node.0].op),
-            Step::Copy { .. } => false,
+            Step::Copy { .. } | Step::Wait(_) => false,
         })
     };
     match find(&plan.body) {
@@ -354,7 +408,7 @@ fn workspace_over_data(_: &Problem, plan: &mut Plan) {
 fn two_over_one(problem: &Problem, plan: &mut Plan) {
     let kept = plan.body.iter().find_map(|step| match step {
         Step::Copy { to: Place::Arena(slot), .. } => Some(*slot),
-        Step::Copy { .. } | Step::Launch { .. } => None,
+        Step::Copy { .. } | Step::Launch { .. } | Step::Wait(_) => None,
     });
     let offset = kept.unwrap().offset;
     let mut moved: Option<TensorId> = None;

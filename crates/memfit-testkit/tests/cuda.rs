@@ -12,8 +12,12 @@
 mod attention;
 #[path = "cuda/bytes.rs"]
 mod bytes;
+#[path = "cuda/copies.rs"]
+mod copies;
 #[path = "cuda/moves.rs"]
 mod moves;
+#[path = "cuda/pooled.rs"]
+mod pooled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -100,17 +100,37 @@ pub struct Feeder<'a> {
     pub inputs: &'a [TensorId],
     /// The batch's first row in the source.
     pub start: u64,
+    /// The next batch's first row in the source and its rows, where it is known already.
+    pub next: Option<(u64, usize)>,
     pub observer: &'a mut dyn Observer,
+}
+
+impl Feeder<'_> {
+    /// Which array of the source an input is.
+    fn field(&self, tensor: TensorId) -> usize {
+        let place = self.inputs.iter().position(|input| *input == tensor);
+        place.expect("the plan feeds only the graph's inputs")
+    }
 }
 
 impl Feed for Feeder<'_> {
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError> {
-        let field = self
-            .inputs
-            .iter()
-            .position(|input| *input == tensor)
-            .expect("the plan feeds only the graph's inputs");
-        Ok(self.source.read(field, self.start + first as u64, rows, to)?)
+        Ok(self.source.read(self.field(tensor), self.start + first as u64, rows, to)?)
+    }
+
+    fn rows_next(&self) -> Option<usize> {
+        self.next.map(|(_, rows)| rows)
+    }
+
+    fn feed_next(
+        &mut self,
+        tensor: TensorId,
+        first: usize,
+        rows: usize,
+        to: &mut [u8],
+    ) -> Result<(), FeedError> {
+        let (start, _) = self.next.expect("only a batch that was promised is asked for");
+        Ok(self.source.read(self.field(tensor), start + first as u64, rows, to)?)
     }
 
     fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {

@@ -145,7 +145,8 @@ fn run(
     let mut number = 0;
     while first < rows {
         let now = usize::try_from(rows - first).unwrap_or(usize::MAX).min(stretch);
-        let mut feeder = Feeder { source: &mut *source, inputs: &inputs, start: first, observer: &mut Quiet };
+        let mut feeder =
+            Feeder { source: &mut *source, inputs: &inputs, start: first, next: None, observer: &mut Quiet };
         let input = StepInput { step: number, rows: now, learning_rate: 0.0, seed: job.train.seed };
         step(&mut runner, input, &mut feeder)?;
         first += now as u64;

@@ -339,7 +339,8 @@ impl Session {
         };
         let number = *first_step + runner.trace().steps;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
-        let mut feeder = Feeder { source, inputs: &self.inputs, start: step.start, observer: &mut Quiet };
+        let mut feeder =
+            Feeder { source, inputs: &self.inputs, start: step.start, next: None, observer: &mut Quiet };
         let record = runner.step(input, &mut feeder)?;
         self.iteration = *first_step + runner.trace().updates();
         Ok(record)

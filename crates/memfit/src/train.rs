@@ -111,7 +111,9 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     for step in 0..length.steps {
         let (epoch, start, rows) = length.rows_of(step, job.train.batch);
         let updates = runner.trace().updates();
-        let mut feeder = Feeder { source: &mut *source, inputs, start, observer };
+        let next = (step + 1 < length.steps).then(|| length.rows_of(step + 1, job.train.batch));
+        let next = next.map(|(_, start, rows)| (start, rows));
+        let mut feeder = Feeder { source: &mut *source, inputs, start, next, observer };
         let learning_rate = schedule.at(iteration + updates);
         let input = StepInput { step: iteration + step, rows, learning_rate, seed: job.train.seed };
         let record = StepRecord { step, ..runner.step(input, &mut feeder)? };

@@ -93,8 +93,13 @@ impl Validation {
         let (mut start, mut step) = (0, 0);
         while start < rows {
             let now = usize::try_from(rows - start).unwrap_or(usize::MAX).min(self.job.train.batch);
-            let mut feeder =
-                Feeder { source: &mut *self.source, inputs: &inputs, start, observer: &mut Quiet };
+            let mut feeder = Feeder {
+                source: &mut *self.source,
+                inputs: &inputs,
+                start,
+                next: None,
+                observer: &mut Quiet,
+            };
             let input = StepInput { step, rows: now, learning_rate: 0.0, seed: self.job.train.seed };
             runner.step(input, &mut feeder)?;
             start += now as u64;

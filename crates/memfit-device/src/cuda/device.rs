@@ -7,6 +7,7 @@ use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
 use super::driver::{CudaError, Event, Recording};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::memory::{DeviceArena, Pinned};
+use super::store::Store;
 use super::updates::{Updates, WORDS};
 use super::work::{Source, Work};
 use super::{call_of, lower};
@@ -26,7 +27,11 @@ pub(crate) struct CudaDevice {
     staging: [Pinned; 2],
     staged: [Event; 2],
     half: usize,
-    store: Option<Pinned>,
+    /// When rows of the next piece have come in, and when they were taken from where they waited.
+    arrived: Event,
+    taken: Event,
+    /// Where values go that are copied out, where the plan has such.
+    store: Option<Store>,
     views: Mutex<Vec<View>>,
     /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
     /// stream sends them off first.
@@ -54,7 +59,7 @@ const FAILED: &str = "the GPU works";
 impl CudaDevice {
     pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
         let arena = DeviceArena::map(&gpu.context, arena)?;
-        let store = store.map(|bytes| Pinned::new(bytes.to_usize())).transpose()?;
+        let store = store.map(Store::new).transpose()?;
         let contexts = Pinned::new(CONTEXTS * CONTEXT_BYTES)?;
         let staging = [Pinned::new(0)?, Pinned::new(0)?];
         let staged = [Event::new()?, Event::new()?];
@@ -66,6 +71,8 @@ impl CudaDevice {
             staging,
             staged,
             half: 0,
+            arrived: Event::new()?,
+            taken: Event::new()?,
             store,
             views: Mutex::default(),
             updates: Mutex::default(),
@@ -99,6 +106,7 @@ impl CudaDevice {
         self.settle();
         self.enter();
         self.synchronise();
+        self.gpu.back.synchronise().expect(FAILED);
         self.kept = Some(self.download(Slot { offset: Bytes::ZERO, bytes: from }));
         self.arena.give_back().expect(FAILED);
     }
@@ -144,7 +152,7 @@ impl CudaDevice {
         }
         self.settle_views();
         self.set_context(context);
-        let call = call_of(graph, node, context.rows, fresh);
+        let call = call_of(graph, node, context.rows, fresh, self.gpu.tf32);
         if call.rows == 0 && graph.slice_of(node).is_some() {
             return;
         }
@@ -239,6 +247,9 @@ impl CudaDevice {
     pub(crate) fn begin_step(&mut self) {
         self.settle();
         self.enter();
+        if let Some(store) = &mut self.store {
+            store.settle(&self.gpu).expect(FAILED);
+        }
         // SAFETY: the word behind the context.
         unsafe {
             self.gpu.stream.fill(self.gpu.context_address() + CONTEXT_BYTES as u64, 0, 4).expect(FAILED)
@@ -261,6 +272,7 @@ impl CudaDevice {
         if self.staging[self.half].len() < bytes {
             // A recording holds the address of what was there before, and is made anew.
             self.gpu.stream.synchronise().expect(FAILED);
+            self.gpu.back.synchronise().expect(FAILED);
             self.recordings.clear();
             self.staging[self.half] = Pinned::new(bytes).expect("the host has memory for the rows of a step");
         }
@@ -281,6 +293,36 @@ impl CudaDevice {
         self.staged[self.half].record(&self.gpu.stream).expect(FAILED);
     }
 
+    /// Begins to copy the first of the staged rows to where they wait, once those before were taken from there.
+    pub(crate) fn bring_ahead(&mut self, bytes: usize, to: Slot) {
+        assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
+        self.enter();
+        // SAFETY: the staged part is not written again before launches that wait for it have passed.
+        unsafe {
+            let from = self.staging[self.half].at(0);
+            self.gpu.back.wait_for(&self.taken).expect(FAILED);
+            self.gpu.back.upload(from, self.arena.address(to), bytes).expect(FAILED);
+        }
+        self.arrived.record(&self.gpu.back).expect(FAILED);
+    }
+
+    /// Takes rows from where they waited: offset and bytes there, and their slots.
+    pub(crate) fn take_ahead(&mut self, from: Slot, parts: &[(usize, usize, Slot)]) {
+        self.settle();
+        self.enter();
+        self.gpu.stream.wait_for(&self.arrived).expect(FAILED);
+        for &(offset, bytes, to) in parts {
+            assert!(
+                (offset + bytes) as u64 <= from.bytes.0 && bytes as u64 <= to.bytes.0,
+                "rows fit their slot"
+            );
+            let (from, to) = (self.arena.address(from) + offset as u64, self.arena.address(to));
+            // SAFETY: both lie in slots of the arena.
+            unsafe { self.gpu.stream.copy(from, to, bytes).expect(FAILED) };
+        }
+        self.taken.record(&self.gpu.stream).expect(FAILED);
+    }
+
     /// Copies staged rows into a slot.
     pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
@@ -292,21 +334,19 @@ impl CudaDevice {
         }
     }
 
-    /// Copies a slot to the second store, or back.
-    pub(crate) fn copy_host(&mut self, slot: Slot, store: Slot, out: bool) {
+    /// Begins to copy a slot to the second store, or back.
+    pub(crate) fn copy_host(&mut self, slot: Slot, host: Slot, out: bool) {
         self.settle();
-        let memory = self.store.as_ref().expect("a plan that copies out is sealed with a store");
-        assert!(store.end().to_usize() <= memory.len(), "the store has room for what is copied out");
-        let (host, device, bytes) =
-            (memory.at(store.offset.to_usize()), self.arena.address(slot), slot.bytes.to_usize());
-        // SAFETY: both stretches are the plan's, and the stream keeps the order.
-        unsafe {
-            let copied = if out {
-                self.gpu.stream.download(device, host, bytes)
-            } else {
-                self.gpu.stream.upload(host, device, bytes)
-            };
-            copied.expect(FAILED);
+        let address = self.arena.address(slot);
+        let store = self.store.as_mut().expect("a plan that copies out is sealed with a store");
+        store.begin(&self.gpu, [slot, host], address, out).expect(FAILED);
+    }
+
+    /// Lets nothing that follows run before a copy of this slot is over.
+    pub(crate) fn wait_for_copy(&mut self, slot: Slot) {
+        self.settle();
+        if let Some(store) = &mut self.store {
+            store.wait(&self.gpu.stream, slot).expect(FAILED);
         }
     }
 
@@ -426,5 +466,7 @@ impl Drop for CudaDevice {
         // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
         let _ = self.gpu.context.make_current();
         let _ = self.gpu.stream.synchronise();
+        let _ = self.gpu.out.synchronise();
+        let _ = self.gpu.back.synchronise();
     }
 }

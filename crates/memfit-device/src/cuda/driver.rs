@@ -206,6 +206,12 @@ impl Stream {
         check(unsafe { sys::cuStreamSynchronize(self.stream) }, "wait for the device")
     }
 
+    /// Lets nothing that follows run before a moment of another stream.
+    pub(crate) fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        // SAFETY: both handles are alive.
+        check(unsafe { sys::cuStreamWaitEvent(self.stream, event.event, 0) }, "wait for a moment")
+    }
+
     /// Begins to record what is launched instead of running it.
     pub(crate) fn begin_recording(&self) -> Result<(), CudaError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;

@@ -15,7 +15,7 @@ use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
-use super::{compiler, libraries, lowered, usage};
+use super::{call_of, compiler, libraries, lower, usage};
 
 /// Workspace that a library's algorithm may take, unless none takes so little.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
@@ -36,9 +36,14 @@ pub struct Gpu {
     /// What kernels read as `Context`.
     block: Block,
     pub(crate) stream: Stream,
+    /// Copies to the host and from it, one for each direction, which a bus has at the same time.
+    pub(crate) out: Stream,
+    pub(crate) back: Stream,
     pub(crate) context: Context,
     description: Description,
     pub(crate) roofline: Roofline,
+    /// Whether factors of f32 products are rounded to TF32 by kernels of ours too.
+    pub(crate) tf32: bool,
     /// What the libraries' ways took on it.
     times: Times,
     /// What others held of the device before it was opened.
@@ -88,7 +93,7 @@ impl Gpu {
         })?;
         let before = usage::of_device(&description.bus);
         let context = Context::open(number)?;
-        let stream = Stream::new()?;
+        let (stream, out, back) = (Stream::new()?, Stream::new()?, Stream::new()?);
         let block = Block::new(CONTEXT_BYTES + STOPPED_BYTES)?;
         let products = Products::open(tf32)?;
         let convolutions = Convolutions::open(&stream, tf32)?;
@@ -104,15 +109,19 @@ impl Gpu {
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
         let roofline = Roofline::of(&description, tf32);
+        let tf32 = tf32 && (8, 0) <= description.capability;
         Ok(Gpu {
             products,
             convolutions,
             modules,
             block,
             stream,
+            out,
+            back,
             context,
             description,
             roofline,
+            tf32,
             times,
             bytes_others,
         })
@@ -139,6 +148,11 @@ impl Gpu {
         self.block.start
     }
 
+    /// What runs for a node at so many rows that adds to what is there.
+    pub(crate) fn lowered(&self, graph: &Graph, node: &Node, rows: usize) -> Lowered {
+        lower::lower(&call_of(graph, node, rows, false, self.tf32))
+    }
+
     /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
     /// which they can compute at least a row at a time.
     pub(crate) fn workspace(
@@ -152,7 +166,7 @@ impl Gpu {
     }
 
     fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
-        let lowered = lowered(graph, node, rows, false);
+        let lowered = self.lowered(graph, node, rows);
         let mut libraries = Bytes::ZERO;
         for work in &lowered.work {
             libraries = libraries.max(match work {
@@ -181,7 +195,7 @@ impl Gpu {
         };
         let mut calls = Vec::new();
         for node in &graph.nodes {
-            let lowered = lowered(graph, node, rows, false);
+            let lowered = self.lowered(graph, node, rows);
             let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
             let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
             if lowered.work.iter().any(uses) && bytes <= room {
@@ -226,7 +240,7 @@ impl Gpu {
     /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
-        let work = graph.nodes.iter().flat_map(|node| lowered(graph, node, rows, false).work);
+        let work = graph.nodes.iter().flat_map(|node| self.lowered(graph, node, rows).work);
         let kernels: Vec<Kernel> = work
             .filter_map(|work| match work {
                 Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),

@@ -1,146 +1,213 @@
-//! A convolution and the max pool behind it: the kernels of both, with the image between them in the workspace.
+//! A convolution and the max pool behind it in one kernel: the image between them exists nowhere, and what the filter learns is
+//! summed over the winners alone. Factors are rounded to TF32 where that is allowed and the shape suits tensor cores.
 
-use std::slice::from_ref;
+use memfit_ir::{Bytes, DType, PooledConv2D};
 
-use memfit_ir::{Conv2D, Graph, Node, Op, Phase, PooledConv2D, Shape, Tensor, TensorId};
+use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 
-use super::{convolution, pool, sums};
-use crate::cuda::call::{Call, Operand};
-use crate::cuda::work::{Address, Argument, Lowered, Work};
+const PLAIN: &str = concat!(include_str!("../kernels/pooled.cu"), include_str!("../kernels/pooled_plain.cu"));
+const TENSOR_CORES: &str = concat!(
+    include_str!("../kernels/tensor_cores.cu"),
+    include_str!("../kernels/tf32.cu"),
+    include_str!("../kernels/pooled.cu"),
+    include_str!("../kernels/pooled_tensor_cores.cu")
+);
+
+/// Windows side by side that a thread takes at once; as in the kernel.
+const STRIP: usize = 4;
+
+/// Windows of a block's tile, at most.
+const WINDOWS: usize = 256;
+
+/// Floats of the tiles that a block has at once, at most: it has 48 KiB, and needs some for sums.
+const TILES_FLOATS: usize = 11 << 10;
+
+/// Windows side by side in a tile; tensor cores take sixteen and half of their lines.
+const ACROSS: [usize; 2] = [16, 32];
+
+/// Blocks of the gradient, each with a part of it in the workspace, and floats of all parts, at most. On tensor cores a part is one sum
+/// from its beginning to its end, so there are more of them.
+const PARTS: usize = 528;
+const PARTS_TENSOR_CORES: usize = 2112;
+const PARTS_FLOATS: usize = 4 << 20;
+
+/// Blocks of a convolution: a few for each place on a large device, so that what a block does once counts little.
+const BLOCKS: usize = 1056;
+
+/// Products of one output that tensor cores take, with one more for the bias.
+const TENSOR_CORES_TAPS: usize = 31;
 
 /// The largest of every window of `x ∗ kernel + bias`, and its place.
 pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (mut lowered, between) = with_between(call, conv, call.input(1).shape().last());
-    let inputs: Vec<Place> = (0..call.node.inputs.len()).map(|index| Place::of(call.input(index))).collect();
-    let [y, winners] = [0, 1].map(|index| Place::of(call.output(index)));
-    let convolved = Stage::new(Op::Conv2D(conv.conv.clone()), &inputs, from_ref(&between), &[]);
-    convolved.append(&mut lowered, call, |call| convolution::forward(call, &conv.conv));
-    let pooled = Stage::new(Op::MaxPool2D(PooledConv2D::POOL), &[between], &[y, winners], &[]);
-    pooled.append(&mut lowered, call, |call| {
-        let mut pooled = pool::max_pool(call, &PooledConv2D::POOL);
-        for work in &mut pooled.work {
-            if let (Work::Kernel(kernel), true) = (work, conv.relu) {
-                kernel.source.defines += "#define RELU\n";
-            }
-        }
-        pooled
-    });
-    lowered
+    let (x, kernel, y, winners) = (call.input(0), call.input(1), call.output(0), call.output(1));
+    let pooled = Pooled::new(call, conv, x, y);
+    let bias = call.input_if(call.node.inputs.len() == 3, 2);
+    let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer(), winners.pointer()];
+    let [height, width, filters] = pooled.output;
+    let (source, items, at_once, groups) = if pooled.tensor_cores {
+        let tile = pooled.tile(pooled.input[2]);
+        let defines = tile.defines() + &pooled.packs() + "#define FORWARD\n";
+        (pooled.source(TENSOR_CORES, &defines), tile.count(&pooled), 1, filters / (8 * pooled.tiles()))
+    } else {
+        let pack = pack_width(filters, DType::F32);
+        let packs = (filters / pack).min(32);
+        let defines = format!("#define WIDTH {pack}\n#define PACKS {packs}\n");
+        let strips = call.rows * height * width.div_ceil(STRIP);
+        let groups = (filters / pack).div_ceil(packs);
+        (pooled.source(PLAIN, &defines), strips, THREADS as usize / packs, groups)
+    };
+    arguments.push(long(items));
+    arguments.extend(pooled.sizes());
+    let blocks = [count(items.div_ceil(at_once).clamp(1, BLOCKS)), count(groups), 1];
+    Kernel { source, entry: "pooled_forward", blocks, threads: THREADS, arguments }.into()
 }
 
 /// The gradients of the kernel and the bias, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let (x, dy, winners) = (call.input(0), call.input(1), call.input(2));
-    let (mut lowered, between) = with_between(call, conv, dy.shape().last());
-    let [height, width, _] = between.dims();
-    let spread = Op::MaxPool2DGrad(PooledConv2D::POOL, [height, width]);
-    let spread = Stage::new(spread, &[dy, winners].map(Place::of), from_ref(&between), &[]);
-    spread.append(&mut lowered, call, |call| pool::max_pool_grad(call, &PooledConv2D::POOL));
-    let inner: &Conv2D = &conv.conv;
-    let images = [Place::of(x), between.clone()];
-    let filter = Stage::new(Op::Conv2DGradKernel(inner.clone()), &images, &[], &[Place::of(call.update(0))]);
-    filter.append(&mut lowered, call, |call| convolution::grad_kernel(call, inner));
-    if call.node.updates.len() == 2 {
-        let bias = Stage::new(Op::BiasGrad, &[between], &[], &[Place::of(call.update(1))]);
-        bias.append(&mut lowered, call, sums::bias_grad);
-    }
+    let pooled = Pooled::new(call, conv, x, dy);
+    let dbias = if call.node.updates.len() == 2 { call.update(1).pointer() } else { Argument::Null };
+    let (filters, taps) = (pooled.output[2], pooled.taps());
+    let (source, tile, groups) = if pooled.tensor_cores {
+        let tile = pooled.tile(pooled.input[2]);
+        let defines = tile.defines() + &pooled.packs();
+        (pooled.source(TENSOR_CORES, &defines), tile, [filters / (8 * pooled.tiles()), 1])
+    } else {
+        let ([r, s], channels) = (pooled.conv.conv.kernel, pooled.channels_at_once());
+        let rows = if r * s * channels <= 32 { r } else { 1 };
+        let (tile, lanes) = (pooled.tile(channels), filters.min(32));
+        let defines = tile.defines() + &format!("#define ROWS {rows}\n#define LANES {lanes}\n");
+        let groups = [pooled.input[2] / channels * (r / rows), filters.div_ceil(lanes)];
+        (pooled.source(PLAIN, &defines), tile, groups)
+    };
+    let of_part = (taps + 1) * filters;
+    let most = if pooled.tensor_cores { PARTS_TENSOR_CORES } else { PARTS };
+    let most = (PARTS_FLOATS / of_part).clamp(1, most);
+    let mut lowered = Lowered::default();
+    let parts = Argument::At(lowered.scratch(Bytes::of::<f32>(most * of_part)));
+    let tiles = tile.count(&pooled);
+    let blocks = tiles.clamp(1, most);
+    let mut arguments = vec![x.pointer(), dy.pointer(), winners.pointer(), parts, long(tiles)];
+    arguments.extend(pooled.sizes());
+    let grid = [count(blocks), count(groups[0]), count(groups[1])];
+    let entry = "pooled_filter";
+    lowered.kernel(Kernel { source: source.clone(), entry, blocks: grid, threads: THREADS, arguments });
+    let arguments = [call.update(0).pointer(), dbias, int(blocks), int(taps * filters), int(of_part)];
+    lowered.kernel(Kernel {
+        source,
+        entry: "pooled_sum",
+        blocks: [count(of_part.div_ceil(8)), 1, 1],
+        threads: THREADS,
+        arguments: [&[parts], &arguments[..], &[call.fresh()]].concat(),
+    });
     lowered
 }
 
-/// A workspace that begins with the image between convolution and pool.
-fn with_between(call: &Call<'_>, conv: &PooledConv2D, channels: usize) -> (Lowered, Place) {
-    let x = call.input(0);
-    let [height, width, _] = x.dims() else { panic!("the shape rules ask for images of three dimensions") };
-    let [height, width] = conv.between([*height, *width]);
-    let tensor = Tensor { shape: Shape::rows([height, width, channels]), ..x.tensor.clone() };
-    let mut lowered = Lowered::default();
-    let address = lowered.scratch(tensor.shape.bytes(tensor.dtype, call.rows));
-    (lowered, Place { tensor, address })
+/// A convolution and its pool at the rows of a call.
+struct Pooled<'a> {
+    conv: &'a PooledConv2D,
+    dtype: DType,
+    rows: usize,
+    /// Height, width and channels of the image, and of what is behind the pool.
+    input: [usize; 3],
+    output: [usize; 3],
+    tensor_cores: bool,
 }
 
-/// A tensor and where it stands.
-#[derive(Clone)]
-struct Place {
-    tensor: Tensor,
-    address: Address,
-}
-
-impl Place {
-    fn of(operand: Operand<'_>) -> Place {
-        Place { tensor: operand.tensor.clone(), address: operand.address() }
-    }
-
-    fn dims(&self) -> [usize; 3] {
-        self.tensor.shape.dims[..].try_into().expect("the image between is one")
-    }
-}
-
-/// One of the nodes that the node stands for, alone in a graph of its own.
-struct Stage {
-    graph: Graph,
-    places: Vec<Address>,
-}
-
-impl Stage {
-    fn new(op: Op, inputs: &[Place], outputs: &[Place], updates: &[Place]) -> Stage {
-        let mut graph = Graph::default();
-        let layer = graph.layer("pooled");
-        let operands = || inputs.iter().chain(outputs).chain(updates);
-        graph.tensors = operands().map(|place| place.tensor.clone()).collect();
-        let behind = inputs.len() + outputs.len();
-        let ids = |range: std::ops::Range<usize>| range.map(TensorId).collect::<Vec<_>>();
-        graph.nodes.push(Node {
-            op,
-            inputs: ids(0..inputs.len()),
-            outputs: ids(inputs.len()..behind),
-            updates: ids(behind..behind + updates.len()),
-            layer,
-            phase: Phase::Piece,
-        });
-        Stage { graph, places: operands().map(|place| place.address).collect() }
-    }
-
-    /// Adds what runs for the node, with its operands where they stand and its scratch memory behind what is taken already.
-    fn append(&self, lowered: &mut Lowered, call: &Call<'_>, lower: impl Fn(&Call<'_>) -> Lowered) {
-        let part = lower(&Call { graph: &self.graph, node: &self.graph.nodes[0], ..*call });
-        let base = lowered.scratch(part.workspace);
-        let moved = |address: Address| match address {
-            Address::Operand(index, offset) => self.places[index].behind(offset),
-            Address::Workspace(offset) => base.behind(offset),
+impl<'a> Pooled<'a> {
+    fn new(call: &Call<'_>, conv: &'a PooledConv2D, x: Operand<'_>, y: Operand<'_>) -> Pooled<'a> {
+        let image = |operand: Operand<'_>| -> [usize; 3] {
+            operand.dims().try_into().expect("the shape rules ask for images of three dimensions")
         };
-        lowered.work.extend(part.work.into_iter().map(|work| with_places(work, &moved)));
+        let (input, output, dtype) = (image(x), image(y), x.dtype());
+        let mut pooled = Pooled { conv, dtype, rows: call.rows, input, output, tensor_cores: false };
+        let suits = conv.conv.strides == [1, 1] && input[2] <= 4 && output[2].is_multiple_of(16);
+        pooled.tensor_cores = call.tf32 && dtype == DType::F32 && suits && pooled.taps() <= TENSOR_CORES_TAPS;
+        pooled.tensor_cores &= ACROSS[0] <= pooled.tile(input[2]).across;
+        pooled
+    }
+
+    /// Products of one output of the convolution.
+    fn taps(&self) -> usize {
+        self.conv.conv.kernel.iter().product::<usize>() * self.input[2]
+    }
+
+    /// Packs of eight filters that a block has on tensor cores.
+    fn tiles(&self) -> usize {
+        if self.output[2].is_multiple_of(32) { 4 } else { 2 }
+    }
+
+    /// What kernels for tensor cores know of the filters.
+    fn packs(&self) -> String {
+        format!("#define F {}\n#define TILES {}\n", self.output[2], self.tiles())
+    }
+
+    /// Channels of the image that the gradient takes at once: registers hold the sums of a row of taps over them.
+    fn channels_at_once(&self) -> usize {
+        let fits = |channels: &usize| {
+            self.input[2].is_multiple_of(*channels) && self.conv.conv.kernel[1] * channels <= 48
+        };
+        (1..=self.input[2]).rev().find(fits).unwrap_or(1)
+    }
+
+    fn source(&self, text: &'static str, more: &str) -> Source {
+        let ([r, s], [down, across]) = (self.conv.conv.kernel, self.conv.conv.strides);
+        let relu = if self.conv.relu { "#define RELU\n" } else { "" };
+        let (dtype, channels) = (c_type(self.dtype), self.input[2]);
+        let defines = format!(
+            "typedef {dtype} X;\n#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n{relu}{more}"
+        );
+        Source { text, defines }
+    }
+
+    fn sizes(&self) -> impl Iterator<Item = Argument> {
+        let ([height, width, _], [out_height, out_width, filters]) = (self.input, self.output);
+        let pads = self.conv.conv.pads;
+        [height, width, out_height, out_width, filters, pads.top, pads.left].map(int).into_iter()
+    }
+
+    /// The tile of a block that has so many channels. On tensor cores it has two: one is read while the next is on its way.
+    fn tile(&self, channels: usize) -> Tile {
+        let [height, width, _] = self.output;
+        let across = width.next_power_of_two().clamp(ACROSS[0], ACROSS[1]);
+        let down = (WINDOWS / across).min(height.next_power_of_two());
+        let mut tile = Tile { down, across, channels };
+        let most = if self.tensor_cores { TILES_FLOATS / 2 } else { TILES_FLOATS };
+        while most < tile.floats(self) && tile.down * tile.across > 1 {
+            if tile.down < tile.across { tile.across /= 2 } else { tile.down /= 2 }
+        }
+        tile
     }
 }
 
-/// The same with every address changed.
-fn with_places(work: Work, moved: &impl Fn(Address) -> Address) -> Work {
-    let kernel = |mut kernel: crate::cuda::work::Kernel| {
-        for argument in &mut kernel.arguments {
-            if let Argument::At(address) = argument {
-                *address = moved(*address);
-            }
-        }
-        kernel
-    };
-    match work {
-        Work::Kernel(each) => Work::Kernel(kernel(each)),
-        Work::Update(each) => Work::Update(kernel(each)),
-        Work::Bias(each) => Work::Bias(kernel(each)),
-        Work::Zero { to, bytes } => Work::Zero { to: moved(to), bytes },
-        Work::Copy { from, to, bytes } => Work::Copy { from: moved(from), to: moved(to), bytes },
-        Work::Product(mut product) => {
-            for address in [&mut product.a, &mut product.b, &mut product.d] {
-                *address = moved(*address);
-            }
-            product.bias = product.bias.map(moved);
-            Work::Product(product)
-        }
-        Work::Convolution(mut each) => {
-            for address in [&mut each.x, &mut each.filter, &mut each.y] {
-                *address = moved(*address);
-            }
-            each.bias = each.bias.map(moved);
-            Work::Convolution(each)
-        }
+/// The windows that a block has at once, and channels of the image.
+struct Tile {
+    down: usize,
+    across: usize,
+    channels: usize,
+}
+
+impl Tile {
+    /// Floats of the image under them, about.
+    fn floats(&self, pooled: &Pooled<'_>) -> usize {
+        let ([r, s], [down, across]) = (pooled.conv.conv.kernel, pooled.conv.conv.strides);
+        let seen = ((2 * self.across - 1) * across + s) * self.channels;
+        ((2 * self.down - 1) * down + r) * (seen + 32)
     }
+
+    fn defines(&self) -> String {
+        let Tile { down, across, channels } = self;
+        format!("#define TILE_DOWN {down}\n#define TILE_ACROSS {across}\n#define CHANNELS {channels}\n")
+    }
+
+    /// How many there are.
+    fn count(&self, pooled: &Pooled<'_>) -> usize {
+        let [height, width, _] = pooled.output;
+        pooled.rows * height.div_ceil(self.down) * width.div_ceil(self.across)
+    }
+}
+
+fn count(count: usize) -> u32 {
+    u32::try_from(count).expect("there are few blocks")
 }
