@@ -203,7 +203,6 @@ impl Backward {
             Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::BiasGradCentred
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPoolGradKernel(_)
@@ -257,16 +256,9 @@ impl Backward {
     /// The kernel's gradient comes before the input's: what it reads (the kept input) is then free when `dx` is written.
     fn kernel_and_bias(&mut self, op: Op, node: &Node, dy: TensorId) {
         self.weight(op, &[node.inputs[0], dy], node.inputs[1], node.layer);
-        let Some(bias) = node.inputs.get(2) else { return };
-        let op = if self.is_centred(dy) { Op::BiasGradCentred } else { Op::BiasGrad };
-        self.weight(op, &[dy], *bias, node.layer);
-    }
-
-    /// Whether a gradient comes from a batch's normalisation, which takes each channel's mean away: what was added to all of a
-    /// channel's values changes nothing, so the gradient's sum over rows is 0, and nobody needs to read it all to find out.
-    fn is_centred(&self, dy: TensorId) -> bool {
-        let maker = self.graph.nodes.iter().rev().find(|node| node.outputs.contains(&dy));
-        maker.is_some_and(|node| matches!(node.op, Op::BatchNormGrad(_)))
+        if let Some(bias) = node.inputs.get(2) {
+            self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
+        }
     }
 
     /// Without a gradient of the input, the gradient of the image between convolution and pool is never asked for.

@@ -273,7 +273,6 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::DenseGradInput
         | Op::DenseGradKernel
         | Op::BiasGrad
-        | Op::BiasGradCentred
         | Op::Conv2D(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)

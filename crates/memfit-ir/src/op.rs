@@ -19,9 +19,6 @@ pub enum Op {
     DenseGradKernel,
     /// `dy ⇒ dbias` (adds): the sum over every axis but the last.
     BiasGrad,
-    /// `dy ⇒ dbias` (adds nothing): the same, where `dy` comes from a batch's normalisation, so that its sums are 0 and nobody
-    /// needs to read it.
-    BiasGradCentred,
     /// `x, kernel, [bias] → y`.
     Conv2D(Conv2D),
     /// `dy, kernel → dx`, with the height and width of `x`.
@@ -346,7 +343,6 @@ impl Op {
             | Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::BiasGradCentred
             | Op::Conv2D(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
@@ -412,7 +408,6 @@ impl Op {
             Op::DenseGradInput => "dense_grad_input",
             Op::DenseGradKernel => "dense_grad_kernel",
             Op::BiasGrad => "bias_grad",
-            Op::BiasGradCentred => "bias_grad_centred",
             Op::Conv2D(_) => "conv2d",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",

@@ -169,15 +169,6 @@ fn add_norms(add: Add<'_>) {
                 b.batch_norm(&norm, operands)
             }
         });
-        add(&format!("dense then batch_norm {tail}"), &{
-            let norm = norm.clone();
-            move |b| {
-                let x = b.input([4, 3]);
-                let y = b.dense(x, 5, true);
-                let operands = b.norm_operands(y, &norm, &[5]);
-                b.batch_norm(&norm, operands)
-            }
-        });
         add(&format!("batch_norm_inference {tail}"), &{
             let norm = norm.clone();
             move |b: &mut Builder| {

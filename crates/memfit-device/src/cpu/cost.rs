@@ -201,7 +201,6 @@ impl Operation<'_> {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
-            | Op::BiasGradCentred
             | Op::Accumulate(_)
             | Op::Constrain(_) => floats(0),
         }
@@ -217,9 +216,9 @@ impl Operation<'_> {
         Demand { flops, ..floats(gemm::workspace(&product, self.threads)) }
     }
 
-    /// Bytes that are read and written. A view moves none, and sums that are known next to none.
+    /// Bytes that are read and written. A view moves none.
     fn bytes(&self, rows: usize) -> f64 {
-        if self.node.op.is_view() || self.node.op == Op::BiasGradCentred {
+        if self.node.op.is_view() {
             return 0.0;
         }
         let Node { inputs, outputs, updates, .. } = self.node;

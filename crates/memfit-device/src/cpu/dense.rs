@@ -64,13 +64,6 @@ pub(crate) fn bias_grad(operands: &Operands) {
     });
 }
 
-/// `dbias += 0`: sums that are known.
-pub(crate) fn bias_grad_centred(operands: &Operands) {
-    if operands.fresh {
-        operands.update(0).fill(0.0);
-    }
-}
-
 struct Values<'a>(&'a [f32]);
 
 impl Terms<1> for Values<'_> {

@@ -16,7 +16,6 @@ pub(crate) fn launch(operands: &Operands) {
         Op::DenseGradInput => dense::grad_input(operands),
         Op::DenseGradKernel => dense::grad_kernel(operands),
         Op::BiasGrad => dense::bias_grad(operands),
-        Op::BiasGradCentred => dense::bias_grad_centred(operands),
         Op::Conv2D(conv) => conv2d::forward(operands, conv),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),

@@ -96,7 +96,6 @@ fn knows_halves(op: &Op) -> bool {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
-            | Op::BiasGradCentred
     )
 }
 

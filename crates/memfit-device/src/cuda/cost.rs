@@ -25,7 +25,7 @@ pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
 
 /// The time of a node at so many rows, as memory and arithmetic bound it.
 fn nanos(gpu: &Gpu, graph: &Graph, node: &Node, rows: usize) -> f64 {
-    if node.op.is_view() || node.op == Op::BiasGradCentred {
+    if node.op.is_view() {
         return 0.0;
     }
     let Node { inputs, outputs, updates, .. } = node;

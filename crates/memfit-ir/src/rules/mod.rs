@@ -75,7 +75,7 @@ impl Rule<'_> {
                 self.require(same, "x and dy alike but in the last axis")?;
                 vec![]
             }
-            Op::BiasGrad | Op::BiasGradCentred => {
+            Op::BiasGrad => {
                 self.count(1..=1)?;
                 self.floats(0)?;
                 vec![]

@@ -60,7 +60,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Zero => moves::zero(call),
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => sums::bias_grad(call),
-        Op::BiasGradCentred => sums::bias_grad_centred(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => pool::max_pool(call, pool),
         Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),

@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Op};
 
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
-use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source, Work};
+use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/sums.cu");
 
@@ -29,13 +29,6 @@ pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
     arguments.extend([dbias.pointer(), call.fresh()]);
     lowered.kernel(columns.finish("add_columns", arguments));
     lowered
-}
-
-/// `dbias += 0`: sums that are known.
-pub(super) fn bias_grad_centred(call: &Call<'_>) -> Lowered {
-    let dbias = call.update(0);
-    let zero = Work::Zero { to: dbias.address(), bytes: dbias.tensor.shape.bytes(dbias.dtype(), call.rows) };
-    Lowered { work: if call.fresh { vec![zero] } else { vec![] }, workspace: Bytes::ZERO }
 }
 
 /// A matrix whose columns are summed.
