@@ -292,6 +292,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::GlobalMaxPool2DGrad(_)
         | Op::Elementwise(_)
         | Op::MaskBits
+        | Op::MaskBitsOfSum
         | Op::Softmax
         | Op::SoftmaxGrad
         | Op::Loss(_)
@@ -304,6 +305,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
+        | Op::BatchNormReluGrad(..)
         | Op::BatchNormMoving { .. }
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
@@ -330,6 +332,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::TakeRows
         | Op::PutRows
         | Op::Zero
+        | Op::AddZero
         | Op::SumSquares
         | Op::CheckFinite(_)
         | Op::Accumulate(_)

@@ -195,10 +195,12 @@ impl Rule<'_> {
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
             }
             Op::MaskBits
+            | Op::MaskBitsOfSum
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
             | Op::BatchNormGrad(_)
+            | Op::BatchNormReluGrad(..)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..) => vec![self.typed(self.floats(0)?.clone())],
@@ -416,7 +418,7 @@ impl Rule<'_> {
                 self.count(1..=1)?;
                 vec![]
             }
-            Op::Zero => vec![],
+            Op::Zero | Op::AddZero => vec![],
             Op::Update(_) => {
                 self.count(1..=3)?;
                 vec![]

@@ -5,6 +5,7 @@ mod attention;
 mod augment;
 mod batch_norm;
 mod chain;
+mod columns;
 mod conv3d;
 mod convolution;
 mod embedding;
@@ -57,8 +58,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::TakeRows => moves::take_rows(call),
         Op::PutRows => moves::put_rows(call),
         Op::Zero => moves::zero(call),
+        Op::AddZero => moves::add_zero(call),
         Op::Cast(_) => moves::cast(call),
-        Op::BiasGrad => sums::bias_grad(call),
+        Op::BiasGrad => columns::bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => pool::max_pool(call, pool),
         Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
@@ -66,7 +68,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
         Op::SignBits { below } => rows::sign_bits(call, *below),
         Op::SignBitsOf(maker, below) => made::made(call, maker, Op::SignBits { below: *below }),
-        Op::MaskBits => rows::mask_bits(call),
+        Op::MaskBits | Op::MaskBitsOfSum => rows::mask_bits(call),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -76,7 +78,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
-        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, None),
+        Op::BatchNormReluGrad(norm, below) => batch_norm::grad(call, norm, Some(*below)),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),

@@ -4,7 +4,7 @@ use std::slice::from_ref;
 
 use memfit_ir::{Conv2D, Graph, Node, Op, Phase, PooledConv2D, Shape, Tensor, TensorId};
 
-use super::{convolution, pool, sums};
+use super::{columns, convolution, pool};
 use crate::cuda::call::{Call, Operand};
 use crate::cuda::work::{Address, Argument, Lowered, Work};
 
@@ -42,7 +42,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     filter.append(&mut lowered, call, |call| convolution::grad_kernel(call, inner));
     if call.node.updates.len() == 2 {
         let bias = Stage::new(Op::BiasGrad, &[between], &[], &[Place::of(call.update(1))]);
-        bias.append(&mut lowered, call, sums::bias_grad);
+        bias.append(&mut lowered, call, columns::bias_grad);
     }
     lowered
 }
