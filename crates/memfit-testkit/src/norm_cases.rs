@@ -40,20 +40,20 @@ pub(crate) fn add(add: Add<'_>) {
     }
     for (name, function) in [("relu", Unary::Relu), ("bounded relu", BOUNDED)] {
         for (scale, center, channels) in
-            [(true, true, 8), (false, true, 5), (true, false, 4), (false, false, 3)]
+            [(true, true, 8), (false, true, 5), (true, false, 7), (false, false, 3)]
         {
             let norm = Norm { epsilon: 1e-3, scale, center };
             add(&format!("batch_norm and {name}, scale {scale} center {center}"), &move |b| {
-                let x = b.input([2, 4]);
+                let x = b.input([3, 2, 4]);
                 let normal = normalised(b, &norm, x, channels);
                 b.op(Op::Elementwise(Chain::unary(function)), &[normal])
             });
         }
     }
-    for channels in [8, 5] {
+    for channels in [4, 5] {
         let norm = Norm { epsilon: 1e-3, scale: true, center: true };
         add(&format!("two blocks with shortcuts of {channels}"), &move |b| {
-            let mut x = b.input([2, channels]);
+            let mut x = b.input([3, 2, channels]);
             for _ in 0..2 {
                 let normal = normalised(b, &norm, x, channels);
                 let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[normal, x]);
