@@ -65,8 +65,9 @@ pub fn fuse(graph: &mut Graph) {
         let before = graph.nodes.iter().rposition(|node| !node.outputs.is_empty());
         let fused = before.and_then(|index| {
             let first = &graph.nodes[index];
-            let fused =
-                joined(first, &node, &readers).or_else(|| masked_sum(graph, first, &node, &readers))?;
+            let fused = joined(first, &node, &readers)
+                .or_else(|| masked_sum(graph, first, &node, &readers))
+                .or_else(|| summed_norm(first, &node).filter(|_| index + 1 == graph.nodes.len()))?;
             Some((index, fused))
         });
         match fused {
@@ -132,6 +133,17 @@ fn masked_sum(graph: &Graph, first: &Node, second: &Node, readers: &[usize]) -> 
     }
     let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
     (first.phase == second.phase).then(|| Node { op: Op::MaskBitsOfSum, inputs, ..second.clone() })
+}
+
+/// A masked sum and the gradient of a normalisation that reads it as one node, which writes both.
+fn summed_norm(first: &Node, second: &Node) -> Option<Node> {
+    let Op::BatchNormGrad(norm) = &second.op else { return None };
+    if first.op != Op::MaskBitsOfSum || second.inputs[0] != first.outputs[0] || first.phase != second.phase {
+        return None;
+    }
+    let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
+    let outputs = [&second.outputs[..], &first.outputs].concat();
+    Some(Node { op: Op::BatchNormGradOfSum(norm.clone()), inputs, outputs, ..second.clone() })
 }
 
 /// A chain over the first of `operands`, and behind it another that reads its result as `between`.

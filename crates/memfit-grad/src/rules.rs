@@ -223,6 +223,7 @@ impl Backward {
             | Op::BatchNormStatistics
             | Op::BatchNormGrad(_)
             | Op::BatchNormReluGrad(..)
+            | Op::BatchNormGradOfSum(_)
             | Op::BatchNormMoving { .. }
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)

@@ -260,6 +260,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let extra: &[&str] = match op {
         Op::MaxPool2D(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
+        Op::BatchNormGradOfSum(_) => &["sum"],
         Op::Attention(_) => &["log_sums"],
         Op::Recurrent(_) => &["kept"],
         Op::AttentionGrad(_) => {

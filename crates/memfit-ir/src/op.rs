@@ -118,6 +118,9 @@ pub enum Op {
     /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the same through a ReLU behind the normalisation, whose
     /// signs are found again. The number is where the ReLU saturates; infinite for nowhere.
     BatchNormReluGrad(Norm, f32),
+    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the same, where `dz`, the sum of two gradients where
+    /// the bit is set, is made on the way for others.
+    BatchNormGradOfSum(Norm),
     /// `mean, variance ⇒ moving_mean, moving_variance`.
     BatchNormMoving {
         /// What is kept of the old average.
@@ -322,7 +325,13 @@ impl Op {
 
     /// Whether it sums over the rows of a batch for a normalisation.
     pub fn is_of_batch_norm(&self) -> bool {
-        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_) | Op::BatchNormReluGrad(..))
+        matches!(
+            self,
+            Op::BatchNormStatistics
+                | Op::BatchNormGrad(_)
+                | Op::BatchNormReluGrad(..)
+                | Op::BatchNormGradOfSum(_)
+        )
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -355,6 +364,7 @@ impl Op {
             | Op::BatchNormGrad(_)
             | Op::BatchNormReluGrad(..)
             | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            Op::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
             Op::AttentionGrad(_) => vec![(0, 4), (1, 2), (2, 3)],
             Op::Dense
             | Op::DenseGradInput
@@ -465,6 +475,7 @@ impl Op {
             Op::BatchNormThen(..) => "batch_norm_then",
             Op::BatchNormGrad(_) => "batch_norm_grad",
             Op::BatchNormReluGrad(..) => "batch_norm_relu_grad",
+            Op::BatchNormGradOfSum(_) => "batch_norm_grad_of_sum",
             Op::BatchNormMoving { .. } => "batch_norm_moving",
             Op::BatchNormInference(_) => "batch_norm_inference",
             Op::BatchNormInferenceGrad(_) => "batch_norm_inference_grad",

@@ -39,10 +39,10 @@ pub(crate) fn mask_bits(operands: &Operands) {
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
-/// Keeps sums whose bit is set.
-pub(crate) fn mask_bits_of_sum(operands: &Operands) {
+/// Keeps sums of the first two inputs whose bit, of the third, is set.
+pub(crate) fn mask_sum_into(operands: &Operands, dx: Floats<'_>) {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
-    let (dy, other, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
+    let (dy, other) = (operands.input_floats(0), operands.input_floats(1));
     let work = MaskBits { pieces, dy, other: Some(other), bits: operands.input(2), dx };
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }

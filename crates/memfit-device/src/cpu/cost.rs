@@ -155,7 +155,9 @@ impl Operation<'_> {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
                 floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
             }
-            Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0), false)),
+            Op::BatchNormGrad(_) | Op::BatchNormGradOfSum(_) => {
+                mixed(norm::batch::grad_workspace(self.input(0), false))
+            }
             Op::BatchNormReluGrad(..) => mixed(norm::batch::grad_workspace(self.input(0), true)),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),

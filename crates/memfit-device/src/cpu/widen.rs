@@ -86,6 +86,7 @@ fn knows_halves(op: &Op) -> bool {
             | Op::BatchNormThen(..)
             | Op::BatchNormGrad(_)
             | Op::BatchNormReluGrad(..)
+            | Op::BatchNormGradOfSum(_)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::Pad2D(_)

@@ -232,6 +232,11 @@ impl Rule<'_> {
                 }
                 vec![self.typed(shape)]
             }
+            Op::BatchNormGradOfSum(norm) => {
+                self.count(6 + usize::from(norm.scale)..=6 + usize::from(norm.scale))?;
+                let shape = self.floats(0)?.clone();
+                vec![self.typed(shape.clone()), self.typed(shape)]
+            }
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
                 let shape = self.norm(norm, *axes, 0)?;

@@ -210,31 +210,44 @@ pub(crate) fn grad_workspace(dy: &Shape, through_relu: bool) -> (usize, usize) {
 
 /// The gradient through normalised values, mean and variance; adds those of gamma and beta.
 pub(crate) fn grad(operands: &Operands, norm: &Norm) {
-    match operands.input_floats(0).is_half() || operands.input_floats(1).is_half() {
-        true => grad_of::<true, false, 4>(operands, norm, f32::INFINITY, Gradient),
-        false => grad_of::<false, false, 4>(operands, norm, f32::INFINITY, Gradient),
+    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
+    }
+}
+
+/// The same of a sum of gradients, which is the second output.
+pub(crate) fn grad_of_sum(operands: &Operands, norm: &Norm, dy: Floats<'_>) {
+    let x = operands.input_floats(3);
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
     }
 }
 
 /// The same through a ReLU behind the normalisation: slopes count only where it let a value pass, below a bound.
 pub(crate) fn relu_grad(operands: &Operands, norm: &Norm, below: f32) {
-    match operands.input_floats(0).is_half() || operands.input_floats(1).is_half() {
-        true => grad_of::<true, true, 5>(operands, norm, below, ReluGradient { below }),
-        false => grad_of::<false, true, 5>(operands, norm, below, ReluGradient { below }),
+    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
+        false => grad_of::<false, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
     }
 }
 
-/// Both: the formula reads mean and scale of a channel, beta where a ReLU is behind it, and two means that come of the sums.
+/// All of them, whose statistics begin at input `first`: the formula reads mean and scale of a channel, beta where a ReLU is behind it, and two means that come of the sums.
 fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     operands: &Operands,
     norm: &Norm,
+    [dy, x]: [Floats<'_>; 2],
+    first: usize,
     below: f32,
     formula: impl Formula<2, N>,
 ) {
-    let (dy, x, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
-    let (mean, variance) = (operands.input::<f32>(2), operands.input::<f32>(3));
-    let gamma = operands.input_if(norm.scale, 4);
-    let beta = operands.input_if(RELU && norm.center, 4 + usize::from(norm.scale));
+    let dx = operands.output_floats(0);
+    let (mean, variance) = (operands.input::<f32>(first), operands.input::<f32>(first + 1));
+    let gamma = operands.input_if(norm.scale, first + 2);
+    let beta = operands.input_if(RELU && norm.center, first + 2 + usize::from(norm.scale));
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
     let (doubles, floats) = grad_workspace(operands.input_shape(0), RELU);
     let mut workspace = operands.workspace();

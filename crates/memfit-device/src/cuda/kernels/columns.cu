@@ -5,12 +5,17 @@
 
 // COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is how many sums that are.
 // With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
+// With SUMMED, dy is the sum of two gradients where a bit is set, and is written; rows of bits are whole bytes.
 
 // What a thread reads of one row.
 struct Row {
     Pack<X, WIDTH> first;
 #if COLUMNS == 2
     Pack<X, WIDTH> second;
+#endif
+#ifdef SUMMED
+    Pack<X, WIDTH> other;
+    u32 bits;
 #endif
 };
 
@@ -47,7 +52,7 @@ __device__ __forceinline__ void add_terms(const Row& row, const Centre& centre, 
 
 // Every thread has WIDTH columns; a block has at most MOST_PACKS such packs, and its other threads take other rows, of which
 // ROWS are under way at once.
-extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first, const X* second, const float* mean, MASK_PARAMETERS double* parts, i64 rows, int packs) {
+extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first, const X* second, const float* mean, MORE_PARAMETERS double* parts, i64 rows, int packs) {
     const int width = packs < MOST_PACKS ? packs : MOST_PACKS;
     const int lanes = 256 / width, lane = threadIdx.x / width, pack = blockIdx.x * width + threadIdx.x % width;
     const bool works = lane < lanes && pack < packs;
@@ -83,7 +88,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #if COLUMNS == 2
             loaded.second = seconds[-from_last * packs];
 #endif
+#ifdef SUMMED
+            const i64 at = (rows - 1 - from_last) * packs + pack;
+            loaded.other = pack_at<WIDTH>(other, at);
+            loaded.bits = (u32)bits[at * WIDTH >> 3] >> (int)(at * WIDTH & 7);
+#endif
             return loaded;
+        };
+        // What counts as the slopes of a row.
+        auto take_slopes = [&](Row& row, i64 from_last) {
+#ifdef SUMMED
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) narrow(row.bits >> j & 1 ? widen(row.first.at[j]) + widen(row.other.at[j]) : 0.0f, row.first.at[j]);
+            ((Pack<X, WIDTH>*)slopes)[(rows - 1 - from_last) * packs + pack] = row.first;
+#endif
         };
         float sums[SUMS][WIDTH];
         auto settle = [&](bool to_totals) {
@@ -101,10 +119,17 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) loaded[r] = load_row(start + r * lanes);
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) add_terms(loaded[r], centre, sums);
+                for (int r = 0; r < ROWS; r++) {
+                    take_slopes(loaded[r], start + r * lanes);
+                    add_terms(loaded[r], centre, sums);
+                }
             } else {
 #pragma unroll 1
-                for (i64 row = start; row < rows; row += lanes) add_terms(load_row(row), centre, sums);
+                for (i64 row = start; row < rows; row += lanes) {
+                    Row loaded = load_row(row);
+                    take_slopes(loaded, row);
+                    add_terms(loaded, centre, sums);
+                }
             }
             if (++stretches % (ROWS_NEAR / ROWS) == 0) settle(true);
         }

@@ -6,6 +6,7 @@ use memfit_ir::{Bytes, Chain, Norm};
 
 use super::chain::statements;
 use super::columns::{Columns, Terms};
+use super::rows;
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
@@ -77,22 +78,49 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lo
     packs.kernel("normalise", defines, pass, arguments).into()
 }
 
-/// The gradient through normalised values, mean and variance; adds those of gamma and beta. With a bound, slopes count only where a
-/// ReLU behind the normalisation let its value pass, below the bound.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, below: Option<f32>) -> Lowered {
-    let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
-    let (mean, variance, gamma) = (call.input(2), call.input(3), call.input_if(norm.scale, 4));
-    let epsilon = Argument::Float(norm.epsilon);
-    let mask = below.map(|below| {
-        let beta = call.input_if(norm.center, 4 + usize::from(norm.scale));
-        [beta, Argument::Float(below)]
-    });
-    let columns = Columns::of(dy, if mask.is_some() { Terms::MaskedProducts } else { Terms::Products });
+/// Which slopes reach a normalisation.
+#[derive(Clone, Copy)]
+pub(super) enum Slopes {
+    /// Those of its output.
+    Plain,
+    /// Those that a ReLU behind it lets pass, below a bound.
+    ThroughRelu(f32),
+    /// Sums of two, where a bit is set. They are written too.
+    MaskedSum,
+}
+
+/// The gradient through normalised values, mean and variance; adds those of gamma and beta.
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, slopes: Slopes) -> Lowered {
     let mut lowered = Lowered::default();
-    let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer()];
-    if let Some([beta, below]) = mask {
-        arguments.extend([variance.pointer(), gamma, beta, epsilon, below]);
+    // Bits of rows that are no whole bytes are not found by counting elements: those sums are made before.
+    let sums_before = matches!(slopes, Slopes::MaskedSum) && !is_whole_bytes(call);
+    if sums_before {
+        lowered = rows::mask_sum_into(call, call.output(1));
     }
+    let (dy, first) = match slopes {
+        Slopes::Plain | Slopes::ThroughRelu(_) => (call.input(0), 1),
+        Slopes::MaskedSum => (call.output(1), 3),
+    };
+    let (x, dx, statistics) = (call.input(first), call.output(0), first + 1);
+    let (mean, variance) = (call.input(statistics), call.input(statistics + 1));
+    let gamma = call.input_if(norm.scale, statistics + 2);
+    let epsilon = Argument::Float(norm.epsilon);
+    let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer()];
+    let (terms, pass, mask, mask_arguments) = match slopes {
+        Slopes::ThroughRelu(below) => {
+            let beta = call.input_if(norm.center, statistics + 2 + usize::from(norm.scale));
+            let below = Argument::Float(below);
+            arguments.extend([variance.pointer(), gamma, beta, epsilon, below]);
+            (Terms::MaskedProducts, BACKWARD_MASKED, MASK, vec![beta, below])
+        }
+        Slopes::MaskedSum if !sums_before => {
+            arguments[0] = call.input(0).pointer();
+            arguments.extend([call.input(1).pointer(), call.input(2).pointer(), dy.pointer()]);
+            (Terms::ProductsOfSums, BACKWARD, NO_MASK, vec![])
+        }
+        Slopes::Plain | Slopes::MaskedSum => (Terms::Products, BACKWARD, NO_MASK, vec![]),
+    };
+    let columns = Columns::of(dy, terms);
     let parts = columns.parts(&mut lowered, arguments);
     let coefficients = Argument::At(lowered.scratch(Bytes::of::<f32>(3 * columns.columns())));
     let mut updates = 0;
@@ -109,13 +137,16 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, below: Option<f32>) -> Lowered 
     lowered.kernel(columns.finish("norm_sums", arguments));
     let packs = Packs::of(dy);
     let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer(), coefficients];
-    arguments.extend(mask.into_iter().flatten());
+    arguments.extend(mask_arguments);
     arguments.push(dx.pointer());
     arguments.extend(packs.arguments());
-    let pass = if mask.is_some() { BACKWARD_MASKED } else { BACKWARD };
-    let defines = packs.backward(dy, pass, if mask.is_some() { MASK } else { NO_MASK });
-    lowered.kernel(packs.kernel("normalise_grad", defines, pass, arguments));
+    lowered.kernel(packs.kernel("normalise_grad", packs.backward(dy, pass, mask), pass, arguments));
     lowered
+}
+
+/// Whether every row of bits is whole bytes.
+fn is_whole_bytes(call: &Call<'_>) -> bool {
+    call.input(0).shape().elements_per_row().is_multiple_of(8)
 }
 
 /// `dx = dy gamma / √(variance + epsilon)`.

@@ -13,17 +13,17 @@ const CHUNKS: usize = 264;
 /// Packs of neighbouring columns that a block has, at most. The fewer, the more rows it takes, and the fewer parts are left.
 const MOST_PACKS: usize = 32;
 
-/// Rows that a thread reads before it uses them.
-const ROWS: usize = 8;
-
 /// Columns that a block finishes, each by a warp.
 const FINISHED_AT_ONCE: usize = 32;
 
 /// What the first pass must know of a normalisation to tell which values a ReLU let pass.
-const MASK: &str = "#define MASKED\n#define MASK_PARAMETERS const float* variance, const float* gamma, const float* beta, float epsilon, float below,\n";
+const MASKED: &str = "#define MASKED\n#define MORE_PARAMETERS const float* variance, const float* gamma, const float* beta, float epsilon, float below,\n";
 
-/// Where every slope counts.
-const NO_MASK: &str = "#define MASK_PARAMETERS\n";
+/// What it must know to add two gradients, and where it writes them.
+const SUMMED: &str = "#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* slopes,\n";
+
+/// Where it need not know more.
+const NO_MORE: &str = "#define MORE_PARAMETERS\n";
 
 /// `dbias += Σ dy` over every axis but the last.
 pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
@@ -48,6 +48,8 @@ pub(super) enum Terms {
     Products,
     /// The same, where slopes count only where a ReLU behind a normalisation let its value pass.
     MaskedProducts,
+    /// The same, where a slope is the sum of two where a bit is set. These are written.
+    ProductsOfSums,
 }
 
 /// A matrix whose columns are summed.
@@ -68,16 +70,18 @@ impl Columns {
         let (rows, width) = (x.elements / columns, pack_width(columns, x.dtype()));
         let packs = columns / width;
         let (lanes, groups) = (THREADS as usize / packs.min(MOST_PACKS), packs.div_ceil(MOST_PACKS));
-        let (kind, sums, mask) = match terms {
-            Terms::Values => (0, 1, NO_MASK),
-            Terms::Moments => (1, 2, NO_MASK),
-            Terms::Products => (2, 2, NO_MASK),
-            Terms::MaskedProducts => (2, 2, MASK),
+        let (kind, sums, at_once, more) = match terms {
+            Terms::Values => (0, 1, 8, NO_MORE),
+            Terms::Moments => (1, 2, 8, NO_MORE),
+            Terms::Products => (2, 2, 8, NO_MORE),
+            Terms::MaskedProducts => (2, 2, 8, MASKED),
+            Terms::ProductsOfSums => (2, 2, 4, SUMMED),
         };
-        let chunks = rows.div_ceil(lanes * ROWS).clamp(1, (CHUNKS / groups).max(1));
+        let chunks = rows.div_ceil(lanes * at_once).clamp(1, (CHUNKS / groups).max(1));
         let mut defines = format!("typedef {} X;\n#define COLUMNS {kind}\n#define SUMS {sums}\n", x.c_type());
-        defines +=
-            &format!("#define WIDTH {width}\n#define MOST_PACKS {MOST_PACKS}\n#define ROWS {ROWS}\n{mask}");
+        defines += &format!(
+            "#define WIDTH {width}\n#define MOST_PACKS {MOST_PACKS}\n#define ROWS {at_once}\n{more}"
+        );
         Columns { source: Source { text: TEXT, defines }, sums, rows, columns, width, chunks, groups }
     }
 

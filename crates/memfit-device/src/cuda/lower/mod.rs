@@ -32,6 +32,7 @@ mod update;
 mod weight_rules;
 mod whole_update;
 
+use batch_norm::Slopes;
 use memfit_ir::Op;
 
 use super::call::Call;
@@ -68,7 +69,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
         Op::SignBits { below } => rows::sign_bits(call, *below),
         Op::SignBitsOf(maker, below) => made::made(call, maker, Op::SignBits { below: *below }),
-        Op::MaskBits | Op::MaskBitsOfSum => rows::mask_bits(call),
+        Op::MaskBits => rows::mask_bits(call),
+        Op::MaskBitsOfSum => rows::mask_sum_into(call, call.output(0)),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -78,8 +80,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
-        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, None),
-        Op::BatchNormReluGrad(norm, below) => batch_norm::grad(call, norm, Some(*below)),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, Slopes::Plain),
+        Op::BatchNormReluGrad(norm, below) => batch_norm::grad(call, norm, Slopes::ThroughRelu(*below)),
+        Op::BatchNormGradOfSum(norm) => batch_norm::grad(call, norm, Slopes::MaskedSum),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),

@@ -15,15 +15,23 @@ pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
     kernel(BITS, "sign_bits", bits_defines(y, false), bytes(call, y), arguments)
 }
 
-/// Keeps elements whose bit is set: of one gradient, or of the sum of two.
+/// Keeps elements whose bit is set.
 pub(super) fn mask_bits(call: &Call<'_>) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
-    let operands = call.node.inputs.len();
-    let mut arguments: Vec<_> = (0..operands).map(|index| call.input(index).pointer()).collect();
+    masked(call, 1, call.output(0))
+}
+
+/// Keeps sums of the first two inputs whose bit, of the third, is set.
+pub(super) fn mask_sum_into(call: &Call<'_>, dx: Operand<'_>) -> Lowered {
+    masked(call, 2, dx)
+}
+
+fn masked(call: &Call<'_>, summands: usize, dx: Operand<'_>) -> Lowered {
+    let dy = call.input(0);
+    let mut arguments: Vec<_> = (0..=summands).map(|index| call.input(index).pointer()).collect();
     arguments.push(dx.pointer());
     arguments.extend(row_bytes(call, dy));
     let items = bytes(call, dy) * 8 / pack_width(8, dy.dtype());
-    kernel(BITS, "mask_bits", bits_defines(dy, operands == 3), items, arguments)
+    kernel(BITS, "mask_bits", bits_defines(dy, summands == 2), items, arguments)
 }
 
 /// What stands before kernels of bits; `two` says whether there are two gradients to mask.
