@@ -55,7 +55,7 @@ pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
 }
 
 /// Where a ReLU saturates, if an op is the gradient of one that a bit an element suffices for.
-fn saturation(op: &Op) -> Option<f32> {
+pub(crate) fn saturation(op: &Op) -> Option<f32> {
     let Link::Binary(Binary::Derivative(function), 0, 1) = single_link(op)? else { return None };
     if *function == Unary::Relu {
         Some(f32::INFINITY)

@@ -2,7 +2,9 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
-use memfit_ir::{Chain, Graph, Link, Node, Op, Pads, TensorId};
+use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, Pool2D, TensorId, Unary};
+
+use crate::training::single_link;
 
 /// Chains are kept short: every link but the last needs a block of scratch memory for each thread.
 const LINKS: usize = 8;
@@ -20,15 +22,28 @@ pub fn pad_inside(graph: &mut Graph) {
         if let Op::Conv2D(convolution) = &mut node.op
             && let Some((pads, image)) = padded[node.inputs[0].0]
         {
-            let own = &mut convolution.pads;
-            let Pads { top, bottom, left, right } = pads;
-            *own = Pads {
-                top: own.top + top,
-                bottom: own.bottom + bottom,
-                left: own.left + left,
-                right: own.right + right,
-            };
+            convolution.pads = convolution.pads.and(&pads);
             node.inputs[0] = image;
+        }
+    }
+}
+
+/// A max pool pads by itself what a node before it pads with zeros, where nothing is below 0: what is padded then wins nothing that
+/// reaches anybody. A pool leaves its own margins out, so every window must have something of the image.
+pub fn pad_inside_pools(graph: &mut Graph) {
+    for index in 0..graph.nodes.len() {
+        let Op::MaxPool2D(pool) = &graph.nodes[index].op else { continue };
+        let produced = |tensor: TensorId| graph.producer(tensor).map(|NodeId(index)| &graph.nodes[index]);
+        let Some(padding) = produced(graph.nodes[index].inputs[0]) else { continue };
+        let Op::Pad2D(pads) = &padding.op else { continue };
+        let image = padding.inputs[0];
+        let is_relu = |node: &Node| matches!(single_link(&node.op), Some(Link::Unary(Unary::Relu, 0)));
+        let all = pool.pads.and(pads);
+        let [height, width] = pool.window;
+        let inside = all.top.max(all.bottom) < height && all.left.max(all.right) < width;
+        if inside && produced(image).is_some_and(is_relu) {
+            let pool = Pool2D { pads: all, ..pool.clone() };
+            (graph.nodes[index].op, graph.nodes[index].inputs) = (Op::MaxPool2D(pool), vec![image]);
         }
     }
 }
@@ -48,7 +63,13 @@ pub fn fuse(graph: &mut Graph) {
     for node in nodes {
         // What changes sums only, such as moving averages, may stand in between.
         let before = graph.nodes.iter().rposition(|node| !node.outputs.is_empty());
-        let fused = before.and_then(|index| Some((index, joined(&graph.nodes[index], &node, &readers)?)));
+        let fused = before.and_then(|index| {
+            let first = &graph.nodes[index];
+            let fused = joined(first, &node, &readers)
+                .or_else(|| masked_sum(graph, first, &node, &readers))
+                .or_else(|| summed_norm(first, &node).filter(|_| index + 1 == graph.nodes.len()))?;
+            Some((index, fused))
+        });
         match fused {
             Some((index, fused)) => {
                 graph.nodes.remove(index);
@@ -101,6 +122,30 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
     Some(Node { op, inputs, ..second.clone() })
 }
 
+/// Two gradients that are added and masked as one node.
+fn masked_sum(graph: &Graph, first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
+    let Link::Binary(Binary::Add, 0, 1) = single_link(&first.op)? else { return None };
+    let [between] = first.outputs[..] else { return None };
+    let dtype = |tensor: &TensorId| graph.tensors[tensor.0].dtype;
+    let alike = first.inputs.iter().chain(&second.outputs).all(|tensor| dtype(tensor) == dtype(&between));
+    if second.op != Op::MaskBits || second.inputs[0] != between || readers[between.0] != 1 || !alike {
+        return None;
+    }
+    let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
+    (first.phase == second.phase).then(|| Node { op: Op::MaskBitsOfSum, inputs, ..second.clone() })
+}
+
+/// A masked sum and the gradient of a normalisation that reads it as one node, which writes both.
+fn summed_norm(first: &Node, second: &Node) -> Option<Node> {
+    let Op::BatchNormGrad(norm) = &second.op else { return None };
+    if first.op != Op::MaskBitsOfSum || second.inputs[0] != first.outputs[0] || first.phase != second.phase {
+        return None;
+    }
+    let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
+    let outputs = [&second.outputs[..], &first.outputs].concat();
+    Some(Node { op: Op::BatchNormGradOfSum(norm.clone()), inputs, outputs, ..second.clone() })
+}
+
 /// A chain over the first of `operands`, and behind it another that reads its result as `between`.
 fn followed(
     first: &Chain,
@@ -144,7 +189,7 @@ fn place(operands: &[TensorId], tensor: TensorId) -> Option<usize> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Conv2D, DType, Kind, Shape};
+    use memfit_ir::{Conv2D, DType, Kind, Pads, Shape};
 
     use super::*;
 

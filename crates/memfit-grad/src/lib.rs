@@ -23,6 +23,7 @@
 mod chain;
 mod compact;
 mod fuse;
+mod norms;
 mod optimizer;
 mod penalties;
 mod pooled;

@@ -215,12 +215,15 @@ impl Backward {
             | Op::SignBits { .. }
             | Op::SignBitsOf(..)
             | Op::MaskBits
+            | Op::MaskBitsOfSum
             | Op::SoftmaxGrad
             | Op::Loss(_)
             | Op::Metric(_)
             | Op::BatchNormThen(..)
             | Op::BatchNormStatistics
             | Op::BatchNormGrad(_)
+            | Op::BatchNormReluGrad(..)
+            | Op::BatchNormGradOfSum(_)
             | Op::BatchNormMoving { .. }
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
@@ -234,6 +237,7 @@ impl Backward {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
+            | Op::AddZero
             | Op::SumSquares
             | Op::CheckFinite(_)
             | Op::Accumulate(_)

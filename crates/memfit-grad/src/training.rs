@@ -8,7 +8,7 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, penalties, pooled, weights};
+use crate::{ClipBy, Optimizer, compact, fuse, norms, penalties, pooled, weights};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -100,6 +100,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     require_losses(forward, training)?;
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
+    fuse::pad_inside_pools(&mut graph);
     pooled::pool_inside(&mut graph, &training.gradients_of);
     let forward_nodes = graph.nodes.len();
     let seeds = add_losses(&mut graph, forward, training)?;
@@ -115,6 +116,8 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         return Err(GradError::NothingToTrain);
     }
     graph.keep.extend(wanted);
+    norms::relu_inside(&mut graph);
+    norms::drop_bias_gradients(&mut graph);
     compact::sign_bits(&mut graph, forward_nodes);
     compact::drop_dead_nodes(&mut graph);
     fuse::fuse(&mut graph);
@@ -129,6 +132,7 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     require_losses(forward, training)?;
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
+    fuse::pad_inside_pools(&mut graph);
     pooled::pool_inside(&mut graph, &[]);
     add_losses(&mut graph, forward, training)?;
     compact::drop_dead_nodes(&mut graph);

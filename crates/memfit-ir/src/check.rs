@@ -100,8 +100,7 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
     }
     if split {
         // Statistics of pieces are an answer that may be allowed; a loss of pieces is none.
-        let is_statistics = |op: &Op| matches!(op, Op::BatchNormStatistics | Op::BatchNormGrad(_));
-        let allowed = |op: &Op| problem.allow_batchnorm_split && is_statistics(op);
+        let allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
         let mixing = problem.graph.nodes.iter().position(|node| node.op.mixes_rows() && !allowed(&node.op));
         if let Some(index) = mixing {
             return Err(CheckError::MixesRows(NodeId(index)));

@@ -97,6 +97,17 @@ pub enum Interpolation {
 }
 
 impl Pads {
+    /// These margins around others.
+    #[must_use]
+    pub fn and(&self, other: &Pads) -> Pads {
+        Pads {
+            top: self.top + other.top,
+            bottom: self.bottom + other.bottom,
+            left: self.left + other.left,
+            right: self.right + other.right,
+        }
+    }
+
     /// Rows added in all.
     pub fn height(&self) -> usize {
         self.top + self.bottom

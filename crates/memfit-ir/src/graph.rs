@@ -260,6 +260,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let extra: &[&str] = match op {
         Op::MaxPool2D(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
+        Op::BatchNormGradOfSum(_) => &["sum"],
         Op::Attention(_) => &["log_sums"],
         Op::Recurrent(_) => &["kept"],
         Op::AttentionGrad(_) => {
@@ -292,6 +293,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::GlobalMaxPool2DGrad(_)
         | Op::Elementwise(_)
         | Op::MaskBits
+        | Op::MaskBitsOfSum
         | Op::Softmax
         | Op::SoftmaxGrad
         | Op::Loss(_)
@@ -304,6 +306,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BatchNorm(_)
         | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
+        | Op::BatchNormReluGrad(..)
         | Op::BatchNormMoving { .. }
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
@@ -330,6 +333,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::TakeRows
         | Op::PutRows
         | Op::Zero
+        | Op::AddZero
         | Op::SumSquares
         | Op::CheckFinite(_)
         | Op::Accumulate(_)

@@ -64,6 +64,8 @@ pub enum Op {
     SignBitsOf(Maker, f32),
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
+    /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
+    MaskBitsOfSum,
     /// `x → y` over the last axis.
     Softmax,
     /// `dy, y → dx`.
@@ -113,6 +115,12 @@ pub enum Op {
     BatchNormThen(Norm, Chain),
     /// `dy, x, mean, variance, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
     BatchNormGrad(Norm),
+    /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the same through a ReLU behind the normalisation, whose
+    /// signs are found again. The number is where the ReLU saturates; infinite for nowhere.
+    BatchNormReluGrad(Norm, f32),
+    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the same, where `dz`, the sum of two gradients where
+    /// the bit is set, is made on the way for others.
+    BatchNormGradOfSum(Norm),
     /// `mean, variance ⇒ moving_mean, moving_variance`.
     BatchNormMoving {
         /// What is kept of the old average.
@@ -191,6 +199,8 @@ pub enum Op {
     PutRows,
     /// `→ x`: zeros.
     Zero,
+    /// `⇒ sum` (adds): nothing, where a gradient is known to be 0.
+    AddZero,
     /// `gradient ⇒ sum` (adds): the sum of squares, for clipping by norm.
     SumSquares,
     /// `gradient ⇒ verdict`: where the gradient is not finite, the verdict becomes this number, from 1, unless it holds a
@@ -308,8 +318,20 @@ impl LossKind {
 impl Op {
     /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
     pub fn mixes_rows(&self) -> bool {
-        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_) | Op::BalanceWeights)
+        self.is_of_batch_norm()
+            || matches!(self, Op::BalanceWeights)
             || matches!(self, Op::Loss(loss) if loss.kind.mixes_rows())
+    }
+
+    /// Whether it sums over the rows of a batch for a normalisation.
+    pub fn is_of_batch_norm(&self) -> bool {
+        matches!(
+            self,
+            Op::BatchNormStatistics
+                | Op::BatchNormGrad(_)
+                | Op::BatchNormReluGrad(..)
+                | Op::BatchNormGradOfSum(_)
+        )
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -337,7 +359,12 @@ impl Op {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNorm(..)
             | Op::Reshape(_) => vec![(0, 0)],
-            Op::SoftmaxGrad | Op::BatchNormGrad(_) | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            Op::MaskBitsOfSum
+            | Op::SoftmaxGrad
+            | Op::BatchNormGrad(_)
+            | Op::BatchNormReluGrad(..)
+            | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            Op::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
             Op::AttentionGrad(_) => vec![(0, 4), (1, 2), (2, 3)],
             Op::Dense
             | Op::DenseGradInput
@@ -392,6 +419,7 @@ impl Op {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
+            | Op::AddZero
             | Op::SumSquares
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
@@ -432,6 +460,7 @@ impl Op {
             Op::SignBits { .. } => "sign_bits",
             Op::SignBitsOf(..) => "sign_bits_of",
             Op::MaskBits => "mask_bits",
+            Op::MaskBitsOfSum => "mask_bits_of_sum",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",
             Op::Loss(_) => "loss",
@@ -445,6 +474,8 @@ impl Op {
             Op::BatchNorm(_) => "batch_norm",
             Op::BatchNormThen(..) => "batch_norm_then",
             Op::BatchNormGrad(_) => "batch_norm_grad",
+            Op::BatchNormReluGrad(..) => "batch_norm_relu_grad",
+            Op::BatchNormGradOfSum(_) => "batch_norm_grad_of_sum",
             Op::BatchNormMoving { .. } => "batch_norm_moving",
             Op::BatchNormInference(_) => "batch_norm_inference",
             Op::BatchNormInferenceGrad(_) => "batch_norm_inference_grad",
@@ -475,6 +506,7 @@ impl Op {
             Op::TakeRows => "take_rows",
             Op::PutRows => "put_rows",
             Op::Zero => "zero",
+            Op::AddZero => "add_zero",
             Op::SumSquares => "sum_squares",
             Op::CheckFinite(_) => "check_finite",
             Op::Accumulate(_) => "accumulate",

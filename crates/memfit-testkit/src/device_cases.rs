@@ -43,6 +43,12 @@ pub fn size_cases() -> Vec<OpCase> {
             let operands = b.norm_operands(x, &norm, &[channels]);
             b.batch_norm(&norm, operands)
         });
+        add(&format!("batch_norm and relu of {channels}"), &|b| {
+            let x = b.input([9, 11, channels]);
+            let operands = b.norm_operands(x, &norm, &[channels]);
+            let normal = b.batch_norm(&norm, operands);
+            b.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[normal])
+        });
         add(&format!("dense to {channels} at many positions"), &|b| {
             let x = b.input([333, 5]);
             b.dense(x, channels, true)

@@ -9,6 +9,7 @@ pub mod halves;
 pub mod harness;
 mod metric_cases;
 pub mod node_runs;
+mod norm_cases;
 pub mod op_cases;
 mod operation_cases;
 pub mod oracle;

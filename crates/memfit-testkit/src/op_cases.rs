@@ -84,7 +84,7 @@ pub fn op_cases() -> Vec<OpCase> {
         b.op(Op::GlobalAveragePool2D, &[relu])
     });
     add_elementwise(&mut add);
-    add_norms(&mut add);
+    crate::norm_cases::add(&mut add);
     add_spatial(&mut add);
     add("softmax", &|b| {
         let x = b.input([2, 5]);
@@ -155,42 +155,6 @@ fn add_elementwise(add: Add<'_>) {
         let x = b.input([7]);
         b.op(Op::Elementwise(Chain::binary(Binary::Multiply)), &[x, x])
     });
-}
-
-fn add_norms(add: Add<'_>) {
-    for (scale, center) in [(true, true), (true, false), (false, true), (false, false)] {
-        let norm = Norm { epsilon: 1e-3, scale, center };
-        let tail = format!("scale {scale} center {center}");
-        add(&format!("batch_norm {tail}"), &{
-            let norm = norm.clone();
-            move |b: &mut Builder| {
-                let x = b.input([3, 2, 4]);
-                let operands = b.norm_operands(x, &norm, &[4]);
-                b.batch_norm(&norm, operands)
-            }
-        });
-        add(&format!("batch_norm_inference {tail}"), &{
-            let norm = norm.clone();
-            move |b: &mut Builder| {
-                let x = b.input([3, 4]);
-                // Only a frozen layer normalises by its moving statistics while the rest trains.
-                let mut operands = vec![x];
-                operands.extend(norm.scale.then(|| b.fixed("gamma", &[4])));
-                operands.extend(norm.center.then(|| b.fixed("beta", &[4])));
-                operands.push(b.fixed("moving_mean", &[4]));
-                operands.push(b.fixed("moving_variance", &[4]));
-                b.op(Op::BatchNormInference(norm.clone()), &operands)
-            }
-        });
-        for (axes, dims) in [(1, &[4][..]), (2, &[2, 4][..])] {
-            let norm = norm.clone();
-            add(&format!("layer_norm over {axes} {tail}"), &move |b| {
-                let x = b.input([3, 2, 4]);
-                let operands = b.norm_operands(x, &norm, dims);
-                b.op(Op::LayerNorm(norm.clone(), axes), &operands)
-            });
-        }
-    }
 }
 
 fn add_spatial(add: Add<'_>) {

@@ -96,6 +96,8 @@ fn augment(change: Change, dtype: DType) -> Graph {
 fn folded() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let mut x = b.input([6, 5, 4]);
+        let one_by_one =
+            Conv2D { kernel: [1, 1], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
         for (kernel, groups) in [(3, 1), (1, 1), (3, 6)] {
             let pad = kernel / 2;
             let conv = Conv2D {
@@ -110,10 +112,14 @@ fn folded() -> Graph {
             let normal = b.batch_norm(&Norm { epsilon: 1e-3, scale: true, center: true }, operands);
             let function = if groups == 1 { Unary::Relu } else { Unary::Gelu };
             x = b.op(Op::Elementwise(Chain::unary(function)), &[normal]);
+            if kernel == 1 {
+                // What is normalised is read once more, so the signs of what the ReLU gave are needed.
+                let other = b.op(Op::Elementwise(Chain::unary(Unary::Gelu)), &[normal]);
+                let behind = b.conv(x, one_by_one.clone(), 6);
+                x = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[behind, other]);
+            }
         }
-        let conv =
-            Conv2D { kernel: [1, 1], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
-        b.conv(x, conv, 3)
+        b.conv(x, one_by_one, 3)
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
     let graph = training_graph(&case.forward, &training).expect("the case trains");

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::Maker;
 
-use super::lanes::{LANES_MAX, Lanes};
+use super::lanes::{LANES_MAX, Lanes, load, store};
 use super::made::{self, Made};
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
@@ -35,7 +35,15 @@ pub(crate) fn sign_bits_of(operands: &Operands, maker: &Maker, below: f32) {
 pub(crate) fn mask_bits(operands: &Operands) {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-    let work = MaskBits { pieces, dy, bits: operands.input(1), dx };
+    let work = MaskBits { pieces, dy, other: None, bits: operands.input(1), dx };
+    tasks::run(operands.threads, pieces.cut.count(), &work);
+}
+
+/// Keeps sums of the first two inputs whose bit, of the third, is set.
+pub(crate) fn mask_sum_into(operands: &Operands, dx: Floats<'_>) {
+    let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
+    let (dy, other) = (operands.input_floats(0), operands.input_floats(1));
+    let work = MaskBits { pieces, dy, other: Some(other), bits: operands.input(2), dx };
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
@@ -169,9 +177,26 @@ unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usi
     }
 }
 
+/// The sums of neighbours.
+///
+/// # Safety
+/// All three hold `count` floats; nobody else has those that are written.
+#[inline(always)]
+unsafe fn add<L: Lanes>(a: *const f32, b: *const f32, to: *mut f32, count: usize) {
+    let mut at = 0;
+    while at < count {
+        let left = L::COUNT.min(count - at);
+        // SAFETY: so many are left of each.
+        unsafe { store(load::<L>(a.add(at), left).add(load(b.add(at), left)), to.add(at), left) };
+        at += L::COUNT;
+    }
+}
+
 struct MaskBits<'a> {
     pieces: Pieces,
     dy: Floats<'a>,
+    /// What is added to it, where there is something.
+    other: Option<Floats<'a>>,
     bits: &'a [u8],
     dx: Floats<'a>,
 }
@@ -179,14 +204,21 @@ struct MaskBits<'a> {
 impl Tasks for MaskBits<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
+        let (mut kept, mut wide, mut sums) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
         for piece in self.pieces.cut.range(task) {
             let (elements, bytes) = self.pieces.piece(piece);
             let bits = &self.bits[bytes];
             for (block, bits) in blocks(elements).zip(bits.chunks(BLOCK / 8)) {
                 let count = block.len();
                 // SAFETY: the only write to the block is this task's own, behind the read.
-                let dy = unsafe { self.dy.load(block.clone(), &mut wide) }.as_ptr();
+                let mut dy = unsafe { self.dy.load(block.clone(), &mut wide) }.as_ptr();
+                if let Some(other) = self.other {
+                    // SAFETY: as above.
+                    let other = unsafe { other.load(block.clone(), &mut kept) }.as_ptr();
+                    // SAFETY: all three hold the block, and the sums are nobody else's.
+                    unsafe { add::<L>(dy, other, sums.as_mut_ptr(), count) };
+                    dy = sums.as_ptr();
+                }
                 if self.dx.is_half() {
                     // SAFETY: both hold the block.
                     unsafe { keep::<L>(dy, bits, kept.as_mut_ptr(), count) };

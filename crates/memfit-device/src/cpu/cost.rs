@@ -155,7 +155,10 @@ impl Operation<'_> {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
                 floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
             }
-            Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
+            Op::BatchNormGrad(_) | Op::BatchNormGradOfSum(_) => {
+                mixed(norm::batch::grad_workspace(self.input(0), false))
+            }
+            Op::BatchNormReluGrad(..) => mixed(norm::batch::grad_workspace(self.input(0), true)),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
             Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
@@ -173,6 +176,7 @@ impl Operation<'_> {
             | Op::SignBits { .. }
             | Op::Mask(_)
             | Op::MaskBits
+            | Op::MaskBitsOfSum
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
@@ -201,6 +205,7 @@ impl Operation<'_> {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
+            | Op::AddZero
             | Op::Accumulate(_)
             | Op::Constrain(_) => floats(0),
         }

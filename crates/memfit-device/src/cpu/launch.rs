@@ -40,6 +40,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::SignBits { below } => bits::sign_bits(operands, *below),
         Op::SignBitsOf(maker, below) => bits::sign_bits_of(operands, maker, *below),
         Op::MaskBits => bits::mask_bits(operands),
+        Op::MaskBitsOfSum => bits::mask_sum_into(operands, operands.output_floats(0)),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
@@ -53,6 +54,12 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => norm::batch::forward(operands, norm),
         Op::BatchNormThen(norm, chain) => norm::batch::forward_then(operands, norm, chain),
         Op::BatchNormGrad(norm) => norm::batch::grad(operands, norm),
+        Op::BatchNormReluGrad(norm, below) => norm::batch::relu_grad(operands, norm, *below),
+        Op::BatchNormGradOfSum(norm) => {
+            let sum = operands.output_floats(1);
+            bits::mask_sum_into(operands, sum);
+            norm::batch::grad_of_sum(operands, norm, sum);
+        }
         Op::BatchNormMoving { momentum } => norm::batch::moving(operands, *momentum),
         Op::BatchNormInferenceGrad(norm) => norm::batch::inference_grad(operands, norm),
         Op::LayerNorm(norm, axes) => norm::layer::forward(operands, norm, *axes),
@@ -82,6 +89,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::TakeRows => rearrange::take_rows(operands),
         Op::PutRows => rearrange::put_rows(operands),
         Op::Zero => rearrange::zero(operands),
+        Op::AddZero => rearrange::add_zero(operands),
         Op::SumSquares => optimizer::sum_squares(operands),
         Op::CheckFinite(number) => optimizer::check_finite(operands, *number),
         Op::Accumulate(accumulate) => optimizer::accumulate(operands, accumulate),

@@ -107,6 +107,13 @@ pub(crate) fn zero(operands: &Operands) {
     operands.threads.for_each_chunk(operands.output_bytes(0), TASK, |_, to| to.fill(0));
 }
 
+/// Writes zeros where a sum begins, and nothing else.
+pub(crate) fn add_zero(operands: &Operands) {
+    if operands.fresh {
+        operands.update(0).fill(0.0);
+    }
+}
+
 /// Elements that stand together from an axis on.
 fn run(shape: &Shape, axis: usize) -> usize {
     shape.dims[axis..].iter().product()

@@ -75,6 +75,7 @@ fn knows_halves(op: &Op) -> bool {
         Op::Elementwise(_)
             | Op::SignBits { .. }
             | Op::MaskBits
+            | Op::MaskBitsOfSum
             | Op::Dropout { .. }
             | Op::Noise(_)
             | Op::Affine { .. }
@@ -84,6 +85,8 @@ fn knows_halves(op: &Op) -> bool {
             | Op::BatchNorm(_)
             | Op::BatchNormThen(..)
             | Op::BatchNormGrad(_)
+            | Op::BatchNormReluGrad(..)
+            | Op::BatchNormGradOfSum(_)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::Pad2D(_)

@@ -24,8 +24,10 @@ pub(crate) fn text(source: &Source) -> String {
 /// Machine code for an architecture such as `sm_90`, or the compiler's words. The compiler must have been found.
 pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     let source = CString::new(text).map_err(|_| "a kernel's text has no zero byte".to_owned())?;
-    let options = [format!("--gpu-architecture={architecture}"), "--std=c++17".to_owned()];
-    let options: Vec<CString> = options.into_iter().filter_map(|option| CString::new(option).ok()).collect();
+    // Lambdas that are compiled for several types are functions of the device too.
+    let flags = ["--std=c++17", "--device-as-default-execution-space"].map(str::to_owned);
+    let options = [format!("--gpu-architecture={architecture}")].into_iter().chain(flags);
+    let options: Vec<CString> = options.filter_map(|option| CString::new(option).ok()).collect();
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
     // SAFETY: the compiler reads texts that end in zero and live until it returns, and writes into buffers of the sizes it

@@ -195,10 +195,12 @@ impl Rule<'_> {
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
             }
             Op::MaskBits
+            | Op::MaskBitsOfSum
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
             | Op::BatchNormGrad(_)
+            | Op::BatchNormReluGrad(..)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..) => vec![self.typed(self.floats(0)?.clone())],
@@ -229,6 +231,11 @@ impl Rule<'_> {
                     self.require(*self.floats(index)? == shape, "operands of one shape")?;
                 }
                 vec![self.typed(shape)]
+            }
+            Op::BatchNormGradOfSum(norm) => {
+                self.count(6 + usize::from(norm.scale)..=6 + usize::from(norm.scale))?;
+                let shape = self.floats(0)?.clone();
+                vec![self.typed(shape.clone()), self.typed(shape)]
             }
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
@@ -416,7 +423,7 @@ impl Rule<'_> {
                 self.count(1..=1)?;
                 vec![]
             }
-            Op::Zero => vec![],
+            Op::Zero | Op::AddZero => vec![],
             Op::Update(_) => {
                 self.count(1..=3)?;
                 vec![]

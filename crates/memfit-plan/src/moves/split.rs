@@ -18,9 +18,7 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
 pub fn may_split(problem: &Problem) -> bool {
     let in_slices = problem.graph.region.is_some();
     // Statistics of pieces may be wanted; a loss of pieces is never the batch's.
-    let is_allowed = |op: &Op| {
-        problem.allow_batchnorm_split && matches!(op, Op::BatchNormStatistics | Op::BatchNormGrad(_))
-    };
+    let is_allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
     !in_slices && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
 }
 

@@ -202,26 +202,66 @@ pub(crate) fn inference_grad(operands: &Operands, norm: &Norm) {
     apply(operands, columns, [dy], dx, coefficients, Scaled);
 }
 
-/// Doubles, then floats of workspace that `grad` wants: two sums and four coefficients a channel.
-pub(crate) fn grad_workspace(dy: &Shape) -> (usize, usize) {
+/// Doubles, then floats of workspace that `grad` wants: two sums and four coefficients a channel, five through a ReLU.
+pub(crate) fn grad_workspace(dy: &Shape, through_relu: bool) -> (usize, usize) {
     let width = Columns::width(dy.last());
-    (Columns::workspace(width, 2), 4 * width)
+    (Columns::workspace(width, 2), (4 + usize::from(through_relu)) * width)
 }
 
 /// The gradient through normalised values, mean and variance; adds those of gamma and beta.
 pub(crate) fn grad(operands: &Operands, norm: &Norm) {
-    let (dy, x, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
-    let (mean, variance) = (operands.input::<f32>(2), operands.input::<f32>(3));
-    let gamma = operands.input_if(norm.scale, 4);
+    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
+    }
+}
+
+/// The same of a sum of gradients, which is the second output.
+pub(crate) fn grad_of_sum(operands: &Operands, norm: &Norm, dy: Floats<'_>) {
+    let x = operands.input_floats(3);
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
+    }
+}
+
+/// The same through a ReLU behind the normalisation: slopes count only where it let a value pass, below a bound.
+pub(crate) fn relu_grad(operands: &Operands, norm: &Norm, below: f32) {
+    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    match dy.is_half() || x.is_half() {
+        true => grad_of::<true, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
+        false => grad_of::<false, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
+    }
+}
+
+/// All of them, whose statistics begin at input `first`: the formula reads mean and scale of a channel, beta where a ReLU is behind it, and two means that come of the sums.
+fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
+    operands: &Operands,
+    norm: &Norm,
+    [dy, x]: [Floats<'_>; 2],
+    first: usize,
+    below: f32,
+    formula: impl Formula<2, N>,
+) {
+    let dx = operands.output_floats(0);
+    let (mean, variance) = (operands.input::<f32>(first), operands.input::<f32>(first + 1));
+    let gamma = operands.input_if(norm.scale, first + 2);
+    let beta = operands.input_if(RELU && norm.center, first + 2 + usize::from(norm.scale));
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
-    let (doubles, floats) = grad_workspace(operands.input_shape(0));
+    let (doubles, floats) = grad_workspace(operands.input_shape(0), RELU);
     let mut workspace = operands.workspace();
     let (sums, coefficients) = (workspace.take_doubles(doubles), workspace.take_floats(floats));
 
     let columns = Columns::folded(dy.len(), mean.len());
-    let count = dy.len() as f64 / mean.len() as f64;
-    let (means, rest) = coefficients.split_at_mut(columns.width);
-    means.iter_mut().enumerate().for_each(|(column, value)| *value = mean[column % mean.len()]);
+    let (count, width) = (dy.len() as f64 / mean.len() as f64, columns.width);
+    let (known, means) = coefficients.split_at_mut((N - 2) * width);
+    let known = match RELU {
+        true => normaliser(norm, columns, mean, variance, (gamma, beta), known),
+        false => spread(columns, known, |channel| {
+            [mean[channel], (gain(gamma, channel) * inverse_deviation(variance[channel], norm)) as f32]
+        }),
+    };
     let finish = |channel: usize, [sum, product]: [f64; 2]| {
         let inverse = inverse_deviation(variance[channel], norm);
         if let Some(dgamma) = &mut dgamma {
@@ -230,22 +270,15 @@ pub(crate) fn grad(operands: &Operands, norm: &Norm) {
         if let Some(dbeta) = &mut dbeta {
             settle(&mut dbeta[channel], sum, operands.fresh);
         }
-        let scale = gain(gamma, channel) * inverse;
-        let values = [scale, sum / count, product * inverse * inverse / count];
-        for (kind, value) in values.into_iter().enumerate() {
-            rest[kind * columns.width + channel] = value as f32;
-        }
+        means[channel] = (sum / count) as f32;
+        means[width + channel] = (product * inverse * inverse / count) as f32;
     };
-    let mean_row = &*means;
-    match dy.is_half() || x.is_half() {
-        true => columns.sum(operands.threads, &Products::<true> { dy, x, mean: mean_row }, sums, finish),
-        false => columns.sum(operands.threads, &Products::<false> { dy, x, mean: mean_row }, sums, finish),
+    columns.sum(operands.threads, &Products::<HALVES, RELU> { dy, x, known, width, below }, sums, finish);
+    for kind in 0..2 {
+        let row = &mut means[kind * width..][..width];
+        (mean.len()..width).for_each(|column| row[column] = row[column - mean.len()]);
     }
-    for kind in 0..3 {
-        let row = &mut rest[kind * columns.width..][..columns.width];
-        (mean.len()..columns.width).for_each(|column| row[column] = row[column - mean.len()]);
-    }
-    apply(operands, columns, [dy, x], dx, coefficients, Gradient);
+    apply(operands, columns, [dy, x], dx, coefficients, formula);
 }
 
 /// `moving = moving · momentum + value · (1 − momentum)`.
@@ -304,24 +337,35 @@ impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
     }
 }
 
-struct Products<'a, const HALVES: bool> {
+struct Products<'a, const HALVES: bool, const RELU: bool> {
     dy: Floats<'a>,
     x: Floats<'a>,
-    mean: &'a [f32],
+    /// Rows of mean and scale, and of beta behind them where there is a ReLU.
+    known: &'a [f32],
+    width: usize,
+    below: f32,
 }
 
-impl<const HALVES: bool> Terms<2> for Products<'_, HALVES> {
+impl<const HALVES: bool, const RELU: bool> Terms<2> for Products<'_, HALVES, RELU> {
     const ROWS: usize = ROWS_NEAR;
 
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
-        // SAFETY: nobody writes while sums are taken, and there are as many means as columns.
+        // SAFETY: nobody writes while sums are taken, and every row is as wide as the columns.
         unsafe {
+            let known = |kind: usize| load::<L>(self.known.as_ptr().add(kind * self.width + column), count);
             let dy = self.dy.vector_of::<L, HALVES>(element, count);
             let x = self.x.vector_of::<L, HALVES>(element, count);
-            [dy, dy.mul(x.sub(load(self.mean.as_ptr().add(column), count)))]
+            let dy = if RELU { passed(dy, x, [known(0), known(1), known(2)], self.below) } else { dy };
+            [dy, dy.mul(x.sub(known(0)))]
         }
     }
+}
+
+/// Slopes where a ReLU behind a normalisation lets values pass, found as forward finds them; else 0.
+#[inline(always)]
+fn passed<L: Lanes>(dy: L, x: L, coefficients: [L; 3], below: f32) -> L {
+    dy.keep(Normalised.of([x], coefficients).between(L::splat(0.0), L::splat(below)))
 }
 
 /// A function of values at one place and of the coefficients of their channel.
@@ -405,6 +449,18 @@ impl Formula<2, 4> for Gradient {
     #[inline(always)]
     fn of<L: Lanes>(&self, [dy, x]: [L; 2], [mean, scale, sum, product]: [L; 4]) -> L {
         scale.mul(dy.sub(sum).sub(x.sub(mean).mul(product)))
+    }
+}
+
+/// The same, of slopes that went through a ReLU.
+struct ReluGradient {
+    below: f32,
+}
+
+impl Formula<2, 5> for ReluGradient {
+    #[inline(always)]
+    fn of<L: Lanes>(&self, [dy, x]: [L; 2], [mean, scale, beta, sum, product]: [L; 5]) -> L {
+        Gradient.of([passed(dy, x, [mean, scale, beta], self.below), x], [mean, scale, sum, product])
     }
 }
 

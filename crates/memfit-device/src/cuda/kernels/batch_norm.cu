@@ -1,96 +1,114 @@
-// Elementwise work with coefficients of every channel. A thread always meets the same WIDTH channels.
+// Elementwise work with coefficients of every channel. A thread always meets the same WIDTH channels, and reads BATCH packs before it
+// uses them.
 
-// The first pack of this thread, and how far apart its packs are: a multiple of the packs of a row.
+// Calls `work` with the first of several packs and how many they are: BATCH at a time, then the rest one by one.
+template <class Work> __device__ __forceinline__ void over_packs(i64 i, i64 stride, i64 packs_all, const Work& work) {
+    for (; i + (BATCH - 1) * stride < packs_all; i += BATCH * stride) work(i, Count<BATCH>());
+    for (; i < packs_all; i += stride) work(i, Count<1>());
+}
+
+// How far apart the packs of a thread are: a multiple of the packs of a row.
 __device__ __forceinline__ i64 channel_stride(int packs) { i64 all = item_stride(); return all - all % packs; }
 
 #ifdef FORWARD
-// y = (x - mean) scale + beta, and a chain behind it. Generated: OTHERS (parameters), DECLARE_OTHERS, LOAD_OTHERS,
-// TAKE_OTHERS, CHAIN, RESULT, and BATCH, how many packs a thread reads before it uses them.
-extern "C" __global__ void normalise(const X* x, const float* gamma, const float* beta, const float* mean, const float* variance, OTHERS X* y, i64 packs_all, int packs, float epsilon) {
-    i64 stride = channel_stride(packs), i = first_item();
-    if (i >= stride) return;
-    int pack = (int)(i % packs);
-    float centre[WIDTH], scale[WIDTH], offset[WIDTH];
+// y = (x - mean) gain + beta, and a chain behind it. Generated: OTHERS (parameters), DECLARE_OTHERS, LOAD_OTHERS, TAKE_OTHERS,
+// CHAIN and RESULT.
+extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise(const X* x, const float* gamma, const float* beta, const float* mean, const float* variance, OTHERS X* y, i64 packs_all, int packs, float epsilon) {
+    const i64 stride = channel_stride(packs);
+    if (first_item() >= stride) return;
+    const int pack = (int)(first_item() % packs);
+    float centre[WIDTH], gain[WIDTH], offset[WIDTH];
+    load_pack<WIDTH>(mean, pack, centre);
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
-        int c = pack * WIDTH + j;
-        centre[j] = mean[c];
-        scale[j] = (float)((gamma ? (double)gamma[c] : 1.0) / sqrt((double)variance[c] + (double)epsilon));
-        offset[j] = beta ? beta[c] : 0.0f;
+        gain[j] = norm_gain(gamma, variance, epsilon, pack * WIDTH + j);
+        offset[j] = beta ? beta[pack * WIDTH + j] : 0.0f;
     }
-    for (; i < packs_all; i += BATCH * stride) {
-        float a[BATCH][WIDTH];
+    over_packs(first_item(), stride, packs_all, [&](i64 i, auto count) {
+        constexpr int COUNT = decltype(count)::value;
+        Pack<X, WIDTH> values[COUNT];
         DECLARE_OTHERS
 #pragma unroll
-        for (int b = 0; b < BATCH; b++)
-            if (i + b * stride < packs_all) {
-                load_pack<WIDTH>(x, i + b * stride, a[b]);
-                LOAD_OTHERS
-            }
+        for (int b = 0; b < COUNT; b++) {
+            values[b] = pack_at<WIDTH>(x, i + b * stride);
+            LOAD_OTHERS
+        }
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) {
+        for (int b = 0; b < COUNT; b++) {
             float result[WIDTH];
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) {
-                float v0 = (a[b][j] - centre[j]) * scale[j] + offset[j];
+                float v0 = normalised(widen(values[b].at[j]) - centre[j], gain[j], offset[j]);
                 TAKE_OTHERS
                 CHAIN
                 result[j] = RESULT;
             }
-            if (i + b * stride < packs_all) store_pack<WIDTH>(y, i + b * stride, result);
+            store_pack<WIDTH>(y, i + b * stride, result);
         }
-    }
+    });
 }
 #endif
 
 #ifdef BACKWARD
-extern "C" __global__ void normalise_grad(const X* dy, const X* x, const float* mean, const float* coefficients, X* dx, i64 packs_all, int packs) {
-    i64 stride = channel_stride(packs), i = first_item();
-    if (i >= stride) return;
-    int pack = (int)(i % packs), columns = packs * WIDTH;
-    float centre[WIDTH], scale[WIDTH], sum[WIDTH], product[WIDTH];
+// Coefficients of every channel: the gain, the mean of dy, and that of dy (x - mean) over the variance. With MASKED, dy counts only where
+// a ReLU behind the normalisation let its value pass.
+extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise_grad(const X* dy, const X* x, const float* mean, const float* coefficients, MASK_PARAMETERS X* dx, i64 packs_all, int packs) {
+    const i64 stride = channel_stride(packs);
+    if (first_item() >= stride) return;
+    const int pack = (int)(first_item() % packs);
+    float centre[WIDTH], gain[WIDTH], sum[WIDTH], product[WIDTH];
+    load_pack<WIDTH>(mean, pack, centre);
+    load_pack<WIDTH>(coefficients, pack, gain);
+    load_pack<WIDTH>(coefficients, packs + pack, sum);
+    load_pack<WIDTH>(coefficients, 2 * packs + pack, product);
+#ifdef MASKED
+    float offset[WIDTH];
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++) {
-        int c = pack * WIDTH + j;
-        centre[j] = mean[c];
-        scale[j] = coefficients[c];
-        sum[j] = coefficients[columns + c];
-        product[j] = coefficients[2 * columns + c];
-    }
-    for (; i < packs_all; i += 2 * stride) {
-        float slopes[2][WIDTH], values[2][WIDTH];
+    for (int j = 0; j < WIDTH; j++) offset[j] = beta ? beta[pack * WIDTH + j] : 0.0f;
+#endif
+    over_packs(first_item(), stride, packs_all, [&](i64 i, auto count) {
+        constexpr int COUNT = decltype(count)::value;
+        Pack<X, WIDTH> slopes[COUNT], values[COUNT];
 #pragma unroll
-        for (int b = 0; b < 2; b++)
-            if (i + b * stride < packs_all) {
-                load_pack<WIDTH>(dy, i + b * stride, slopes[b]);
-                load_pack<WIDTH>(x, i + b * stride, values[b]);
-            }
-#pragma unroll
-        for (int b = 0; b < 2; b++) {
-#pragma unroll
-            for (int j = 0; j < WIDTH; j++) slopes[b][j] = scale[j] * (slopes[b][j] - sum[j] - (values[b][j] - centre[j]) * product[j]);
-            if (i + b * stride < packs_all) store_pack<WIDTH>(dx, i + b * stride, slopes[b]);
+        for (int b = 0; b < COUNT; b++) {
+            slopes[b] = pack_at<WIDTH>(dy, i + b * stride);
+            values[b] = pack_at<WIDTH>(x, i + b * stride);
         }
-    }
+#pragma unroll
+        for (int b = 0; b < COUNT; b++) {
+            float result[WIDTH];
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                float slope = widen(slopes[b].at[j]), distance = widen(values[b].at[j]) - centre[j];
+#ifdef MASKED
+                slope = norm_passes(distance, gain[j], offset[j], below) ? slope : 0.0f;
+#endif
+                result[j] = gain[j] * (slope - sum[j] - distance * product[j]);
+            }
+            store_pack<WIDTH>(dx, i + b * stride, result);
+        }
+    });
 }
 
 extern "C" __global__ void inference_grad(const X* dy, const float* gamma, const float* variance, X* dx, i64 packs_all, int packs, float epsilon) {
-    i64 stride = channel_stride(packs), i = first_item();
-    if (i >= stride) return;
-    int pack = (int)(i % packs);
-    float scale[WIDTH];
+    const i64 stride = channel_stride(packs);
+    if (first_item() >= stride) return;
+    const int pack = (int)(first_item() % packs);
+    float gain[WIDTH];
 #pragma unroll
-    for (int j = 0; j < WIDTH; j++) {
-        int c = pack * WIDTH + j;
-        scale[j] = (float)((gamma ? (double)gamma[c] : 1.0) / sqrt((double)variance[c] + (double)epsilon));
-    }
-    for (; i < packs_all; i += stride) {
-        float a[WIDTH];
-        load_pack<WIDTH>(dy, i, a);
+    for (int j = 0; j < WIDTH; j++) gain[j] = norm_gain(gamma, variance, epsilon, pack * WIDTH + j);
+    over_packs(first_item(), stride, packs_all, [&](i64 i, auto count) {
+        constexpr int COUNT = decltype(count)::value;
+        float slopes[COUNT][WIDTH];
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) a[j] *= scale[j];
-        store_pack<WIDTH>(dx, i, a);
-    }
+        for (int b = 0; b < COUNT; b++) load_pack<WIDTH>(dy, i + b * stride, slopes[b]);
+#pragma unroll
+        for (int b = 0; b < COUNT; b++) {
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) slopes[b][j] *= gain[j];
+            store_pack<WIDTH>(dx, i + b * stride, slopes[b]);
+        }
+    });
 }
 
 extern "C" __global__ void moving(const float* mean, const float* variance, float* moving_mean, float* moving_variance, const Context* context, i64 count, float momentum) {

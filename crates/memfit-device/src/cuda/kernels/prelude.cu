@@ -45,8 +45,9 @@ template <class T> __device__ __forceinline__ void store(T* p, i64 i, float x) {
 
 // N neighbours at once. `i` counts packs; slots begin at multiples of 64 bytes.
 template <class T, int N> struct alignas(sizeof(T) * N) Pack { T at[N]; };
+template <int N, class T> __device__ __forceinline__ Pack<T, N> pack_at(const T* p, i64 i) { return ((const Pack<T, N>*)p)[i]; }
 template <int N, class T> __device__ __forceinline__ void load_pack(const T* p, i64 i, float (&to)[N]) {
-    Pack<T, N> pack = ((const Pack<T, N>*)p)[i];
+    Pack<T, N> pack = pack_at<N>(p, i);
 #pragma unroll
     for (int j = 0; j < N; j++) to[j] = widen(pack.at[j]);
 }
@@ -56,6 +57,9 @@ template <int N, class T> __device__ __forceinline__ void store_pack(T* p, i64 i
     for (int j = 0; j < N; j++) narrow(from[j], pack.at[j]);
     ((Pack<T, N>*)p)[i] = pack;
 }
+
+// A number as a type, for code that is written once and compiled for several.
+template <int N> struct Count { static constexpr int value = N; };
 
 // The first item of this thread, and how far apart its items are, over the whole grid.
 __device__ __forceinline__ i64 first_item() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
@@ -122,3 +126,14 @@ __device__ __forceinline__ float f_softplus(float x) { return (x < 0.0f ? 0.0f :
 __device__ __forceinline__ float f_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
 __device__ __forceinline__ float f_maximum(float a, float b) { return (a > b || a != a) ? a : b; }
 __device__ __forceinline__ float f_minimum(float a, float b) { return (a < b || a != a) ? a : b; }
+
+// What a channel of a batch normalisation is multiplied by, and whether a ReLU behind it lets a value pass: alike in every kernel, so that
+// backward finds the signs that forward had.
+__device__ __forceinline__ float norm_gain(const float* gamma, const float* variance, float epsilon, int channel) {
+    return (gamma ? gamma[channel] : 1.0f) / sqrtf(variance[channel] + epsilon);
+}
+__device__ __forceinline__ float normalised(float distance, float gain, float offset) { return fmaf(distance, gain, offset); }
+__device__ __forceinline__ bool norm_passes(float distance, float gain, float offset, float below) {
+    float y = normalised(distance, gain, offset);
+    return y > 0.0f && y < below;
+}

@@ -6,6 +6,7 @@ mod augment;
 mod batch_norm;
 mod chain;
 mod channel_rows;
+mod columns;
 mod conv3d;
 mod convolution;
 mod embedding;
@@ -32,6 +33,7 @@ mod update;
 mod weight_rules;
 mod whole_update;
 
+use batch_norm::Slopes;
 use memfit_ir::Op;
 
 use super::call::Call;
@@ -58,8 +60,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::TakeRows => moves::take_rows(call),
         Op::PutRows => moves::put_rows(call),
         Op::Zero => moves::zero(call),
+        Op::AddZero => moves::add_zero(call),
         Op::Cast(_) => moves::cast(call),
-        Op::BiasGrad => sums::bias_grad(call),
+        Op::BiasGrad => columns::bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => pool::max_pool(call, pool),
         Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
@@ -68,6 +71,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::SignBits { below } => rows::sign_bits(call, *below),
         Op::SignBitsOf(maker, below) => made::made(call, maker, Op::SignBits { below: *below }),
         Op::MaskBits => rows::mask_bits(call),
+        Op::MaskBitsOfSum => rows::mask_sum_into(call, call.output(0)),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -77,7 +81,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
-        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, Slopes::Plain),
+        Op::BatchNormReluGrad(norm, below) => batch_norm::grad(call, norm, Slopes::ThroughRelu(*below)),
+        Op::BatchNormGradOfSum(norm) => batch_norm::grad(call, norm, Slopes::MaskedSum),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),

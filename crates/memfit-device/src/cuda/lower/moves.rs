@@ -37,6 +37,14 @@ pub(super) fn zero(call: &Call<'_>) -> Lowered {
     Lowered { work: vec![Work::Zero { to: x.address(), bytes }], workspace: Bytes::ZERO }
 }
 
+/// Zeros where a sum begins, and nothing else.
+pub(super) fn add_zero(call: &Call<'_>) -> Lowered {
+    let sum = call.update(0);
+    let bytes = sum.tensor.shape.bytes(sum.dtype(), call.rows);
+    let work = if call.fresh { vec![Work::Zero { to: sum.address(), bytes }] } else { vec![] };
+    Lowered { work, workspace: Bytes::ZERO }
+}
+
 /// Numbers as another type.
 pub(super) fn cast(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));

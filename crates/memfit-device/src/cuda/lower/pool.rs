@@ -7,41 +7,55 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/pool.cu");
 
+/// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses them.
+const WINDOWS_OF_A_TILE: usize = 9;
+
 /// The largest element of every window, and its place.
 pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     let (x, y, winners) = (call.input(0), call.output(0), call.output(1));
     let operands = [x.pointer(), y.pointer(), winners.pointer()];
-    windows("max_pool", pool, [x, y], y, operands)
+    windows("max_pool", pool, [x, y], y.elements / y.shape().last(), operands, &[])
 }
 
 /// Hands every window's slope to its winner.
 pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     let (dy, winners, dx) = (call.input(0), call.input(1), call.output(0));
     let operands = [dy.pointer(), winners.pointer(), dx.pointer()];
-    windows("max_pool_grad", pool, [dx, dy], dx, operands)
+    let ([height, width], [down, across]) = (size(dx), pool.strides);
+    let pixels = dx.elements / dx.shape().last();
+    if WINDOWS_OF_A_TILE < pool.window[0].div_ceil(down) * pool.window[1].div_ceil(across) {
+        return windows("max_pool_grad_pixels", pool, [dx, dy], pixels, operands, &[]);
+    }
+    let tiles = [(height + pool.pads.top).div_ceil(down), (width + pool.pads.left).div_ceil(across)];
+    let count = pixels / (height * width) * tiles[0] * tiles[1];
+    windows("max_pool_grad", pool, [dx, dy], count, operands, &tiles)
 }
 
-/// A kernel with a thread for each pack of channels of every pixel of `over`.
+/// A kernel with a thread for each pack of channels of so many pixels or tiles.
 fn windows(
     entry: &'static str,
     pool: &Pool2D,
     [large, small]: [Operand<'_>; 2],
-    over: Operand<'_>,
+    count: usize,
     operands: [Argument; 3],
+    tiles: &[usize],
 ) -> Lowered {
     let channels = large.shape().last();
     let width = pack_width(channels, large.dtype());
-    let count = over.elements / width;
+    let count = count * (channels / width);
     let ([height, wide], [out_height, out_wide]) = (size(large), size(small));
     let mut arguments = operands.to_vec();
     arguments.push(long(count));
-    let sizes = [height, wide, channels / width, out_height, out_wide];
-    let shape = [pool.strides, [pool.pads.top, pool.pads.left]].concat();
-    arguments.extend(sizes.into_iter().chain(shape).map(int));
+    let sizes = [height, wide, channels / width, out_height, out_wide, pool.pads.top, pool.pads.left];
+    arguments.extend(sizes.iter().chain(tiles).copied().map(int));
     let mut kernel = kernel(entry, large, width, blocks_for(count), arguments);
-    let [window_height, window_width] = pool.window;
-    kernel.source.defines +=
-        &format!("#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n");
+    let ([window_height, window_width], [down, across]) = (pool.window, pool.strides);
+    kernel.source.defines += &format!(
+        "#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n#define STRIDE_HEIGHT {down}\n#define STRIDE_WIDTH {across}\n"
+    );
+    if !tiles.is_empty() {
+        kernel.source.defines += "#define TILED\n";
+    }
     kernel.into()
 }
 

@@ -1,6 +1,6 @@
 //! One bit an element, and softmax: kernels over the rows of a piece or the positions of a tensor.
 
-use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const BITS: &str = include_str!("../kernels/bits.cu");
@@ -12,15 +12,45 @@ pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
     let mut arguments = vec![y.pointer(), bits.pointer()];
     arguments.extend(row_bytes(call, y));
     arguments.push(Argument::Float(below));
-    over(BITS, "sign_bits", y, bytes(call, y), arguments)
+    kernel(BITS, "sign_bits", bits_defines(y, false), bytes(call, y), arguments)
 }
 
 /// Keeps elements whose bit is set.
 pub(super) fn mask_bits(call: &Call<'_>) -> Lowered {
-    let (dy, bits, dx) = (call.input(0), call.input(1), call.output(0));
-    let mut arguments = vec![dy.pointer(), bits.pointer(), dx.pointer()];
+    masked(call, 1, call.output(0))
+}
+
+/// Keeps sums of the first two inputs whose bit, of the third, is set.
+pub(super) fn mask_sum_into(call: &Call<'_>, dx: Operand<'_>) -> Lowered {
+    masked(call, 2, dx)
+}
+
+fn masked(call: &Call<'_>, summands: usize, dx: Operand<'_>) -> Lowered {
+    let dy = call.input(0);
+    let mut arguments: Vec<_> = (0..=summands).map(|index| call.input(index).pointer()).collect();
+    arguments.push(dx.pointer());
     arguments.extend(row_bytes(call, dy));
-    over(BITS, "mask_bits", dy, bytes(call, dy), arguments)
+    let items = bytes(call, dy) * 8 / pack_width(8, dy.dtype());
+    kernel(BITS, "mask_bits", bits_defines(dy, summands == 2), items, arguments)
+}
+
+/// What stands before kernels of bits; `two` says whether there are two gradients to mask.
+fn bits_defines(x: Operand<'_>, two: bool) -> String {
+    let [other, packs, one] = if two {
+        [
+            "const X* other,",
+            "float others[WIDTH]; load_pack<WIDTH>(dy, i, slopes); load_pack<WIDTH>(other, i, others); \
+             for (int j = 0; j < WIDTH; j++) slopes[j] += others[j];",
+            "(load(dy, at) + load(other, at))",
+        ]
+    } else {
+        ["", "load_pack<WIDTH>(dy, i, slopes);", "load(dy, at)"]
+    };
+    let width = pack_width(8, x.dtype());
+    format!(
+        "typedef {} X;\n#define WIDTH {width}\n#define OTHER {other}\n#define LOAD_SLOPES {packs}\n#define SLOPE {one}\n",
+        x.c_type()
+    )
 }
 
 fn bytes(call: &Call<'_>, values: Operand<'_>) -> usize {
@@ -50,16 +80,16 @@ fn positions(entry: &'static str, x: Operand<'_>, mut arguments: Vec<Argument>) 
     let classes = x.shape().last().max(1);
     let count = x.elements / classes;
     arguments.extend([long(count), int(classes)]);
-    over(SOFTMAX, entry, x, count * 32, arguments)
+    kernel(SOFTMAX, entry, format!("typedef {} X;\n", x.c_type()), count * 32, arguments)
 }
 
-fn over(
+fn kernel(
     text: &'static str,
     entry: &'static str,
-    x: Operand<'_>,
+    defines: String,
     items: usize,
     arguments: Vec<Argument>,
 ) -> Lowered {
-    let source = Source { text, defines: format!("typedef {} X;\n", x.c_type()) };
+    let source = Source { text, defines };
     Kernel { source, entry, blocks: blocks_for(items), threads: THREADS, arguments }.into()
 }

@@ -296,6 +296,15 @@ impl Search<'_> {
         let graph = self.figures.graph();
         let mut seen = vec![false; graph.nodes.len() + graph.tensors.len()];
         let mut out: Vec<usize> = vec![0; graph.tensors.len()];
+        // How often what was copied out comes back: the copy goes with the last that brings it back.
+        let mut comes_back = vec![0; schedule.events.len()];
+        for (time, event) in schedule.events.iter().enumerate() {
+            match event {
+                Event::Out(tensor) => out[tensor.0] = time,
+                Event::In(tensor) => comes_back[out[tensor.0]] += 1,
+                Event::Feed(_) | Event::Launch { .. } => {}
+            }
+        }
         let mut extras = Vec::new();
         for (time, event) in schedule.events.iter().enumerate() {
             let nanos = self.figures.nanos_of(event);
@@ -305,10 +314,16 @@ impl Search<'_> {
                         extras.push(self.extra(vec![time], vec![*tensor], nanos));
                     }
                 }
-                Event::Out(tensor) => out[tensor.0] = time,
-                Event::In(tensor) => {
-                    extras.push(self.extra(vec![out[tensor.0], time], vec![*tensor], 2.0 * nanos));
+                Event::Out(tensor) => {
+                    out[tensor.0] = time;
+                    if comes_back[time] == 0 {
+                        extras.push(self.extra(vec![time], vec![], nanos));
+                    }
                 }
+                Event::In(tensor) => extras.push(match comes_back[out[tensor.0]] {
+                    1 => self.extra(vec![out[tensor.0], time], vec![*tensor], 2.0 * nanos),
+                    _ => self.extra(vec![time], vec![*tensor], nanos),
+                }),
                 Event::Launch { node, .. } => {
                     if std::mem::replace(&mut seen[node.0], true) {
                         let tensors = graph.nodes[node.0].outputs.clone();

@@ -1,0 +1,125 @@
+//! Sums over the columns of a matrix: parts of every block first, then their sum in a fixed order.
+
+use memfit_ir::Bytes;
+
+use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
+use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source};
+
+const TEXT: &str = include_str!("../kernels/columns.cu");
+
+/// Blocks that a sum over columns is cut in, at most: as many as run at once on a large device.
+const CHUNKS: usize = 264;
+
+/// Packs of neighbouring columns that a block has, at most. The fewer, the more rows it takes, and the fewer parts are left.
+const MOST_PACKS: usize = 32;
+
+/// Columns that a block finishes, each by a warp.
+const FINISHED_AT_ONCE: usize = 32;
+
+/// What the first pass must know of a normalisation to tell which values a ReLU let pass.
+const MASKED: &str = "#define MASKED\n#define MORE_PARAMETERS const float* variance, const float* gamma, const float* beta, float epsilon, float below,\n";
+
+/// What it must know to add two gradients, and where it writes them.
+const SUMMED: &str = "#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* slopes,\n";
+
+/// Where it need not know more.
+const NO_MORE: &str = "#define MORE_PARAMETERS\n";
+
+/// `dbias += Σ dy` over every axis but the last.
+pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
+    let (dy, dbias) = (call.input(0), call.update(0));
+    let columns = Columns::of(dy, Terms::Values);
+    let mut lowered = Lowered::default();
+    let parts = columns.parts(&mut lowered, vec![dy.pointer(), Argument::Null, Argument::Null]);
+    let mut arguments = columns.parts_arguments(parts);
+    arguments.extend([dbias.pointer(), call.fresh()]);
+    lowered.kernel(columns.finish("add_columns", arguments));
+    lowered
+}
+
+/// What is summed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Terms {
+    /// Values.
+    Values,
+    /// Distances from the first row, and their squares.
+    Moments,
+    /// Slopes, and their products with distances from the mean.
+    Products,
+    /// The same, where slopes count only where a ReLU behind a normalisation let its value pass.
+    MaskedProducts,
+    /// The same, where a slope is the sum of two where a bit is set. These are written.
+    ProductsOfSums,
+}
+
+/// A matrix whose columns are summed.
+pub(super) struct Columns {
+    source: Source,
+    sums: usize,
+    rows: usize,
+    columns: usize,
+    width: usize,
+    chunks: usize,
+    groups: usize,
+}
+
+impl Columns {
+    /// The columns of a tensor's last axis.
+    pub(super) fn of(x: Operand<'_>, terms: Terms) -> Columns {
+        let columns = x.shape().last().max(1);
+        let (rows, width) = (x.elements / columns, pack_width(columns, x.dtype()));
+        let packs = columns / width;
+        let (lanes, groups) = (THREADS as usize / packs.min(MOST_PACKS), packs.div_ceil(MOST_PACKS));
+        let (kind, sums, at_once, more) = match terms {
+            Terms::Values => (0, 1, 8, NO_MORE),
+            Terms::Moments => (1, 2, 8, NO_MORE),
+            Terms::Products => (2, 2, 8, NO_MORE),
+            Terms::MaskedProducts => (2, 2, 8, MASKED),
+            Terms::ProductsOfSums => (2, 2, 4, SUMMED),
+        };
+        let chunks = rows.div_ceil(lanes * at_once).clamp(1, (CHUNKS / groups).max(1));
+        let mut defines = format!("typedef {} X;\n#define COLUMNS {kind}\n#define SUMS {sums}\n", x.c_type());
+        defines += &format!(
+            "#define WIDTH {width}\n#define MOST_PACKS {MOST_PACKS}\n#define ROWS {at_once}\n{more}"
+        );
+        Columns { source: Source { text: TEXT, defines }, sums, rows, columns, width, chunks, groups }
+    }
+
+    /// Sums chunks of rows into the workspace. The room is that of the most chunks, so that it does not fall with the rows.
+    pub(super) fn parts(&self, lowered: &mut Lowered, mut arguments: Vec<Argument>) -> Address {
+        let most = (CHUNKS / self.groups).max(1);
+        let parts = lowered.scratch(Bytes::of::<f64>(most * self.sums * self.columns));
+        arguments.extend([Argument::At(parts), long(self.rows), int(self.columns / self.width)]);
+        let count = |count: usize| u32::try_from(count).expect("there are few blocks");
+        lowered.kernel(Kernel {
+            source: self.source.clone(),
+            entry: "column_parts",
+            blocks: [count(self.groups), count(self.chunks), 1],
+            threads: THREADS,
+            arguments,
+        });
+        parts
+    }
+
+    /// The arguments with which every finishing kernel begins.
+    pub(super) fn parts_arguments(&self, parts: Address) -> Vec<Argument> {
+        vec![Argument::At(parts), int(self.chunks), int(self.columns)]
+    }
+
+    /// Elements of a column.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// How many columns there are.
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// A kernel that adds the parts up.
+    pub(super) fn finish(&self, entry: &'static str, arguments: Vec<Argument>) -> Kernel {
+        let blocks = u32::try_from(self.columns.div_ceil(FINISHED_AT_ONCE)).expect("there are few columns");
+        let threads = 32 * FINISHED_AT_ONCE as u32;
+        Kernel { source: self.source.clone(), entry, blocks: [blocks, 1, 1], threads, arguments }
+    }
+}

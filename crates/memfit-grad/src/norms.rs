@@ -1,0 +1,62 @@
+//! What the gradient of a batch normalisation makes needless: a pass of its own for the ReLU behind it, and any look at the bias before it.
+
+use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, TensorId};
+
+use crate::compact::saturation;
+use crate::training::single_link;
+
+/// The gradient of a ReLU behind a normalisation runs in that of the normalisation, which reads what the ReLU read anyway: neither
+/// signs nor a masked gradient are stored. Only neighbours are joined, so nothing lives longer than it did.
+pub fn relu_inside(graph: &mut Graph) {
+    let mut readers = vec![0usize; graph.tensors.len()];
+    for input in graph.nodes.iter().flat_map(|node| &node.inputs) {
+        readers[input.0] += 1;
+    }
+    for tensor in graph.keep.iter().chain(&graph.outputs) {
+        readers[tensor.0] += 1;
+    }
+    let mut gone = vec![false; graph.nodes.len()];
+    for index in 1..graph.nodes.len() {
+        let (before, node) = (&graph.nodes[index - 1], &graph.nodes[index]);
+        if let Some((op, inputs)) = joined(graph, before, node).filter(|_| readers[node.inputs[0].0] == 1) {
+            gone[index - 1] = true;
+            (graph.nodes[index].op, graph.nodes[index].inputs) = (op, inputs);
+        }
+    }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
+}
+
+/// A ReLU's gradient and that of the normalisation before it as one, if they are.
+fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)> {
+    let Op::BatchNormGrad(norm) = &node.op else { return None };
+    let below = saturation(&relu.op).filter(|_| relu.outputs[..] == node.inputs[..1])?;
+    let Link::Binary(Binary::Derivative(function), ..) = single_link(&relu.op)? else { return None };
+    let [slope, y] = relu.inputs[..] else { return None };
+    let produced = |tensor: TensorId| graph.producer(tensor).map(|NodeId(index)| &graph.nodes[index]);
+    let forward = produced(y).filter(|node| node.op == Op::Elementwise(Chain::unary(*function)))?;
+    let normalised =
+        produced(forward.inputs[0]).filter(|forward| forward.op == Op::BatchNorm(norm.clone()))?;
+    let (first, last) = (normalised.inputs[0], normalised.inputs.len() - 2);
+    if first != node.inputs[1] || normalised.inputs[last..] != node.inputs[2..4] {
+        return None;
+    }
+    let mut inputs = node.inputs.clone();
+    inputs[0] = slope;
+    inputs.extend(norm.center.then(|| normalised.inputs[last - 1]));
+    Some((Op::BatchNormReluGrad(norm.clone(), below), inputs))
+}
+
+/// A bias in front of a normalisation that subtracts the mean learns nothing: what comes back through the normalisation adds up to 0 in
+/// every channel, but for roundings. Nobody sums it.
+pub fn drop_bias_gradients(graph: &mut Graph) {
+    let mut adds_up_to_nothing = vec![false; graph.tensors.len()];
+    for node in &mut graph.nodes {
+        if let Op::BatchNormGrad(_) | Op::BatchNormReluGrad(..) = node.op {
+            adds_up_to_nothing[node.outputs[0].0] = true;
+        }
+        if node.op == Op::BiasGrad && adds_up_to_nothing[node.inputs[0].0] {
+            (node.op, node.inputs) = (Op::AddZero, vec![]);
+        }
+    }
+}
