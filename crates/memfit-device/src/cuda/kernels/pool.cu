@@ -80,6 +80,37 @@ extern "C" __global__ void max_pool_grad(const X* dy, const u8* winners, X* dx, 
         store_pack<WIDTH>(dx, i, sum);
     }
 }
+
+// The same where windows lie side by side: every window writes its own pixels. Lines and columns behind the last window are parts of
+// windows that have no slope.
+extern "C" __global__ void max_pool_grad_apart(const X* dy, const u8* winners, X* dx, i64 count, int height, int width, int packs, int out_height, int out_width) {
+    const int down_all = (height + WINDOW_HEIGHT - 1) / WINDOW_HEIGHT, across_all = (width + WINDOW_WIDTH - 1) / WINDOW_WIDTH;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        const Place at = place_of(i, count, packs, across_all, down_all);
+        float slope[WIDTH];
+        Pack<u8, WIDTH> bytes;
+        const bool whole = at.down < out_height && at.across < out_width;
+        if (whole) {
+            const i64 from = ((at.row * out_height + at.down) * out_width + at.across) * packs + at.pack;
+            load_pack<WIDTH>(dy, from, slope);
+            bytes = ((const Pack<u8, WIDTH>*)winners)[from];
+        }
+#pragma unroll
+        for (int r = 0; r < WINDOW_HEIGHT; r++) {
+            const int h = at.down * WINDOW_HEIGHT + r;
+            if (h >= height) break;
+#pragma unroll
+            for (int s = 0; s < WINDOW_WIDTH; s++) {
+                const int w = at.across * WINDOW_WIDTH + s;
+                if (w >= width) break;
+                float part[WIDTH];
+#pragma unroll
+                for (int j = 0; j < WIDTH; j++) part[j] = whole && bytes.at[j] == r * WINDOW_WIDTH + s ? slope[j] : 0.0f;
+                store_pack<WIDTH>(dx, ((at.row * height + h) * width + w) * packs + at.pack, part);
+            }
+        }
+    }
+}
 #endif
 
 // The mean over all pixels: 32 channels and 8 lanes of pixels a block.

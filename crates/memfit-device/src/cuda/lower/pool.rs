@@ -18,7 +18,38 @@ pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D) -> Lowered {
 pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     let (dy, winners, dx) = (call.input(0), call.input(1), call.output(0));
     let operands = [dy.pointer(), winners.pointer(), dx.pointer()];
+    let apart = pool.window == pool.strides && [pool.pads.top, pool.pads.left] == [0, 0];
+    if apart && pool.window.iter().product::<usize>() <= 16 {
+        return max_pool_grad_apart(call.rows, pool, [dx, dy], operands);
+    }
     windows("max_pool_grad", pool, [dx, dy], dx, operands)
+}
+
+/// The same where windows lie side by side, with a thread for each pack of channels of every window.
+fn max_pool_grad_apart(
+    rows: usize,
+    pool: &Pool2D,
+    [large, small]: [Operand<'_>; 2],
+    operands: [Argument; 3],
+) -> Lowered {
+    let channels = large.shape().last();
+    let width = pack_width(channels, large.dtype());
+    let ([height, wide], [out_height, out_wide]) = (size(large), size(small));
+    let [window_height, window_width] = pool.window;
+    let all = height.div_ceil(window_height) * wide.div_ceil(window_width);
+    let count = rows * all * channels / width;
+    let mut arguments = operands.to_vec();
+    arguments.push(long(count));
+    arguments.extend([height, wide, channels / width, out_height, out_wide].map(int));
+    let kernel = kernel("max_pool_grad_apart", large, width, blocks_for(count), arguments);
+    with_window(kernel, pool).into()
+}
+
+/// A kernel that knows the size of its windows.
+fn with_window(mut kernel: Kernel, pool: &Pool2D) -> Kernel {
+    let [height, width] = pool.window;
+    kernel.source.defines += &format!("#define WINDOW_HEIGHT {height}\n#define WINDOW_WIDTH {width}\n");
+    kernel
 }
 
 /// A kernel with a thread for each pack of channels of every pixel of `over`.
@@ -38,11 +69,7 @@ fn windows(
     let sizes = [height, wide, channels / width, out_height, out_wide];
     let shape = [pool.strides, [pool.pads.top, pool.pads.left]].concat();
     arguments.extend(sizes.into_iter().chain(shape).map(int));
-    let mut kernel = kernel(entry, large, width, blocks_for(count), arguments);
-    let [window_height, window_width] = pool.window;
-    kernel.source.defines +=
-        &format!("#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n");
-    kernel.into()
+    with_window(kernel(entry, large, width, blocks_for(count), arguments), pool).into()
 }
 
 /// The mean of every channel.
