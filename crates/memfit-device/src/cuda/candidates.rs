@@ -9,6 +9,9 @@ use super::times::Times;
 /// Runs of each way when they are timed; the fastest counts.
 const RUNS: usize = 3;
 
+/// What takes so many times as long as the fastest so far is not run again.
+const HOPELESS: f32 = 2.0;
+
 /// One way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<T> {
@@ -82,7 +85,7 @@ impl<T: Copy> Candidates<T> {
         limit: usize,
         mut run: impl FnMut(T, usize) -> Result<(), CudaError>,
     ) -> Result<Vec<f32>, CudaError> {
-        let mut times = Vec::new();
+        let (mut times, mut fastest) = (Vec::new(), f32::INFINITY);
         let (start, end) = (Event::new()?, Event::new()?);
         for one in self.all.iter_mut().filter(|one| one.workspace <= limit) {
             if run(one.way, one.workspace).is_err() {
@@ -97,7 +100,11 @@ impl<T: Copy> Candidates<T> {
                 end.record(stream)?;
                 end.wait()?;
                 best = best.min(end.milliseconds_since(&start)?);
+                if fastest * HOPELESS < best {
+                    break;
+                }
             }
+            fastest = fastest.min(best);
             one.milliseconds = Some(best);
             // A clock that is too coarse for the fastest still leaves a time.
             times.push(best.max(1e-6));

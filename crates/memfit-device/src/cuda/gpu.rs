@@ -396,8 +396,8 @@ impl Slots<'_> {
         let [x, filter, y] =
             [convolution.x, convolution.filter, convolution.y].map(|address| self.at(address));
         let (workspace, workspace_bytes) = self.rest(lowered);
-        let (bias, adds) = (convolution.bias.map_or(0, |bias| self.at(bias)), convolution.adds);
-        convolutions::Places { x, filter, y, bias, adds, workspace, workspace_bytes }
+        let bias = convolution.bias.map_or(0, |bias| self.at(bias));
+        convolutions::Places { x, filter, y, bias, workspace, workspace_bytes }
     }
 
     fn at(&self, address: Address) -> u64 {

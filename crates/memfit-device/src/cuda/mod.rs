@@ -3,6 +3,7 @@
 //! Nothing here is needed to build, and a machine without a GPU says so in one sentence. What a node runs is decided by pure
 //! functions in `lower`; what touches the device stands beside them.
 
+mod backend;
 mod call;
 mod candidates;
 pub mod compiler;
@@ -10,6 +11,7 @@ mod convolutions;
 pub(crate) mod cost;
 pub(crate) mod device;
 mod driver;
+mod engines;
 mod gpu;
 pub mod libraries;
 mod lower;
