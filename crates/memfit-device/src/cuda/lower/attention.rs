@@ -78,11 +78,10 @@ impl Sizes {
         if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
             let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
             let source = Source { text: TENSOR_CORES, defines };
-            let queries = if width == 128 { 64 } else { 128 };
             return Kernels {
                 source,
                 threads: TENSOR_CORES_THREADS,
-                queries,
+                queries: if width == 32 { 128 } else { 64 },
                 queries_grad: 64,
                 keys_grad: 64,
                 hiding: Vec::new(),
