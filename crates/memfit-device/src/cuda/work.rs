@@ -95,7 +95,7 @@ pub enum Address {
     Workspace(Bytes),
 }
 
-/// `d = a b (+ d)`, or `d = a b + bias`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
+/// `d = a b (+ d, or + c) (+ bias)`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
     /// Rows of `a` and `d`.
@@ -124,6 +124,8 @@ pub struct Product {
     pub bias: Option<Address>,
     /// Whether the product is added to what is there.
     pub adds: bool,
+    /// Where a matrix like `d` stands that is added, unless it is `d` itself.
+    pub c: Option<Address>,
 }
 
 /// A convolution or one of its gradients, images NHWC and filters `[out, height, width, in / groups]`.

@@ -248,9 +248,12 @@ impl Running<'_> {
                 let Product { m, n, k, count, transpose_a, transpose_b, adds, .. } = *product;
                 words.push(3);
                 words.extend([m, n, k, count].map(|size| size as u64));
+                let adds = adds || product.c.is_some();
                 words.extend([transpose_a, transpose_b, adds, product.bias.is_some()].map(u64::from));
                 words.extend([product.dtype, product.dtype_result].map(number_of));
-                words.extend([at(product.a), at(product.b), at(product.d), place(product.bias)]);
+                let c = product.c.unwrap_or(product.d);
+                words.extend([product.a, product.b, c, product.d].map(at));
+                words.push(place(product.bias));
             }
             Work::Convolution(convolution) => {
                 let Convolution { pass, rows, input, output, kernel, strides, dilation, pads, .. } =

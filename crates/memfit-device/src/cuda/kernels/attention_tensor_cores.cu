@@ -1,27 +1,31 @@
-// Attention on tensor cores, for heads of D = 32, 64 or 128 halves of type X, the same for keys and values. CAUSAL stands
-// before this. A warp has 16 rows of scores, or 32; scores become the left operand of the next product without leaving it.
+// Attention on tensor cores, for heads of D = 32, 64 or 128 halves of type X, the same for keys and values. CAUSAL, the WARPS of a block
+// and FOR_KEYS, which of the kernels are meant, stand before this. A warp has 16 rows of scores, or 32; scores become the left operand of
+// the next product without leaving it.
 //
 // Where the device multiplies by groups of four warps and D is 64, so that a row is one line of its shared memory's pattern, the same
 // rows of four warps go together; what a warp holds of them is the same.
 
 #define GROUPED (WARPGROUPS && D == 64)
-#define WARPS 4
 #define THREADS (32 * WARPS)
 // Rows of D halves that are worked on at once, beside those that a warp keeps.
 #define STRIPE (D == 128 ? 32 : 64)
 // Rows of 16 queries that a warp keeps in forward.
 #define HEIGHT (D == 32 ? 2 : 1)
 // Blocks of a multiprocessor in forward, and in backward for queries and for keys, at least.
-#ifndef BLOCKS_FORWARD
-#define BLOCKS_FORWARD (D == 64 ? 4 : 2)
-#endif
-#ifndef BLOCKS_QUERIES
-#define BLOCKS_QUERIES (GROUPED ? 4 : D == 128 ? 2 : 3)
-#endif
-#ifndef BLOCKS_KEYS
+#define BLOCKS_FORWARD 2
+#define BLOCKS_QUERIES (D == 32 ? 3 : 2)
 #define BLOCKS_KEYS (D == 128 ? 2 : 3)
-#endif
 #define LOG2_E 1.4426950408889634f
+
+// Which head of all rows a block has, and which tile. Heads come in groups, so that what the tiles of a head read in turn is still in the
+// cache; within a group the first tiles of all heads come first.
+#define HEADS_AT_ONCE 32
+struct Part { int head, tile; };
+__device__ __forceinline__ Part own_part() {
+    int heads = gridDim.x, tiles = gridDim.y, id = blockIdx.y * heads + blockIdx.x;
+    int first = id / (HEADS_AT_ONCE * tiles) * HEADS_AT_ONCE, count = min(HEADS_AT_ONCE, heads - first), within = id - first * tiles;
+    return {first + within % count, within / count};
+}
 
 // Where 8 halves of a row stand: turned about by the row, so that eight rows of a column lie in different banks.
 __device__ __forceinline__ int place(int row, int eight) {
@@ -149,14 +153,19 @@ __device__ __forceinline__ float sum_of_four(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
+// Rows of scores that backward has in registers at a time, beside sums and left operands.
+#define PART 32
+
+#if !FOR_KEYS
 // Blocks: heads of all rows, and tiles of WARPS * HEIGHT * 16 queries.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
     // Keys and values of two stripes; the queries stand where the second will.
     const int QUERIES = WARPS * HEIGHT * 16;
     alignas(1024) __shared__ X memory[(2 * STRIPE + (2 * STRIPE > QUERIES ? 2 * STRIPE : QUERIES)) * D];
-    i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
+    Part part = own_part();
+    i64 row = part.head / heads, head = part.head % heads, key_head = head / (heads / key_heads);
     // Later queries see more keys: they come first.
-    int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int first = ((int)gridDim.y - 1 - part.tile) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int end = CAUSAL ? min(keys, first + QUERIES) : keys;
     i64 step = (i64)heads * D, step_k = (i64)key_heads * D;
     const X* k_own = own_halves(k + row * keys * step_k + key_head * D, step_k);
@@ -267,11 +276,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(
     }
 }
 
-// Rows of scores that backward has in registers at a time, beside sums and left operands.
-#ifndef PART
-#define PART 32
-#endif
-
 // Both halves of words, multiplied and summed up.
 __device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
     X low_a = {(u16)a}, high_a = {(u16)(a >> 16)}, low_b = {(u16)b}, high_b = {(u16)(b >> 16)};
@@ -283,8 +287,9 @@ __device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
     const int QUERIES = WARPS * 16;
     alignas(1024) __shared__ X memory[(4 * STRIPE > 3 * QUERIES ? 4 * STRIPE : 3 * QUERIES) * D];
-    i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
-    int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    Part part = own_part();
+    i64 row = part.head / heads, head = part.head % heads, key_head = head / (heads / key_heads);
+    int first = ((int)gridDim.y - 1 - part.tile) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int end = CAUSAL ? min(keys, first + QUERIES) : keys;
     i64 step = (i64)heads * D, step_k = (i64)key_heads * D, at = (row * queries + first) * step + head * D;
     const X* k_own = own_halves(k + row * keys * step_k + key_head * D, step_k);
@@ -338,18 +343,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
         const X* k_tile = memory + stage * 2 * STRIPE * D;
         const X* v_tile = k_tile + STRIPE * D;
 #pragma unroll
-        for (int part = 0; part < STRIPE; part += PART) {
-            if (CAUSAL && together + TOGETHER * 16 <= key + part) continue;
+        for (int start = 0; start < STRIPE; start += PART) {
+            if (CAUSAL && together + TOGETHER * 16 <= key + start) continue;
             float scores[PART / 8][4], slopes[PART / 8][4];
             begin_products();
-            multiply_across<PART>(scores, query_left, k_tile, part);
+            multiply_across<PART>(scores, query_left, k_tile, start);
             end_products();
-            multiply_across<PART>(slopes, slope_left, v_tile, part);
+            multiply_across<PART>(slopes, slope_left, v_tile, start);
             end_products();
             wait_for_products<1>();
             settle(scores);
             // Keys behind the last are zeros, and add nothing to a sum of keys.
-            if (CAUSAL && own < key + part + PART - 1) hide<PART>(scores, own - key - part, 1);
+            if (CAUSAL && own < key + start + PART - 1) hide<PART>(scores, own - key - start, 1);
 #pragma unroll
             for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
@@ -367,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
             for (int n = 0; n < PART / 16; n++) as_left(left[n], scores[2 * n], scores[2 * n + 1]);
             settle(sums);
             begin_products();
-            multiply_down<PART>(sums, left, k_tile, part);
+            multiply_down<PART>(sums, left, k_tile, start);
             end_products();
             wait_for_products<0>();
             settle(sums);
@@ -376,6 +381,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
     store_rows(dq + (row * queries + own) * step + head * D, step, queries - own, sums, scale, scale);
 }
 
+#else
 // Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of WARPS * 16 keys. Scores stand the other way
 // round here: a warp has 16 keys. A block reads the keys and values that it overwrites, and no others.
 #define QUERY_STRIPE (D == 128 ? 16 : 64)
@@ -388,8 +394,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
     // place of the stripes.
     alignas(1024) __shared__ X memory[2 * STAGE + (KEEPS_VALUES ? 0 : KEYS * D)];
     __shared__ float sums_of[2][2][QUERY_STRIPE];
-    i64 row = blockIdx.x / key_heads, key_head = blockIdx.x % key_heads;
-    int first = (int)blockIdx.y * KEYS, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = heads / key_heads;
+    Part part = own_part();
+    i64 row = part.head / key_heads, key_head = part.head % key_heads;
+    int first = part.tile * KEYS, warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = heads / key_heads;
     i64 step = (i64)heads * D, step_k = (i64)key_heads * D, at = (row * keys + first) * step_k + key_head * D;
     X* v_tile = KEEPS_VALUES ? memory + KEYS * D : memory + 2 * STAGE;
     copy_rows<KEYS>(memory, own_halves(k + at, step_k), step_k, keys - first);
@@ -435,21 +442,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
         const X* q_tile = memory + stripe % 2 * STAGE;
         const X* dy_tile = q_tile + QUERY_STRIPE * D;
 #pragma unroll
-        for (int part = 0; part < QUERY_STRIPE; part += QUERY_PART) {
-            if (CAUSAL && query + part + QUERY_PART <= together) continue;
+        for (int begin = 0; begin < QUERY_STRIPE; begin += QUERY_PART) {
+            if (CAUSAL && query + begin + QUERY_PART <= together) continue;
             float scores[QUERY_PART / 8][4], slopes[QUERY_PART / 8][4];
             begin_products();
-            multiply_across<QUERY_PART>(scores, key_left, q_tile, part);
+            multiply_across<QUERY_PART>(scores, key_left, q_tile, begin);
             end_products();
             if constexpr (!KEEPS_VALUES) load_left(value_left, v_tile, warp * 16);
-            multiply_across<QUERY_PART>(slopes, value_left, dy_tile, part);
+            multiply_across<QUERY_PART>(slopes, value_left, dy_tile, begin);
             end_products();
             wait_for_products<1>();
             settle(scores);
             // Queries behind the last are zeros with slopes of zero: they add nothing.
-            if (CAUSAL && query + part < own + 15) hide<QUERY_PART>(scores, own - query - part, -1);
-            const float* log_sum = sums_of[stripe % 2][0] + part + lane % 4 * 2;
-            const float* delta = sums_of[stripe % 2][1] + part + lane % 4 * 2;
+            if (CAUSAL && query + begin < own + 15) hide<QUERY_PART>(scores, own - query - begin, -1);
+            const float* log_sum = sums_of[stripe % 2][0] + begin + lane % 4 * 2;
+            const float* delta = sums_of[stripe % 2][1] + begin + lane % 4 * 2;
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 8; n++) {
                 float even = log_sum[n * 8] * LOG2_E, odd = log_sum[n * 8 + 1] * LOG2_E;
@@ -462,7 +469,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
             // The sums of values go on while slopes become those of scores.
             settle(sums_v);
             begin_products();
-            multiply_down<QUERY_PART>(sums_v, left_v, dy_tile, part);
+            multiply_down<QUERY_PART>(sums_v, left_v, dy_tile, begin);
             end_products();
             wait_for_products<1>();
             settle(slopes);
@@ -476,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
             for (int n = 0; n < QUERY_PART / 16; n++) as_left(left_k[n], scores[2 * n], scores[2 * n + 1]);
             settle(sums_k);
             begin_products();
-            multiply_down<QUERY_PART>(sums_k, left_k, q_tile, part);
+            multiply_down<QUERY_PART>(sums_k, left_k, q_tile, begin);
             end_products();
             wait_for_products<0>();
             settle(sums_v);
@@ -487,3 +494,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
     store_rows(dk + to, step_k, keys - own, sums_k, scale, scale);
     store_rows(dv + to, step_k, keys - own, sums_v, 1.0f, 1.0f);
 }
+#endif

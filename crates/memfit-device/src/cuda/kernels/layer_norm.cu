@@ -23,6 +23,15 @@ __device__ __forceinline__ void weights_at(const float* weight, int pack, float 
     if (weight) load_pack<WIDTH>(weight, pack, to);
 }
 
+// Adds what stands beside a gradient, where something does.
+__device__ __forceinline__ void add_other(const X* other, i64 pack, float (&to)[WIDTH]) {
+    if (!other) return;
+    float terms[WIDTH];
+    load_pack<WIDTH>(other, pack, terms);
+#pragma unroll
+    EACH to[j] += terms[j];
+}
+
 #if ITEMS
 extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* inverse, i64 rows, int packs, float epsilon) {
     const float share = 1.0f / (float)(packs * WIDTH);
@@ -79,7 +88,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
 #endif
 
 // The sums for gamma and beta of a block's rows go to `parts`: two lines of all columns.
-extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const float share = 1.0f / (float)(packs * WIDTH);
 #if WEIGHTS
     float sums[2][ITEMS][WIDTH];
@@ -132,6 +141,7 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_gra
             if (pack < packs) {
 #pragma unroll
                 EACH slopes[item][j] = scale * (slopes[item][j] - total - normal[item][j] * product);
+                add_other(other, row * packs + pack, slopes[item]);
                 store_pack<WIDTH>(dx, row * packs + pack, slopes[item]);
             }
         }
@@ -205,7 +215,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
     }
 }
 
-extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const double share = 1.0 / ((double)packs * WIDTH);
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         const float centre = mean[row], scale = inverse[row];
@@ -231,6 +241,7 @@ extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float*
             weights_at(gamma, pack, 1.0f, factors);
 #pragma unroll
             EACH slopes[j] = scale * (slopes[j] * factors[j] - mean_slope - (values[j] - centre) * scale * mean_product);
+            add_other(other, row * packs + pack, slopes);
             store_pack<WIDTH>(dx, row * packs + pack, slopes);
         }
     }

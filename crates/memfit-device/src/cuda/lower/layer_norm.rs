@@ -11,6 +11,8 @@ const TEXT: &str = include_str!("../kernels/layer_norm.cu");
 const HELD: usize = 32;
 /// Threads of a row that is too long to be held.
 const THREADS_LONG: u32 = 1024;
+/// Threads that add up the parts of 32 columns.
+const THREADS_SUMS: u32 = 1024;
 /// Blocks of a gradient, at most, or twice as many small ones. Each leaves a part of the sums for gamma and beta.
 const BLOCKS_GRAD: usize = 264;
 
@@ -33,8 +35,8 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
     rows.kernel("layer_norm", rows.source(x, false), rows.blocks(8 * BLOCKS_GRAD), arguments).into()
 }
 
-/// The gradient through normalised values, mean and deviation; adds those of gamma and beta.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
+/// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds those of gamma and beta.
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Lowered {
     let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
     let (mean, inverse) = (call.input(2).pointer(), call.input(3).pointer());
     let rows = Rows::of(dy, axes);
@@ -62,7 +64,8 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
         });
     }
     let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse];
-    arguments.extend([call.input_if(norm.scale, 4), dx.pointer(), parts]);
+    let other = call.input_if(plus, call.node.inputs.len() - 1);
+    arguments.extend([call.input_if(norm.scale, 4), other, dx.pointer(), parts]);
     arguments.extend(shape);
     lowered.kernel(rows.kernel("layer_norm_grad", source.clone(), blocks, arguments));
     if has_weights {
@@ -74,7 +77,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
             source,
             entry: "weight_sums",
             blocks: [count(columns.div_ceil(32)), 2, 1],
-            threads: THREADS,
+            threads: THREADS_SUMS,
             arguments: vec![parts, int(stretches), int(columns), dgamma, dbeta, call.fresh()],
         });
     }

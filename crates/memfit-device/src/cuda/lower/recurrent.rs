@@ -202,6 +202,7 @@ fn grad_kernel(
                 d: dkernel.address(),
                 bias: None,
                 adds,
+                c: None,
             }));
             adds = true;
         }
