@@ -174,7 +174,12 @@ impl Setup {
         let Some(on) = &self.gpu else { return Transfers::default() };
         let nanos_per_byte_fed =
             if made_up { 1.0 / on.gpu.roofline.bytes_per_nano } else { NANOS_PER_BYTE_OVER_THE_BUS };
-        Transfers { nanos_per_byte_fed, nanos_per_byte_moved: NANOS_PER_BYTE_OVER_THE_BUS }
+        Transfers {
+            nanos_per_byte_fed,
+            nanos_per_byte_moved: NANOS_PER_BYTE_OVER_THE_BUS,
+            // Read and written.
+            nanos_per_byte_copied: 2.0 / on.gpu.roofline.bytes_per_nano,
+        }
     }
 
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.

@@ -276,7 +276,7 @@ impl Writer<'_> {
     fn put_together(&mut self, nodes: &[NodeId]) -> Vec<BTreeMap<TensorId, TensorId>> {
         let boundary = self.region.boundary;
         let layer = self.graph.tensors[boundary.0].layer;
-        let copy = Cost::of_copy(self.graph.tensors[boundary.0].bytes(1));
+        let copy = Cost::of_copy(self.graph.tensors[boundary.0].bytes(1), &self.from.transfers);
         let node =
             |op: Op, inputs: Vec<TensorId>, outputs: Vec<TensorId>, updates: Vec<TensorId>, phase: Phase| {
                 Node { op, inputs, outputs, updates, layer, phase }
@@ -324,7 +324,8 @@ impl Writer<'_> {
                         layer: node.layer,
                         phase: Phase::Piece,
                     };
-                    let cost = Cost::of_copy(self.graph.tensors[input.0].bytes(1));
+                    let bytes = self.graph.tensors[input.0].bytes(1);
+                    let cost = Cost::of_copy(bytes, &self.from.transfers);
                     self.push(take, cost);
                 }
                 known.insert(*input, slice);
