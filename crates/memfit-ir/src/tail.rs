@@ -46,10 +46,10 @@ impl Tail {
             NodeId(index) == first || node.inputs.iter().any(|id| *id == prediction || *id == gradient)
         };
         let nodes: Vec<NodeId> = (0..graph.nodes.len()).filter(|index| belongs(*index)).map(NodeId).collect();
-        let stays = |node: &Node| {
-            node.outputs.iter().all(|output| [prediction, gradient, boundary].contains(output))
-        };
-        let fits = nodes.iter().map(|id| &graph.nodes[id.0]).all(|node| stays(node) && may_slice(graph, node));
+        let stays =
+            |node: &Node| node.outputs.iter().all(|output| [prediction, gradient, boundary].contains(output));
+        let fits =
+            nodes.iter().map(|id| &graph.nodes[id.0]).all(|node| stays(node) && may_slice(graph, node));
         let is_gradient = |id: TensorId| graph.tensors[id.0].kind == Kind::Flow;
         let is_whole = graph.tensors.iter().all(|tensor| tensor.slice.is_none());
         let is_kept = graph.keep.iter().any(|id| *id == prediction || *id == gradient);

@@ -117,7 +117,7 @@ pub fn op_cases() -> Vec<OpCase> {
         let norm = Norm { epsilon: 1e-3, scale: true, center: false };
         let normal = b.op(Op::LayerNorm(norm, 1), &[x, gamma]);
         let (left, right) = (b.dense(normal, 4, true), b.dense(normal, 4, false));
-        let both = b.op(Op::Elementwise(Chain::binary(Binary::Multiply)), &[left, right]);
+        let both = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[left, right]);
         let branch = b.dense(both, 8, true);
         b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[x, branch])
     });

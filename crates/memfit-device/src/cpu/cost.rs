@@ -161,7 +161,9 @@ impl Operation<'_> {
             }
             Op::BatchNormGrad(_) => mixed(norm::batch::grad_workspace(self.input(0))),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
-            Op::LayerNormGrad(_, axes) | Op::Plus(Summand::LayerNormGrad(_, axes)) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
+            Op::LayerNormGrad(_, axes) | Op::Plus(Summand::LayerNormGrad(_, axes)) => {
+                doubles(norm::layer::grad_workspace(self.input(0), *axes))
+            }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),

@@ -5,8 +5,8 @@ use memfit_ir::{Op, Summand};
 use super::operands::Operands;
 use super::{
     activity, affine, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise, embedding,
-    loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize, softmax, spatial,
-    stretch, transpose, upsample,
+    loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize, softmax,
+    spatial, stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.

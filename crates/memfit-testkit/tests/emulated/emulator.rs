@@ -237,7 +237,7 @@ impl Running<'_> {
                     panic!("the last word of an update is its count of elements")
                 };
                 let arguments = [&kernel.arguments[..], &[Argument::Context]].concat();
-                let blocks = count.cast_unsigned().div_ceil(4096).max(1);
+                let blocks = count.cast_unsigned().div_ceil(1024).max(1);
                 self.encode_kernel(kernel, [blocks, 1, 1], &arguments, places, words);
             }
             // The convolution before it has added the bias.
