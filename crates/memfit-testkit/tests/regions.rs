@@ -99,19 +99,20 @@ fn problem_of(forward: &Graph) -> Problem {
     problem(forward, &training, BATCH)
 }
 
-/// Weights after a full batch, one with fewer rows than there are slices, and another full one.
+/// Weights after a full batch, one with fewer rows than there are slices, and another full one; and the losses of the three.
 fn trained_weights(problem: &Problem, plan: Plan) -> Vec<Vec<f32>> {
     let values = draw_values(&problem.graph, BATCH, 3);
     let mut runner = runner_of(problem, plan);
     write_weights(&mut runner, &values);
+    let mut losses = Vec::new();
     for (number, rows) in [BATCH, 2, BATCH].into_iter().enumerate() {
-        step(&mut runner, number as u64, rows, 0.1, &values);
+        losses.push(step(&mut runner, number as u64, rows, 0.1, &values).loss as f32);
     }
-    (0..problem.graph.tensors.len())
+    let weights = (0..problem.graph.tensors.len())
         .map(TensorId)
         .filter(|id| problem.graph.tensors[id.0].kind == Kind::Weight { trainable: true })
-        .map(|id| runner.floats(id).to_vec())
-        .collect()
+        .map(|id| runner.floats(id).to_vec());
+    weights.chain([losses]).collect()
 }
 
 fn compare(got: &[Vec<f32>], wanted: &[Vec<f32>], what: &str) {
