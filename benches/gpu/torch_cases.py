@@ -64,6 +64,7 @@ class Gpt2(nn.Module):
         self.token, self.place = nn.Embedding(words, width), nn.Embedding(tokens, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
         self.norm, self.logits = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.logits.weight = self.token.weight
 
     def forward(self, ids):
         x = self.token(ids) + self.place.weight[None, :ids.shape[1]]

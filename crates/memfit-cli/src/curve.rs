@@ -86,7 +86,7 @@ pub fn table(points: &[SweepPoint], budget: Bytes) -> String {
         ));
     }
     if let Some(most) = points.iter().map(|point| point.slices).max().filter(|slices| 1 < *slices) {
-        lines.push(format!("1/{most}: in one piece, the first layers in {most} slices"));
+        lines.push(format!("1/{most}: in one piece, the first layers or the last in {most} slices"));
     }
     if LINES < points.len() {
         lines.push(format!("some of {} plans; --json and --report have them all", points.len()));

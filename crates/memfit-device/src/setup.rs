@@ -178,6 +178,8 @@ impl Setup {
             nanos_per_byte_fed,
             nanos_per_byte_moved: NANOS_PER_BYTE_OVER_THE_BUS,
             feeds_ahead: !made_up,
+            // Read and written.
+            nanos_per_byte_copied: 2.0 / on.gpu.roofline.bytes_per_nano,
         }
     }
 

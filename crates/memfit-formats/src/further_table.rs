@@ -27,6 +27,8 @@ pub(crate) enum Further {
     RmsNormalization,
     Rnn,
     ChannelDropout3D,
+    /// A class of ours alone: Keras's own ways to tie weights are classes of a model's.
+    TiedDense,
     UnitNormalization,
     UpSampling3D,
     ZeroPadding3D,
@@ -119,6 +121,7 @@ pub(crate) const LAYERS: &[LayerClass] = &[
             refused("bias_constraint"),
         ],
     ),
+    further(Further::TiedDense, "TiedDense", Inputs::One, &[required("embedding", Expects::Text)]),
     further(Further::MaxPooling3D, "MaxPooling3D", Inputs::One, POOL),
     further(Further::AveragePooling3D, "AveragePooling3D", Inputs::One, POOL),
     further(Further::GlobalAveragePooling3D, "GlobalAveragePooling3D", Inputs::One, &[DATA_FORMAT, KEEPDIMS]),

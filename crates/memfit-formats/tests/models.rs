@@ -259,3 +259,24 @@ fn weights_stand_where_keras_stores_them() {
     };
     assert_eq!(places(&read_again), places(&model));
 }
+
+#[test]
+fn logits_read_the_table_of_the_embedding_they_name() {
+    let layers = |tied: Value| {
+        [
+            json!({"class": "Input", "name": "words", "shape": [5], "dtype": "int32"}),
+            json!({"class": "Embedding", "name": "token", "input_dim": 11, "output_dim": 4}),
+            tied,
+        ]
+    };
+    let graph = listed(&layers(json!({"class": "TiedDense", "name": "logits", "embedding": "token"})));
+    assert_eq!(
+        outline(&graph),
+        "embedding(words, token/embeddings) -> token:embedding\n\
+         dense_grad_input(token:embedding, token/embeddings) -> logits:dense_grad_input\n"
+    );
+    assert_eq!(graph.tensors[graph.outputs[0].0].shape.dims, [5, 11]);
+    let wrong = layers(json!({"class": "TiedDense", "embedding": "tokens"}));
+    let error = graph_from_layers(&wrong, None, &TRAINING).expect_err("there is no such embedding");
+    assert!(error.to_string().contains("tokens"), "{error}");
+}

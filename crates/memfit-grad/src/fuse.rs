@@ -2,7 +2,7 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
-use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, Pool2D, TensorId, Unary};
+use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, Pool2D, Summand, TensorId, Unary};
 
 use crate::training::single_link;
 
@@ -85,7 +85,13 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
     let Op::Elementwise(last) = &second.op else { return None };
     let [between] = first.outputs[..] else { return None };
     let reads = second.inputs.iter().filter(|input| **input == between).count();
-    if reads == 0 || reads != readers[between.0] || first.phase != second.phase || !first.updates.is_empty() {
+    if reads == 0 || reads != readers[between.0] || first.phase != second.phase {
+        return None;
+    }
+    if let Some(sum) = added(first, second, last, between) {
+        return Some(sum);
+    }
+    if !first.updates.is_empty() {
         return None;
     }
     let others = |known: &[TensorId]| -> Vec<TensorId> {
@@ -144,6 +150,18 @@ fn summed_norm(first: &Node, second: &Node) -> Option<Node> {
     let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
     let outputs = [&second.outputs[..], &first.outputs].concat();
     Some(Node { op: Op::BatchNormGradOfSum(norm.clone()), inputs, outputs, ..second.clone() })
+}
+
+/// A term and the value that is added to it, where the second node is that sum.
+fn added(first: &Node, second: &Node, chain: &Chain, between: TensorId) -> Option<Node> {
+    let [Link::Binary(Binary::Add, 0, 1) | Link::Binary(Binary::Add, 1, 0)] = chain.links[..] else {
+        return None;
+    };
+    let others: Vec<TensorId> = second.inputs.iter().copied().filter(|input| *input != between).collect();
+    let [other] = others[..] else { return None };
+    let op = Op::Plus(Summand::of(&first.op)?);
+    let inputs = [&first.inputs[..], &[other]].concat();
+    Some(Node { op, inputs, outputs: second.outputs.clone(), ..first.clone() })
 }
 
 /// A chain over the first of `operands`, and behind it another that reads its result as `between`.

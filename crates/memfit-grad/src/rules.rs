@@ -80,6 +80,11 @@ impl Backward {
                 self.kernel_and_bias(Op::DenseGradKernel, node, dy);
                 Some((Op::DenseGradInput, vec![dy, inputs[1]]))
             }
+            // A product with the transposed kernel, whose own gradient is the plain one.
+            Op::DenseGradInput => {
+                self.weight(Op::DenseGradKernel, &[dy, x], inputs[1], layer);
+                Some((Op::Dense, vec![dy, inputs[1]]))
+            }
             Op::Conv2D(conv) => {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
                 Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
@@ -200,9 +205,9 @@ impl Backward {
                 self.weight(Op::EmbeddingGrad, &[x, dy], inputs[1], layer);
                 None
             }
-            Op::DenseGradInput
-            | Op::DenseGradKernel
+            Op::DenseGradKernel
             | Op::BiasGrad
+            | Op::Plus(_)
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPoolGradKernel(_)

@@ -274,6 +274,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::DenseGradInput
         | Op::DenseGradKernel
         | Op::BiasGrad
+        | Op::Plus(_)
         | Op::Conv2D(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)

@@ -5,7 +5,8 @@
 
 use crate::{
     Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker,
-    Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction, Regularizer, Update,
+    Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction, Regularizer, Summand,
+    Update,
 };
 
 /// What a node computes.
@@ -19,6 +20,8 @@ pub enum Op {
     DenseGradKernel,
     /// `dy ⇒ dbias` (adds): the sum over every axis but the last.
     BiasGrad,
+    /// `what the term reads…, other → y`: a term, and another value of its shape and type added to it.
+    Plus(Summand),
     /// `x, kernel, [bias] → y`.
     Conv2D(Conv2D),
     /// `dy, kernel → dx`, with the height and width of `x`.
@@ -363,13 +366,15 @@ impl Op {
             | Op::SoftmaxGrad
             | Op::BatchNormGrad(_)
             | Op::BatchNormReluGrad(..)
-            | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
+            | Op::LayerNormGrad(..)
+            | Op::Plus(Summand::LayerNormGrad(..)) => vec![(0, 0), (0, 1)],
             Op::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
             Op::AttentionGrad(_) => vec![(0, 4), (1, 2), (2, 3)],
             Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
+            | Op::Plus(Summand::Dense | Summand::DenseGradInput)
             | Op::Conv2D(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
@@ -436,6 +441,9 @@ impl Op {
             Op::DenseGradInput => "dense_grad_input",
             Op::DenseGradKernel => "dense_grad_kernel",
             Op::BiasGrad => "bias_grad",
+            Op::Plus(Summand::Dense) => "dense_plus",
+            Op::Plus(Summand::DenseGradInput) => "dense_grad_input_plus",
+            Op::Plus(Summand::LayerNormGrad(..)) => "layer_norm_grad_plus",
             Op::Conv2D(_) => "conv2d",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",

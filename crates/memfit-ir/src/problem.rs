@@ -25,26 +25,30 @@ pub struct Problem {
     pub transfers: Transfers,
 }
 
-/// Nanoseconds that a byte takes on its way into the arena and out of it.
+/// Nanoseconds that a byte takes on its way into the arena, out of it and within it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfers {
     /// To be fed.
     pub nanos_per_byte_fed: f64,
     /// To be moved to the second store, or back.
     pub nanos_per_byte_moved: f64,
+    /// To be copied within the arena.
+    pub nanos_per_byte_copied: f64,
     /// Whether rows can come in beside launches, given a place to wait.
     pub feeds_ahead: bool,
 }
 
 impl Default for Transfers {
-    /// A gigabyte a second is what reading and converting rows takes, half a gigabyte what a plain disk does.
+    /// A gigabyte a second is what reading and converting rows takes, half a gigabyte what a plain disk does, ten what memory does.
     fn default() -> Transfers {
-        Transfers { nanos_per_byte_fed: 1.0, nanos_per_byte_moved: 2.0, feeds_ahead: false }
+        Transfers {
+            nanos_per_byte_fed: 1.0,
+            nanos_per_byte_moved: 2.0,
+            nanos_per_byte_copied: 0.1,
+            feeds_ahead: false,
+        }
     }
 }
-
-/// Nanoseconds to copy a byte within memory: ten gigabytes a second, read and written.
-const NANOS_PER_BYTE_COPIED: f64 = 0.1;
 
 /// Nanoseconds to begin a copy.
 const NANOS_PER_COPY: f64 = 1_000.0;
@@ -74,11 +78,11 @@ pub struct Nanos {
 }
 
 impl Cost {
-    /// What copying rows of so many bytes costs, on any device.
-    pub fn of_copy(bytes_per_row: Bytes) -> Cost {
+    /// What copying rows of so many bytes within the arena costs.
+    pub fn of_copy(bytes_per_row: Bytes, transfers: &Transfers) -> Cost {
         Cost {
             nanos_fixed: NANOS_PER_COPY,
-            nanos_per_row: bytes_per_row.0 as f64 * NANOS_PER_BYTE_COPIED,
+            nanos_per_row: bytes_per_row.0 as f64 * transfers.nanos_per_byte_copied,
             ..Cost::default()
         }
     }

@@ -6,22 +6,25 @@
 //! slice 2 ─▶ forward ─▶ put ┘                                        └ take ─▶ forward again, backward  slice 2
 //! ```
 //!
+//! Or it is the other end, as `tail` draws it. Which of the two is a matter of what leaves it: a value, or a gradient.
+//!
 //! It is a rewrite of one training graph into another, so that planning, checking and running know nothing of it but that
 //! some tensors hold fewer rows. Ids of tensors stay; what is new comes behind them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::{Bytes, Cost, Graph, Kind, LayerId, Node, NodeId, Op, Phase, Plan, Problem, TensorId};
+use crate::{Bytes, Cost, Graph, Kind, LayerId, Node, NodeId, Op, Phase, Plan, Problem, Tail, TensorId};
 
-/// A prefix of the network that runs in slices.
+/// A prefix of the network that runs in slices, or its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// The one value that leaves it, which the rest of the network reads whole.
+    /// The one value that leaves it, which the rest of the network reads whole; of a tail, the gradient.
     pub boundary: TensorId,
     /// How many slices.
     pub slices: usize,
-    /// Values of the region wait for backward; where not, each slice's forward is launched again right before it.
+    /// Values of the region wait for backward, as those of a tail always do; where not, each slice's forward is launched again right
+    /// before it.
     pub keeps: bool,
 }
 
@@ -64,7 +67,6 @@ impl Region {
         if self.slices < 2 || problem.batch < self.slices || problem.graph.region.is_some() {
             return None;
         }
-        let cut = Cut::at(&problem.graph, self.boundary)?;
         let mut writer = Writer {
             region: *self,
             kept: Vec::new(),
@@ -72,9 +74,28 @@ impl Region {
             graph: Graph { nodes: Vec::new(), region: Some(*self), ..problem.graph.clone() },
             costs: Vec::new(),
         };
-        writer.write(&cut);
+        if self.is_tail(&problem.graph) {
+            writer.tail(&Tail::at(&problem.graph, self.boundary)?);
+        } else {
+            writer.write(&Cut::at(&problem.graph, self.boundary)?);
+        }
         let Writer { graph, costs, .. } = writer;
         Some(Problem { graph, costs, costs_folded: BTreeMap::new(), ..problem.clone() })
+    }
+}
+
+impl Region {
+    /// Whether it is the end of the network: a gradient leaves it.
+    pub fn is_tail(&self, graph: &Graph) -> bool {
+        graph.tensors[self.boundary.0].kind == Kind::Flow
+    }
+
+    /// The layers that run in slices, in order.
+    pub fn layers(&self, graph: &Graph) -> Option<Vec<String>> {
+        match self.is_tail(graph) {
+            true => Tail::at(graph, self.boundary).map(|tail| tail.layers(graph)),
+            false => Cut::at(graph, self.boundary).map(|cut| cut.layers(graph)),
+        }
     }
 }
 
@@ -236,21 +257,40 @@ impl Writer<'_> {
     }
 
     fn forward(&mut self, cut: &Cut) {
-        let boundary = cut.boundary;
+        self.kept = self.put_together(&cut.forward);
+    }
+
+    /// Runs the tail slice by slice where its last node stood.
+    fn tail(&mut self, tail: &Tail) {
+        let nodes = &self.from.graph.nodes;
+        for id in (0..nodes.len()).map(NodeId) {
+            if tail.nodes.binary_search(&id).is_err() {
+                self.push(nodes[id.0].clone(), self.from.costs[id.0]);
+            } else if tail.nodes.last() == Some(&id) {
+                self.put_together(&tail.nodes);
+            }
+        }
+    }
+
+    /// Nodes slice by slice, each of which is put into the boundary; hands back what else each slice has written or was fed.
+    fn put_together(&mut self, nodes: &[NodeId]) -> Vec<BTreeMap<TensorId, TensorId>> {
+        let boundary = self.region.boundary;
         let layer = self.graph.tensors[boundary.0].layer;
-        let copy = Cost::of_copy(self.graph.tensors[boundary.0].bytes(1));
+        let copy = Cost::of_copy(self.graph.tensors[boundary.0].bytes(1), &self.from.transfers);
         let node =
             |op: Op, inputs: Vec<TensorId>, outputs: Vec<TensorId>, updates: Vec<TensorId>, phase: Phase| {
                 Node { op, inputs, outputs, updates, layer, phase }
             };
         self.push(node(Op::Zero, vec![], vec![boundary], vec![], Phase::Begin), copy);
+        let mut written = Vec::new();
         for index in 0..self.region.slices {
             let mut known = BTreeMap::new();
-            cut.forward.iter().for_each(|id| self.sliced(*id, index, &mut known));
+            nodes.iter().for_each(|id| self.sliced(*id, index, &mut known));
             self.push(node(Op::PutRows, vec![known[&boundary]], vec![], vec![boundary], Phase::Piece), copy);
             known.remove(&boundary);
-            self.kept.push(known);
+            written.push(known);
         }
+        written
     }
 
     fn backward(&mut self, cut: &Cut) {
@@ -284,7 +324,8 @@ impl Writer<'_> {
                         layer: node.layer,
                         phase: Phase::Piece,
                     };
-                    let cost = Cost::of_copy(self.graph.tensors[input.0].bytes(1));
+                    let bytes = self.graph.tensors[input.0].bytes(1);
+                    let cost = Cost::of_copy(bytes, &self.from.transfers);
                     self.push(take, cost);
                 }
                 known.insert(*input, slice);

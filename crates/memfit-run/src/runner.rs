@@ -443,7 +443,14 @@ impl Loop<'_> {
             let layer = graph.layers[known.layer.0].clone();
             NotFinite { step: number, layer, tensor: known.name.clone(), culprit }
         };
-        for step in &plan.body {
+        // What a loss adds to; behind the last that adds to it come gradients alone.
+        let loss_of = |step: &Step| match step {
+            Step::Launch { node, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => {
+                graph.nodes[node.0].updates.first().copied()
+            }
+            Step::Launch { .. } | Step::Copy { .. } | Step::Wait(_) => None,
+        };
+        for (index, step) in plan.body.iter().enumerate() {
             let (weights, outputs) = match step {
                 Step::Launch { node, args, .. } => suspects(graph, &graph.nodes[node.0], args),
                 Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
@@ -457,9 +464,8 @@ impl Loop<'_> {
             if let Some((tensor, _)) = weights.iter().find(|pair| bad(self.device, pair).is_some()) {
                 return Ok(found(*tensor, Culprit::Weight));
             }
-            let is_loss =
-                matches!(step, Step::Launch { node, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)));
-            if is_loss {
+            let loss = loss_of(step);
+            if loss.is_some() && plan.body[index + 1..].iter().all(|behind| loss_of(behind) != loss) {
                 break;
             }
             self.just_do(step, context)?;

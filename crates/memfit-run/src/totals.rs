@@ -47,7 +47,14 @@ impl Totals {
     /// Nothing yet, with room for what a graph sums up.
     pub(crate) fn of(graph: &Graph) -> Totals {
         let (mut losses, mut metrics) = (Vec::new(), Vec::new());
+        // Slices of a batch add to the same sums.
+        let mut known: Vec<TensorId> = Vec::new();
         for node in &graph.nodes {
+            let is_sum = matches!(node.op, Op::Loss(_) | Op::Metric(_));
+            if is_sum && known.contains(&node.updates[0]) {
+                continue;
+            }
+            known.extend(node.updates.first().filter(|_| is_sum));
             if let Op::Loss(loss) = &node.op {
                 losses.push(OutputLoss { tensor: node.updates[0], factor: loss.weight, total: 0.0 });
             } else if let Op::Metric(metric) = &node.op {

@@ -104,6 +104,23 @@ pub fn op_cases() -> Vec<OpCase> {
         let dense = b.dense(x, 2, false);
         b.op(Op::Reshape(vec![8]), &[dense])
     });
+    add("a table read both ways", &|b| {
+        let ids = b.ids([4], 7);
+        let table = b.weight("table", &[7, 3]);
+        let entries = b.op(Op::Embedding, &[ids, table]);
+        b.op(Op::DenseGradInput, &[entries, table])
+    });
+    add("residual branches", &|b| {
+        // Sums with a product forward, with gradients of products and with that of a normalisation backward.
+        let x = b.input([3, 8]);
+        let gamma = b.weight("gamma", &[8]);
+        let norm = Norm { epsilon: 1e-3, scale: true, center: false };
+        let normal = b.op(Op::LayerNorm(norm, 1), &[x, gamma]);
+        let (left, right) = (b.dense(normal, 4, true), b.dense(normal, 4, false));
+        let both = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[left, right]);
+        let branch = b.dense(both, 8, true);
+        b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[x, branch])
+    });
     add("a shared layer", &|b| {
         let (x, y) = (b.input([5]), b.input([5]));
         let kernel = b.weight("kernel", &[5, 3]);

@@ -42,6 +42,7 @@ impl Evaluation<'_> {
     fn outputs(&self) -> Vec<Vec<f64>> {
         match &self.node.op {
             Op::Dense => vec![self.dense()],
+            Op::DenseGradInput => vec![self.dense_transposed()],
             Op::Conv2D(conv) => vec![self.conv(conv, self.image(self.node.outputs[0]))],
             Op::Conv3D(conv) => {
                 let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
@@ -188,6 +189,13 @@ impl Evaluation<'_> {
                 })
             })
             .collect()
+    }
+
+    fn dense_transposed(&self) -> Vec<f64> {
+        let (x, kernel) = (self.input(0), self.input(1));
+        let wide = *self.dims(self.node.inputs[0]).last().expect("an axis to sum over");
+        let sum = |row: &[f64], line: &[f64]| row.iter().zip(line).map(|(a, b)| a * b).sum::<f64>();
+        x.chunks(wide).flat_map(|row| kernel.chunks(wide).map(move |line| sum(row, line))).collect()
     }
 
     fn conv(&self, conv: &Conv2D, [out_height, out_width, filters]: [usize; 3]) -> Vec<f64> {

@@ -47,8 +47,10 @@ fn every_kernel_compiles() {
     let mut compiled = 0;
     for (text, name) in texts.iter().filter(|(_, name)| name.contains(&filter)) {
         compiled += 1;
-        if let Err(words) = compiler::compile(text, "sm_90") {
-            failures.push(format!("{name}:\n{words}"));
+        for architecture in ["sm_80", "sm_90a"] {
+            if let Err(words) = compiler::compile(text, architecture) {
+                failures.push(format!("{name} for {architecture}:\n{words}"));
+            }
         }
     }
     println!("{compiled} texts compiled, {} of them wrong", failures.len());

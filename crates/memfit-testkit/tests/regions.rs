@@ -1,4 +1,4 @@
-//! A prefix of the network in slices trains as the whole batch does.
+//! A prefix of the network in slices, or its tail, trains as the whole batch does.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -6,7 +6,7 @@
 )]
 
 use memfit_grad::{Optimizer, Training};
-use memfit_ir::{Bytes, Cut, Graph, Kind, Loss, LossKind, Op, Plan, Problem, Region, TensorId};
+use memfit_ir::{Bytes, Cut, Graph, Kind, Loss, LossKind, Op, Plan, Problem, Region, Tail, TensorId};
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::harness::{problem, runner_of, step, write_weights};
 use memfit_testkit::op_cases::draw_values;
@@ -36,6 +36,26 @@ fn every_region_of_a_random_graph_trains_as_the_whole_batch_does() {
         }
     }
     assert!(100 < regions && 10 < with_dropout, "{regions} regions, {with_dropout} with dropout");
+}
+
+/// The last layer, its loss and its gradients in slices, also where a batch has fewer rows than there are slices.
+#[test]
+fn every_tail_of_a_random_graph_trains_as_the_whole_batch_does() {
+    let mut tails = 0;
+    for seed in 0..60 {
+        let problem = problem_of(&random_prefix(seed));
+        let wanted = trained_weights(&problem, pieces_of(&problem, BATCH));
+        for tail in Tail::all(&problem.graph) {
+            let region =
+                Region { boundary: tail.boundary, slices: [2, 3, BATCH][seed as usize % 3], keeps: true };
+            assert!(region.is_tail(&problem.graph));
+            let plan = pieces_of(&region.applied(&problem).unwrap(), BATCH);
+            assert_eq!(plan.region, Some(region));
+            tails += 1;
+            compare(&trained_weights(&problem, plan), &wanted, &format!("seed {seed}, {region:?}"));
+        }
+    }
+    assert!(30 < tails, "{tails} tails");
 }
 
 #[test]
@@ -79,19 +99,20 @@ fn problem_of(forward: &Graph) -> Problem {
     problem(forward, &training, BATCH)
 }
 
-/// Weights after a full batch, one with fewer rows than there are slices, and another full one.
+/// Weights after a full batch, one with fewer rows than there are slices, and another full one; and the losses of the three.
 fn trained_weights(problem: &Problem, plan: Plan) -> Vec<Vec<f32>> {
     let values = draw_values(&problem.graph, BATCH, 3);
     let mut runner = runner_of(problem, plan);
     write_weights(&mut runner, &values);
+    let mut losses = Vec::new();
     for (number, rows) in [BATCH, 2, BATCH].into_iter().enumerate() {
-        step(&mut runner, number as u64, rows, 0.1, &values);
+        losses.push(step(&mut runner, number as u64, rows, 0.1, &values).loss as f32);
     }
-    (0..problem.graph.tensors.len())
+    let weights = (0..problem.graph.tensors.len())
         .map(TensorId)
         .filter(|id| problem.graph.tensors[id.0].kind == Kind::Weight { trainable: true })
-        .map(|id| runner.floats(id).to_vec())
-        .collect()
+        .map(|id| runner.floats(id).to_vec());
+    weights.chain([losses]).collect()
 }
 
 fn compare(got: &[Vec<f32>], wanted: &[Vec<f32>], what: &str) {

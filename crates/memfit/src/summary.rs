@@ -1,6 +1,6 @@
 //! The answer to `memfit plan`: what holds how much at the peak, and what the split costs.
 
-use memfit_ir::{Bytes, Cut, Plan, Problem};
+use memfit_ir::{Bytes, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
@@ -70,7 +70,7 @@ pub struct Summary {
     pub peak_layer: String,
 }
 
-/// A prefix of the network that runs in slices of the batch.
+/// A prefix of the network, or its last layer, that runs in slices of the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionSummary {
     /// How many slices.
@@ -200,7 +200,7 @@ impl Summary {
 
 fn region(problem: &Problem, plan: &Plan) -> Option<RegionSummary> {
     let region = plan.region?;
-    let layers = Cut::at(&problem.graph, region.boundary)?.layers(&problem.graph);
+    let layers = region.layers(&problem.graph)?;
     Some(RegionSummary { slices: region.slices, keeps: region.keeps, layers })
 }
 

@@ -82,11 +82,13 @@ fn split(summary: &Summary) -> String {
         format!("batch {} = {} pieces of {}{last}", summary.batch, summary.micro_batches, summary.micro_batch)
     };
     if let Some(region) = &summary.region {
-        let (first, last) = (region.layers.first(), region.layers.last());
+        let name = |layer: Option<&String>| layer.map_or("", String::as_str).to_owned();
+        let layers = match &region.layers[..] {
+            [only] => format!("{only} runs"),
+            layers => format!("{} to {} run", name(layers.first()), name(layers.last())),
+        };
         text += &format!(
-            ", of which {} to {} run in {} slices{}",
-            first.map_or("", String::as_str),
-            last.map_or("", String::as_str),
+            ", of which {layers} in {} slices{}",
             region.slices,
             if region.keeps { "" } else { ", forward once more before backward" }
         );

@@ -1,6 +1,6 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape};
+use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
 use super::convolution::{self, Convolution, pooled};
@@ -68,8 +68,12 @@ impl Operation<'_> {
     fn demand(&self, rows: usize) -> Demand {
         let threads = self.threads;
         match &self.node.op {
-            Op::Dense => self.product(dense::forward_product(self.input(0), self.input(1), rows)),
-            Op::DenseGradInput => self.product(dense::grad_input_product(self.input(0), self.input(1), rows)),
+            Op::Dense | Op::Plus(Summand::Dense) => {
+                self.product(dense::forward_product(self.input(0), self.input(1), rows))
+            }
+            Op::DenseGradInput | Op::Plus(Summand::DenseGradInput) => {
+                self.product(dense::grad_input_product(self.input(0), self.input(1), rows))
+            }
             Op::DenseGradKernel => {
                 self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
             }
@@ -160,7 +164,9 @@ impl Operation<'_> {
             }
             Op::BatchNormReluGrad(..) => mixed(norm::batch::grad_workspace(self.input(0), true)),
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
-            Op::LayerNormGrad(_, axes) => doubles(norm::layer::grad_workspace(self.input(0), *axes)),
+            Op::LayerNormGrad(_, axes) | Op::Plus(Summand::LayerNormGrad(_, axes)) => {
+                doubles(norm::layer::grad_workspace(self.input(0), *axes))
+            }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),

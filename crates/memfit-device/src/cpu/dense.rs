@@ -14,12 +14,13 @@ pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
     Gemm { m: positions(x, rows), n, k, transpose_a: false, transpose_b: false }
 }
 
-/// `y = x kernel + bias`.
-pub(crate) fn forward(operands: &Operands) {
+/// `y = x kernel + bias`, which is handed back.
+pub(crate) fn forward<'a>(operands: &Operands<'a>, has_bias: bool) -> &'a mut [f32] {
     let shape = forward_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
+    let bias = operands.input_if(has_bias, 2);
     let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
     gemm::gemm(operands.threads, &shape, x, kernel, bias, y, false, operands.workspace().floats());
+    y
 }
 
 /// The product that gives the gradient of a dense layer's input.
@@ -29,11 +30,12 @@ pub(crate) fn grad_input_product(dy: &Shape, kernel: &Shape, rows: usize) -> Gem
     Gemm { m: positions(dy, rows), n, k, transpose_a: false, transpose_b: true }
 }
 
-/// `dx = dy kernelᵀ`.
-pub(crate) fn grad_input(operands: &Operands) {
+/// `dx = dy kernelᵀ`, which is handed back.
+pub(crate) fn grad_input<'a>(operands: &Operands<'a>) -> &'a mut [f32] {
     let shape = grad_input_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
     let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
     gemm::gemm(operands.threads, &shape, dy, kernel, None, dx, false, operands.workspace().floats());
+    dx
 }
 
 /// The product that gives the gradient of a dense layer's kernel.

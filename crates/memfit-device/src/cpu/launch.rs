@@ -1,21 +1,33 @@
 //! Which kernel runs an op.
 
-use memfit_ir::Op;
+use memfit_ir::{Op, Summand};
 
 use super::operands::Operands;
 use super::{
     activity, affine, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise, embedding,
-    loss, mask, matmul, metric, noise, norm, optimizer, pool, rearrange, recurrent, resize, softmax, spatial,
-    stretch, transpose, upsample,
+    loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize, softmax,
+    spatial, stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.
 pub(crate) fn launch(operands: &Operands) {
     match &operands.node.op {
-        Op::Dense => dense::forward(operands),
-        Op::DenseGradInput => dense::grad_input(operands),
+        Op::Dense => {
+            dense::forward(operands, operands.node.inputs.len() == 3);
+        }
+        Op::DenseGradInput => {
+            dense::grad_input(operands);
+        }
         Op::DenseGradKernel => dense::grad_kernel(operands),
         Op::BiasGrad => dense::bias_grad(operands),
+        Op::Plus(summand) => {
+            let written = match summand {
+                Summand::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
+                Summand::DenseGradInput => dense::grad_input(operands),
+                Summand::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
+            };
+            plus::add(operands, written);
+        }
         Op::Conv2D(conv) => conv2d::forward(operands, conv),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
@@ -63,7 +75,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BatchNormMoving { momentum } => norm::batch::moving(operands, *momentum),
         Op::BatchNormInferenceGrad(norm) => norm::batch::inference_grad(operands, norm),
         Op::LayerNorm(norm, axes) => norm::layer::forward(operands, norm, *axes),
-        Op::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
+        Op::LayerNormGrad(norm, axes) => {
+            norm::layer::grad(operands, norm, *axes);
+        }
         Op::Attention(kind) => attention::forward(operands, kind),
         Op::AttentionGrad(kind) => attention::grad(operands, kind),
         Op::Augment(kind) => augment::launch(operands, kind),

@@ -36,6 +36,7 @@ mod noise;
 mod norm;
 mod operands;
 mod optimizer;
+mod plus;
 mod pool;
 mod rearrange;
 mod recurrent;

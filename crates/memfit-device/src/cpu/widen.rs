@@ -3,7 +3,7 @@
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
-use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Shape, Slot, Tensor};
+use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Shape, Slot, Summand, Tensor};
 
 use super::bands::Bands;
 use super::half::Half;
@@ -105,7 +105,15 @@ fn knows_halves(op: &Op) -> bool {
 /// Whether the first output may stand where the first input stands, of the ops whose kernels do not know halves: as
 /// [`Op::in_place`] says, which is a list and so not for a launch.
 fn writes_over_its_input(op: &Op) -> bool {
-    matches!(op, Op::Softmax | Op::SoftmaxGrad | Op::Loss(_) | Op::LayerNorm(..) | Op::LayerNormGrad(..))
+    matches!(
+        op,
+        Op::Softmax
+            | Op::SoftmaxGrad
+            | Op::Loss(_)
+            | Op::LayerNorm(..)
+            | Op::LayerNormGrad(..)
+            | Op::Plus(Summand::LayerNormGrad(..))
+    )
 }
 
 /// What of a node is widened, and where it stands in the workspace.

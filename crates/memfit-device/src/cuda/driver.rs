@@ -58,9 +58,11 @@ pub struct Description {
 }
 
 impl Description {
-    /// What kernels are compiled for.
+    /// What kernels are compiled for: this device alone, so that instructions which no other generation has can be used too.
     pub fn architecture(&self) -> String {
-        format!("sm_{}{}", self.capability.0, self.capability.1)
+        let (major, minor) = self.capability;
+        let own = if (major, minor) == (9, 0) { "a" } else { "" };
+        format!("sm_{major}{minor}{own}")
     }
 }
 

@@ -386,10 +386,11 @@ impl Slots<'_> {
     }
 
     fn of_product(&self, lowered: &Lowered, product: &Product) -> products::Places {
-        let Product { a, b, d, bias, .. } = *product;
+        let Product { a, b, c, d, bias, .. } = *product;
         let (workspace, workspace_bytes) = self.rest(lowered);
         let bias = bias.map_or(0, |bias| self.at(bias));
-        products::Places { a: self.at(a), b: self.at(b), d: self.at(d), bias, workspace, workspace_bytes }
+        let [a, b, c, d] = [a, b, c.unwrap_or(d), d].map(|address| self.at(address));
+        products::Places { a, b, c, d, bias, workspace, workspace_bytes }
     }
 
     fn of_convolution(&self, lowered: &Lowered, convolution: &Convolution) -> convolutions::Places {

@@ -54,6 +54,7 @@ unsafe impl Sync for Products {}
 pub(crate) struct Places {
     pub(crate) a: u64,
     pub(crate) b: u64,
+    pub(crate) c: u64,
     pub(crate) d: u64,
     pub(crate) bias: u64,
     pub(crate) workspace: u64,
@@ -125,7 +126,7 @@ impl Products {
             workspace <= places.workspace_bytes,
             "the plan gives a product the workspace that it was asked for"
         );
-        let (one, rest) = (1.0f32, f32::from(u8::from(product.adds)));
+        let (one, rest) = (1.0f32, f32::from(u8::from(product.adds || product.c.is_some())));
         let (one, rest) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&rest).cast());
         // SAFETY: the plan vouches for the operands, which hold as many elements as the layouts say; the workspace is as large
         // as the algorithm asks.
@@ -144,7 +145,7 @@ impl Products {
                     places.a as *const c_void,
                     layout_a,
                     rest,
-                    places.d as *const c_void,
+                    places.c as *const c_void,
                     layout_d,
                     places.d as *mut c_void,
                     layout_d,

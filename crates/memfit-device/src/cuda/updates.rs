@@ -7,7 +7,7 @@ use super::work::Source;
 const MOST: usize = 48;
 
 /// Elements of a block, as the kernel has it.
-const CHUNK: u64 = 4096;
+const CHUNK: u64 = 1024;
 
 /// What the kernel takes of a weight: gradient, norm, verdict, weight, three states, average and the count of elements.
 pub(crate) const WORDS: usize = 9;

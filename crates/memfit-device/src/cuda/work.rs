@@ -95,7 +95,7 @@ pub enum Address {
     Workspace(Bytes),
 }
 
-/// `d = a b (+ d)`, or `d = a b + bias`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
+/// `d = a b (+ d, or + c) (+ bias)`, all row by row: `a` is `m × k`, `b` is `k × n`, `d` is `m × n`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
     /// Rows of `a` and `d`.
@@ -126,6 +126,8 @@ pub struct Product {
     pub adds: bool,
     /// Numbers from one row of `a` and `b`, as they are stored, to the next, where that is more than a row has.
     pub pitches: Option<[usize; 2]>,
+    /// Where a matrix like `d` stands that is added, unless it is `d` itself.
+    pub c: Option<Address>,
 }
 
 /// A convolution or one of its gradients, images NHWC and filters `[out, height, width, in / groups]`.

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memfit_ir::{Bytes, Cost, Graph, Nanos, NodeId, Op};
+use memfit_ir::{Bytes, Cost, Graph, Nanos, NodeId, Op, Summand};
 
 use crate::{Setup, process};
 use scratch::{RUNS, Scratch};
@@ -273,7 +273,13 @@ fn class(op: &Op) -> usize {
     );
     if convolves || matches!(op, Op::Conv2DMaxPool(_) | Op::Conv2DMaxPoolGradKernel(_)) {
         0
-    } else if matches!(op, Op::Dense | Op::DenseGradInput | Op::DenseGradKernel) {
+    } else if matches!(
+        op,
+        Op::Dense
+            | Op::DenseGradInput
+            | Op::DenseGradKernel
+            | Op::Plus(Summand::Dense | Summand::DenseGradInput)
+    ) {
         1
     } else {
         2

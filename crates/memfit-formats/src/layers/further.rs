@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, Link, MatMul, Op, TensorId, Unary};
 
-use super::{adaptive, axis_behind_batch, cells, masks, merging, noise, volume};
+use super::{adaptive, axis_behind_batch, cells, masks, merging, noise, volume, weighted};
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::initializer::Start;
@@ -36,6 +36,7 @@ pub(super) fn call(
         Further::Minimum => merging::merge(site, Chain::fold(Binary::Minimum, operands.len()), operands),
         Further::Dot => dot(site, operands),
         Further::Masking => masking(site, x),
+        Further::TiedDense => weighted::tied_dense(site, x),
         // What it adds to the loss is added where its output is known.
         Further::ActivityRegularization => Ok(x),
     }

@@ -24,6 +24,22 @@ pub(crate) fn embedding(site: &mut Site<'_>, ids: TensorId) -> Result<TensorId, 
     site.push(Op::Embedding, &[ids, table])
 }
 
+/// A product with the transposed table of an Embedding, which thereby learns from both ends of the network.
+pub(crate) fn tied_dense(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
+    let embedding = site.settings.text("embedding").unwrap_or_default().to_owned();
+    let beside = site.path.rsplit_once('/').map_or(String::new(), |(model, _)| format!("{model}/"));
+    let name = format!("{beside}{embedding}/embeddings");
+    let Some(table) = site.graph.tensors.iter().position(|tensor| tensor.name == name) else {
+        return Err(site.unsupported("embedding", &embedding, "the name of an Embedding before this layer"));
+    };
+    let table = TensorId(table);
+    if site.dims(table).last() != site.dims(x).last() {
+        let width = site.dims(table).last().copied().unwrap_or(0);
+        return Err(site.mismatch(&format!("a last axis of {width}, as the embedding gives"), x));
+    }
+    site.push(Op::DenseGradInput, &[x, table])
+}
+
 /// The bias, where the layer uses one.
 pub(super) fn bias(site: &mut Site<'_>, width: usize) -> Result<Option<TensorId>, FormatError> {
     if !site.settings.flag("use_bias") {

@@ -75,6 +75,15 @@ impl Rule<'_> {
                 self.require(same, "x and dy alike but in the last axis")?;
                 vec![]
             }
+            Op::Plus(summand) => {
+                let Some((other, inputs)) = self.inputs.split_last() else {
+                    return Err(self.error("a value that is added"));
+                };
+                let sums = infer(&summand.op(), inputs)?;
+                let fits = sums.iter().all(|sum| (&sum.shape, sum.dtype) == (&other.shape, other.dtype));
+                self.require(fits, "a value like the term")?;
+                sums
+            }
             Op::BiasGrad => {
                 self.count(1..=1)?;
                 self.floats(0)?;

@@ -1,7 +1,7 @@
 //! Region: a prefix of the network runs in slices of the batch, whose values wait for backward or are computed again right
-//! before it, while the rest sees the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
+//! before it, or the last layer does with its loss and gradients, while the rest sees the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
 
-use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, TensorId};
+use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, Tail, TensorId};
 
 use crate::choose::is_large;
 use crate::moves::fold::folded;
@@ -9,6 +9,9 @@ use crate::moves::split;
 
 /// A graph in slices has at most so many nodes: more of them would take longer to plan than they give.
 const NODES: usize = 1_500;
+
+/// Slices of a tail: each reads the last layer's weights anew, and a quarter of what it predicts is little beside all else.
+const TAIL_SLICES: [usize; 2] = [2, 4];
 
 /// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
 const PARTS: u64 = 8;
@@ -19,16 +22,17 @@ pub struct Family<'a> {
     pub problem: &'a Problem,
     /// With values folded, where there are some.
     pub folded: Option<Problem>,
-    /// With 2, 4, 8 … slices, kept or computed again. None where the batch may be split as it is, which saves more and costs less.
+    /// A prefix with 2, 4, 8 … slices, kept or computed again: none where the batch may be split as it is, which saves more and costs
+    /// less. Or the tail, where it is large beside all else.
     pub in_slices: Vec<Problem>,
 }
 
 impl<'a> Family<'a> {
     /// All problems that are planned for one.
     pub fn of(problem: &'a Problem) -> Family<'a> {
-        let whole = split::may_split(problem) || is_large(problem) || problem.graph.region.is_some();
-        let cut = if whole { None } else { best_cut(&problem.graph) };
-        let in_slices = cut.map_or_else(Vec::new, |cut| {
+        let fixed = is_large(problem) || problem.graph.region.is_some();
+        let cut = if fixed || split::may_split(problem) { None } else { best_cut(&problem.graph) };
+        let mut in_slices = cut.map_or_else(Vec::new, |cut| {
             let extra = cut.forward.len() + cut.again.len() + cut.backward.len() + 2;
             let counts = std::iter::successors(Some(2), |slices| Some(slices * 2));
             counts
@@ -41,8 +45,22 @@ impl<'a> Family<'a> {
                 .filter_map(|region| region.applied(problem))
                 .collect()
         });
+        if !fixed {
+            in_slices.extend(tails(problem));
+        }
         Family { problem, folded: folded(problem), in_slices }
     }
+}
+
+/// The problem with its last layer in slices, where that predicts as much as waits for backward in many other layers.
+fn tails(problem: &Problem) -> Vec<Problem> {
+    let tail = Tail::all(&problem.graph).into_iter().max_by_key(|tail| tail.bytes_predicted(&problem.graph));
+    let (Some(tail), Some(all)) = (tail, bytes_waiting(&problem.graph)) else { return Vec::new() };
+    if tail.bytes_predicted(&problem.graph).0 * PARTS < all.0 {
+        return Vec::new();
+    }
+    let region = |slices: usize| Region { boundary: tail.boundary, slices, keeps: true };
+    TAIL_SLICES.iter().filter_map(|slices| region(*slices).applied(problem)).collect()
 }
 
 /// The cut that spares the most bytes of a row between forward and backward.

@@ -1,7 +1,10 @@
 //! Release: an update is applied as soon as its gradient is whole and nobody needs the old weight, so that the gradient
 //! does not live to the end of the step. Exact: every value is computed from the same values as before.
 
-use memfit_ir::{Graph, NodeId, Phase};
+use memfit_ir::{Bytes, Graph, NodeId, Op, Phase};
+
+/// Updates of less than this wait for the next that is larger: a device may run both at once, and their gradients take no room.
+const SMALL: Bytes = Bytes(128 << 10);
 
 /// All nodes in an order that puts each node of the end as early as its operands allow.
 pub fn early_updates(graph: &Graph) -> Vec<NodeId> {
@@ -30,6 +33,7 @@ pub fn early_updates(graph: &Graph) -> Vec<NodeId> {
             followers[position].push(NodeId(index));
         }
     }
+    join_small(graph, &mut followers);
     let mut order = Vec::with_capacity(graph.nodes.len());
     order.append(&mut followers[0]);
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -39,4 +43,32 @@ pub fn early_updates(graph: &Graph) -> Vec<NodeId> {
         }
     }
     order
+}
+
+/// Lets small updates follow what the next larger update follows, where there is one and nobody else of the end touches their weights.
+fn join_small(graph: &Graph, followers: &mut [Vec<NodeId>]) {
+    let mut users = vec![0usize; graph.tensors.len()];
+    for node in graph.nodes.iter().filter(|node| node.phase == Phase::End) {
+        node.inputs.iter().chain(&node.outputs).chain(&node.updates).for_each(|tensor| users[tensor.0] += 1);
+    }
+    let is_update = |id: &NodeId| matches!(graph.nodes[id.0].op, Op::Update(_));
+    let bytes = |id: &NodeId| -> Bytes {
+        graph.nodes[id.0].updates.iter().map(|tensor| graph.tensors[tensor.0].bytes(1)).sum()
+    };
+    let is_small = |id: &NodeId| {
+        let node = &graph.nodes[id.0];
+        let alone = node.inputs.iter().chain(&node.updates).all(|tensor| users[tensor.0] == 1);
+        is_update(id) && alone && bytes(id) < SMALL
+    };
+    let is_large = |id: &NodeId| is_update(id) && SMALL <= bytes(id);
+    let Some(last) = followers.iter().rposition(|nodes| nodes.iter().any(is_large)) else { return };
+    let mut waiting = Vec::new();
+    for nodes in &mut followers[..=last] {
+        if nodes.iter().any(is_large) {
+            nodes.append(&mut waiting);
+        } else {
+            waiting.extend(nodes.iter().copied().filter(is_small));
+            nodes.retain(|id| !is_small(id));
+        }
+    }
 }

@@ -198,6 +198,7 @@ inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> T __ldg(const T* p) { return *p; }
 inline float __fmul_rn(float a, float b) { volatile float c = a * b; return c; }
 inline float __fadd_rn(float a, float b) { volatile float c = a + b; return c; }
+inline float __fdividef(float a, float b) { return a / b; }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 template <class A, class B> auto min(A a, B b) -> decltype(a + b) { return b < a ? b : a; }

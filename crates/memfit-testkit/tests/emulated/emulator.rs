@@ -237,7 +237,7 @@ impl Running<'_> {
                     panic!("the last word of an update is its count of elements")
                 };
                 let arguments = [&kernel.arguments[..], &[Argument::Context]].concat();
-                let blocks = count.cast_unsigned().div_ceil(4096).max(1);
+                let blocks = count.cast_unsigned().div_ceil(1024).max(1);
                 self.encode_kernel(kernel, [blocks, 1, 1], &arguments, places, words);
             }
             // The convolution before it has added the bias.
@@ -248,9 +248,12 @@ impl Running<'_> {
                 let Product { m, n, k, count, transpose_a, transpose_b, adds, .. } = *product;
                 words.push(3);
                 words.extend([m, n, k, count].map(|size| size as u64));
+                let adds = adds || product.c.is_some();
                 words.extend([transpose_a, transpose_b, adds, product.bias.is_some()].map(u64::from));
                 words.extend([product.dtype, product.dtype_result].map(number_of));
-                words.extend([at(product.a), at(product.b), at(product.d), place(product.bias)]);
+                let c = product.c.unwrap_or(product.d);
+                words.extend([product.a, product.b, c, product.d].map(at));
+                words.push(place(product.bias));
                 let rows = [if transpose_a { m } else { k }, if transpose_b { k } else { n }];
                 words.extend(product.pitches.unwrap_or(rows).map(|pitch| pitch as u64));
             }

@@ -267,9 +267,12 @@ fn batch(report: &Report) -> String {
     };
     if let Some(region) = &summary.region {
         text += &format!(
-            " Its first layers, {}, run in {} slices{}; their gradients add up to those of the whole batch, so the \
+            " Of its layers, {} in {} slices{}; their gradients add up to those of the whole batch, so the \
              result is the same up to rounding.",
-            region.layers.join(", "),
+            match &region.layers[..] {
+                [only] => format!("{only} runs"),
+                layers => format!("{} run", layers.join(", ")),
+            },
             region.slices,
             if region.keeps { "" } else { ", forward once more before backward" }
         );

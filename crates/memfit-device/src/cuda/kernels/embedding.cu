@@ -40,27 +40,37 @@ extern "C" __global__ void digit_counts(const u32* keys, u32* counts, i64 positi
     for (int i = threadIdx.x; i < 256; i += 32) counts[(i64)i * gridDim.x + blockIdx.x] = found[i];
 }
 
-// Every count becomes the sum of those before it. One block of 1024 threads.
+// Every count becomes the sum of those before it. One block of 1024 threads, each with four neighbours at a time.
 extern "C" __global__ void sums_before(u32* counts, int count) {
     __shared__ u32 warps[32];
-    int each = (count + 1023) / 1024, start = min(count, (int)threadIdx.x * each), end = min(count, start + each);
-    u32 mine = 0;
-    for (int i = start; i < end; i++) mine += counts[i];
-    u32 upto = mine;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    u32 carried = 0;
+    for (int start = 0; start < count; start += 4096) {
+        int first = start + threadIdx.x * 4;
+        u32 here[4], mine = 0;
 #pragma unroll
-    for (int step = 1; step < 32; step <<= 1) {
-        u32 other = __shfl_up_sync(0xffffffffu, upto, step);
-        if (lane >= step) upto += other;
-    }
-    if (lane == 31) warps[warp] = upto;
-    __syncthreads();
-    u32 before = upto - mine;
-    for (int i = 0; i < warp; i++) before += warps[i];
-    for (int i = start; i < end; i++) {
-        u32 here = counts[i];
-        counts[i] = before;
-        before += here;
+        for (int j = 0; j < 4; j++) here[j] = first + j < count ? counts[first + j] : 0;
+#pragma unroll
+        for (int j = 0; j < 4; j++) mine += here[j];
+        u32 upto = mine;
+#pragma unroll
+        for (int step = 1; step < 32; step <<= 1) {
+            u32 other = __shfl_up_sync(0xffffffffu, upto, step);
+            if (lane >= step) upto += other;
+        }
+        __syncthreads();
+        if (lane == 31) warps[warp] = upto;
+        __syncthreads();
+        u32 before = carried + upto - mine;
+        for (int i = 0; i < 32; i++) {
+            if (i < warp) before += warps[i];
+            carried += warps[i];
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if (first + j < count) counts[first + j] = before;
+            before += here[j];
+        }
     }
 }
 

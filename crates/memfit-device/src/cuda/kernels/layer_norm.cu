@@ -11,6 +11,27 @@ __device__ __forceinline__ float team_sum(float x) {
 #endif
 }
 
+// Two sums at once.
+__device__ __forceinline__ void team_sums(float& a, float& b) {
+    a = warp_sum(a);
+    b = warp_sum(b);
+#if TEAM != 32
+    __shared__ float parts[2][TEAM / 32];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        parts[0][threadIdx.x / 32] = a;
+        parts[1][threadIdx.x / 32] = b;
+    }
+    __syncthreads();
+    a = b = 0.0f;
+#pragma unroll
+    for (int i = 0; i < TEAM / 32; i++) {
+        a += parts[0][i];
+        b += parts[1][i];
+    }
+#endif
+}
+
 __device__ __forceinline__ int member() { return threadIdx.x % TEAM; }
 __device__ __forceinline__ i64 first_row() { return (i64)blockIdx.x * (blockDim.x / TEAM) + threadIdx.x / TEAM; }
 __device__ __forceinline__ i64 row_stride() { return (i64)gridDim.x * (blockDim.x / TEAM); }
@@ -71,15 +92,8 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
     }
 }
 
-// Two blocks of 256 threads on a multiprocessor hide each other's waiting where a thread holds few enough values.
-#if ITEMS * WIDTH <= 24
-#define BLOCKS_AT_ONCE 2
-#else
-#define BLOCKS_AT_ONCE 1
-#endif
-
 // The sums for gamma and beta of a block's rows go to `parts`: two lines of all columns.
-extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const float share = 1.0f / (float)(packs * WIDTH);
 #if WEIGHTS
     float sums[2][ITEMS][WIDTH];
@@ -88,18 +102,10 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_gra
 #pragma unroll
         EACH sums[0][item][j] = sums[1][item][j] = 0.0f;
 #endif
-    float factors[ITEMS][WIDTH];
-#pragma unroll
-    for (int item = 0; item < ITEMS; item++) {
-        int pack = item * TEAM + member();
-        if (pack < packs) weights_at(gamma, pack, 1.0f, factors[item]);
-        else
-#pragma unroll
-            EACH factors[item][j] = 0.0f;
-    }
     for (i64 row = first_row(); row < rows; row += row_stride()) {
         const float centre = mean[row], scale = inverse[row];
         float slopes[ITEMS][WIDTH], normal[ITEMS][WIDTH];
+        Pack<X, WIDTH> others[ITEMS];
 #pragma unroll
         for (int item = 0; item < ITEMS; item++) {
             int pack = item * TEAM + member();
@@ -108,11 +114,17 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_gra
             if (pack < packs) {
                 load_pack<WIDTH>(dy, row * packs + pack, slopes[item]);
                 load_pack<WIDTH>(x, row * packs + pack, normal[item]);
+                if (other) others[item] = ((const Pack<X, WIDTH>*)other)[row * packs + pack];
             }
         }
         float total = 0.0f, product = 0.0f;
 #pragma unroll
-        for (int item = 0; item < ITEMS; item++)
+        for (int item = 0; item < ITEMS; item++) {
+            int pack = item * TEAM + member();
+            float factors[WIDTH];
+#pragma unroll
+            EACH factors[j] = 0.0f;
+            if (pack < packs) weights_at(gamma, pack, 1.0f, factors);
 #pragma unroll
             EACH {
                 normal[item][j] = (normal[item][j] - centre) * scale;
@@ -120,18 +132,23 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_gra
                 sums[0][item][j] += slopes[item][j] * normal[item][j];
                 sums[1][item][j] += slopes[item][j];
 #endif
-                slopes[item][j] *= factors[item][j];
+                slopes[item][j] *= factors[j];
                 total += slopes[item][j];
                 product += slopes[item][j] * normal[item][j];
             }
-        total = team_sum(total) * share;
-        product = team_sum(product) * share;
+        }
+        team_sums(total, product);
+        total *= share;
+        product *= share;
 #pragma unroll
         for (int item = 0; item < ITEMS; item++) {
             int pack = item * TEAM + member();
             if (pack < packs) {
 #pragma unroll
                 EACH slopes[item][j] = scale * (slopes[item][j] - total - normal[item][j] * product);
+                if (other)
+#pragma unroll
+                    EACH slopes[item][j] += widen(others[item].at[j]);
                 store_pack<WIDTH>(dx, row * packs + pack, slopes[item]);
             }
         }
@@ -168,6 +185,15 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) layer_norm_gra
 #endif
 }
 #else
+// Adds what stands beside a gradient, where something does.
+__device__ __forceinline__ void add_other(const X* other, i64 pack, float (&to)[WIDTH]) {
+    if (!other) return;
+    float terms[WIDTH];
+    load_pack<WIDTH>(other, pack, terms);
+#pragma unroll
+    EACH to[j] += terms[j];
+}
+
 // Rows that are too long to be held: a block for each, in several passes.
 extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* inverse, i64 rows, int packs, float epsilon) {
     const double share = 1.0 / ((double)packs * WIDTH);
@@ -205,7 +231,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
     }
 }
 
-extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const double share = 1.0 / ((double)packs * WIDTH);
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         const float centre = mean[row], scale = inverse[row];
@@ -231,6 +257,7 @@ extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float*
             weights_at(gamma, pack, 1.0f, factors);
 #pragma unroll
             EACH slopes[j] = scale * (slopes[j] * factors[j] - mean_slope - (values[j] - centre) * scale * mean_product);
+            add_other(other, row * packs + pack, slopes);
             store_pack<WIDTH>(dx, row * packs + pack, slopes);
         }
     }

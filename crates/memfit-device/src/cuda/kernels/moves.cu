@@ -30,6 +30,18 @@ extern "C" __global__ void convert(const F* from, T* to, i64 count) {
     for (i64 i = packs * 4 + first_item(); i < count; i += item_stride()) store(to, i, load(from, i));
 }
 
+// Two at once: the second is short.
+extern "C" __global__ void convert_both(const F* from, T* to, i64 count, const F* short_from, T* short_to, i64 short_count) {
+    i64 packs = count / 4;
+    for (i64 i = first_item(); i < packs; i += item_stride()) {
+        float values[4];
+        load_pack<4>(from, i, values);
+        store_pack<4>(to, i, values);
+    }
+    for (i64 i = packs * 4 + first_item(); i < count; i += item_stride()) store(to, i, load(from, i));
+    for (i64 i = first_item(); i < short_count; i += item_stride()) store(short_to, i, load(short_from, i));
+}
+
 #ifdef WIDTH
 // Adds a weight of the last axis to every element; a thread always meets the same WIDTH channels.
 extern "C" __global__ void add_bias(T* y, const F* bias, i64 packs_all, int packs) {

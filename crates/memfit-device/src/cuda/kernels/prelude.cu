@@ -120,8 +120,18 @@ __device__ __forceinline__ float f_relu_general(float x, float slope, float most
     float inside = x > threshold ? x : below;
     return x >= most ? most : inside;
 }
-__device__ __forceinline__ float f_normal_distribution(float x) { return 0.5f * erfcf(-0.70710678118654752f * x); }
-__device__ __forceinline__ float f_normal_density(float x) { return 0.39894228040143268f * expf(-0.5f * x * x); }
+// exp(-x x / 2). The distribution's smaller side is that times a polynomial of t, fitted to 2e-7 of itself: a library's function
+// for it takes longer than the memory around it.
+__device__ __forceinline__ float f_normal_power(float x) { return exp2f(-0.72134752044448170f * x * x); }
+__device__ __forceinline__ float f_normal_distribution(float x) {
+    const float coefficients[9] = {0.024720544f, -0.0935951024f, 0.0924308747f, -0.00645114854f, 0.0727757737f, 0.0836306363f, 0.103084683f, 0.111699805f, 0.111703858f};
+    float t = __fdividef(1.0f, 1.0f + 0.28f * fabsf(x)), sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 9; i++) sum = sum * t + coefficients[i];
+    float smaller = f_normal_power(x) * t * sum;
+    return x < 0.0f ? smaller : 1.0f - smaller;
+}
+__device__ __forceinline__ float f_normal_density(float x) { return 0.39894228040143268f * f_normal_power(x); }
 __device__ __forceinline__ float f_softplus(float x) { return (x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x))); }
 __device__ __forceinline__ float f_clip(float x, float low, float high) { x = x < low ? low : x; return x > high ? high : x; }
 __device__ __forceinline__ float f_maximum(float a, float b) { return (a > b || a != a) ? a : b; }

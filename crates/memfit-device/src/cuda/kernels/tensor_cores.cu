@@ -48,3 +48,56 @@ __device__ __forceinline__ float power_of_2(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+// Hopper multiplies by groups of four warps, whose rows together are the left operand, each in its own registers as above, and reads the
+// right one from shared memory. Elsewhere what orders such products is nothing.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define WARPGROUPS 1
+#else
+#define WARPGROUPS 0
+#endif
+
+#if WARPGROUPS
+// A tile of rows of 64 halves, 128 bytes each, whose eighths are turned about by the row within groups of eight rows.
+__device__ __forceinline__ u64 describe_tile(const void* tile) {
+    return (u64)((shared_address(tile) & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+#define FOUR(n) "+f"(sums[n][0]), "+f"(sums[n][1]), "+f"(sums[n][2]), "+f"(sums[n][3])
+#define GROUPED_PRODUCT(T)                                                                                                                       \
+    template <int TURNED> __device__ __forceinline__ void multiply_grouped(float (&sums)[8][4], const u32 (&a)[4], u64 b, int adds, T) {         \
+        asm volatile(                                                                                                                            \
+            "{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." #T "." #T                                       \
+            " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "     \
+            "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, %38; }"                                                              \
+            : FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)                                                             \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED));                                                      \
+    }                                                                                                                                            \
+    template <int TURNED> __device__ __forceinline__ void multiply_grouped(float (&sums)[4][4], const u32 (&a)[4], u64 b, int adds, T) {         \
+        asm volatile(                                                                                                                            \
+            "{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32." #T "." #T                                       \
+            " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, 1, %22; }"                \
+            : FOUR(0), FOUR(1), FOUR(2), FOUR(3)                                                                                                 \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds), "n"(TURNED));                                                      \
+    }
+GROUPED_PRODUCT(bf16)
+GROUPED_PRODUCT(f16)
+
+// Sums are touched by nobody between the begin of their products and the end of waiting for them.
+template <int N> __device__ __forceinline__ void settle(float (&sums)[N][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) asm volatile("" : FOUR(n)::"memory");
+}
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until no more than the LEFT last groups of products go on.
+template <int LEFT> __device__ __forceinline__ void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+// What this thread has written to shared memory can be read by products behind the next barrier.
+__device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#else
+template <int N> __device__ __forceinline__ void settle(float (&)[N][4]) {}
+__device__ __forceinline__ void begin_products() {}
+__device__ __forceinline__ void end_products() {}
+template <int LEFT> __device__ __forceinline__ void wait_for_products() {}
+__device__ __forceinline__ void show_to_products() {}
+#endif

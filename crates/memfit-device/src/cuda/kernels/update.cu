@@ -9,7 +9,8 @@ struct Weight {
 };
 
 #define MOST 48
-#define CHUNK 4096
+// Elements of a block: four neighbours for each of its threads, so that all of them are on their way at once.
+#define CHUNK 1024
 
 // Weights that share a launch; the last of the first blocks is the number of all.
 struct Many {
@@ -17,13 +18,41 @@ struct Many {
     int first_block[MOST + 2];
 };
 
+// Up to four neighbours, where there are some.
+__device__ __forceinline__ void take(const float* from, i64 first, int count, float (&to)[4]) {
+#pragma unroll
+    for (int j = 0; j < 4; j++) to[j] = 0.0f;
+    if (!from) return;
+    if (count == 4) load_pack<4>(from + first, 0, to);
+    else
+        for (int j = 0; j < 4; j++)
+            if (j < count) to[j] = from[first + j];
+}
+__device__ __forceinline__ void put(float* to, i64 first, int count, const float (&from)[4]) {
+    if (!to) return;
+    if (count == 4) store_pack<4>(to + first, 0, from);
+    else
+        for (int j = 0; j < 4; j++)
+            if (j < count) to[first + j] = from[j];
+}
+
 extern "C" __global__ void update_many(const __grid_constant__ Many many, const Context* context) {
     if (context->stopped) return;
     int which = 0;
     while (many.first_block[which + 1] <= (int)blockIdx.x) which++;
-    const float *gradient = many.at[which].gradient, *norm = many.at[which].norm, *verdict = many.at[which].verdict;
-    float *weight = many.at[which].weight, *s1 = many.at[which].s1, *s2 = many.at[which].s2, *s3 = many.at[which].s3, *average = many.at[which].average;
+    const Weight& at = many.at[which];
+    const float *norm = at.norm, *verdict = at.verdict;
     if (verdict && *verdict != 0.0f) return;
+    // What is read is under way before the coefficients, which take their time, are there.
+    const i64 first = (i64)((int)blockIdx.x - many.first_block[which]) * CHUNK + threadIdx.x * 4;
+    const int count = (int)max((i64)0, min((i64)4, at.count - first));
+    float weights[4], gradients[4], s1[4], s2[4], s3[4], average[4];
+    take(at.weight, first, count, weights);
+    take(at.gradient, first, count, gradients);
+    take(at.s1, first, count, s1);
+    take(at.s2, first, count, s2);
+    take(at.s3, first, count, s3);
+    take(at.average, first, count, average);
     __shared__ float k[8];
     const u64 iteration = context->iteration / STEPS;
     const bool due = (context->iteration + 1) % STEPS == 0;
@@ -39,20 +68,24 @@ extern "C" __global__ void update_many(const __grid_constant__ Many many, const 
         COEFFICIENTS
     }
     __syncthreads();
-    const i64 start = (i64)((int)blockIdx.x - many.first_block[which]) * CHUNK, end = min(start + CHUNK, many.at[which].count);
-#pragma unroll 4
-    for (i64 i = start + threadIdx.x; i < end; i += blockDim.x) {
-        float w = weight[i];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float w = weights[i];
         if (due) {
-            float g = gradient[i];
+            float g = gradients[i];
             g = g > limit ? limit : g;
             g = factor * (g < -limit ? -limit : g);
             w = w - w * decay;
             RULE
         }
         AVERAGE
-        weight[i] = w;
+        weights[i] = w;
     }
+    put(at.weight, first, count, weights);
+    put(at.s1, first, count, s1);
+    put(at.s2, first, count, s2);
+    put(at.s3, first, count, s3);
+    put(at.average, first, count, average);
 }
 #endif
 

@@ -16,12 +16,14 @@ const PLAIN_THREADS: u32 = 256;
 const TENSOR_CORES: &str =
     concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_tensor_cores.cu"));
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
-const TENSOR_CORES_THREADS: u32 = 128;
 
 /// One of the two sets of kernels, with the sizes of its tiles.
 struct Kernels {
+    /// Of forward and the gradient of queries, and of the gradients of keys and values, with the threads of their blocks.
     source: Source,
     threads: u32,
+    source_keys: Source,
+    threads_keys: u32,
     /// Queries of a block in forward, queries and keys of a block in backward.
     queries: usize,
     queries_grad: usize,
@@ -76,15 +78,25 @@ impl Sizes {
         let fits = width == value_width && TENSOR_CORES_WIDTHS.contains(&width) && 0.0 < kind.scale;
         let hides = kind.masks() != 0 || kind.dropout.is_some();
         if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
-            let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
-            let source = Source { text: TENSOR_CORES, defines };
-            let queries = if width == 128 { 64 } else { 128 };
+            // Two groups of four warps share what they read from the cache, where registers allow.
+            let (warps, warps_keys) = if width == 64 { (8, 4) } else { (4, 4) };
+            let source = |warps: u32, for_keys: u8| Source {
+                text: TENSOR_CORES,
+                defines: format!(
+                    "typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n#define WARPS {warps}\n#define FOR_KEYS {for_keys}\n",
+                    x.c_type()
+                ),
+            };
+            // A warp has 16 rows, or twice as many in forward where they are short.
+            let rows = |warps: u32| 16 * warps as usize;
             return Kernels {
-                source,
-                threads: TENSOR_CORES_THREADS,
-                queries,
-                queries_grad: 64,
-                keys_grad: 64,
+                source: source(warps, 0),
+                threads: 32 * warps,
+                source_keys: source(warps_keys, 1),
+                threads_keys: 32 * warps_keys,
+                queries: if width == 32 { 2 * rows(warps) } else { rows(warps) },
+                queries_grad: rows(warps),
+                keys_grad: rows(warps_keys),
                 hiding: Vec::new(),
             };
         }
@@ -112,7 +124,16 @@ impl Sizes {
             Argument::Float(1.0 / (1.0 - rate)),
         ];
         let (source, tile) = (Source { text: PLAIN, defines }, PLAIN_TILE);
-        Kernels { source, threads: PLAIN_THREADS, queries: tile, queries_grad: tile, keys_grad: tile, hiding }
+        Kernels {
+            source: source.clone(),
+            threads: PLAIN_THREADS,
+            source_keys: source,
+            threads_keys: PLAIN_THREADS,
+            queries: tile,
+            queries_grad: tile,
+            keys_grad: tile,
+            hiding,
+        }
     }
 }
 
@@ -157,17 +178,17 @@ pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
         read.into_iter().chain([deltas]).chain(behind).chain(numbers).collect()
     };
     lowered.kernel(Kernel {
-        source: kernels.source.clone(),
+        source: kernels.source,
         entry: "attention_grad_queries",
         blocks: blocks(sizes.rows * sizes.heads, sizes.queries, kernels.queries_grad),
         threads: kernels.threads,
         arguments: arguments([y, dq]),
     });
     lowered.kernel(Kernel {
-        source: kernels.source,
+        source: kernels.source_keys,
         entry: "attention_grad_keys",
         blocks: blocks(sizes.rows * sizes.key_heads, sizes.keys, kernels.keys_grad),
-        threads: kernels.threads,
+        threads: kernels.threads_keys,
         arguments: arguments([dk, dv]),
     });
     lowered

@@ -11,8 +11,12 @@ const TEXT: &str = include_str!("../kernels/layer_norm.cu");
 const HELD: usize = 32;
 /// Threads of a row that is too long to be held.
 const THREADS_LONG: u32 = 1024;
-/// Blocks of a gradient, at most, or twice as many small ones. Each leaves a part of the sums for gamma and beta.
-const BLOCKS_GRAD: usize = 264;
+/// Threads that add up the parts of 32 columns.
+const THREADS_SUMS: u32 = 1024;
+/// Blocks of forward, at most.
+const BLOCKS: usize = 2112;
+/// Threads of a gradient, at most: several hundred on every multiprocessor. Each block leaves a part of the sums for gamma and beta.
+const THREADS_GRAD: usize = 101_376;
 
 /// Normalises every position, and writes its mean and inverse deviation.
 pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
@@ -30,19 +34,19 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
         int(rows.packs),
         Argument::Float(norm.epsilon),
     ];
-    rows.kernel("layer_norm", rows.source(x, false), rows.blocks(8 * BLOCKS_GRAD), arguments).into()
+    rows.kernel("layer_norm", rows.source(x, false), rows.blocks(BLOCKS), arguments).into()
 }
 
-/// The gradient through normalised values, mean and deviation; adds those of gamma and beta.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
+/// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds those of gamma and beta.
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Lowered {
     let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
     let (mean, inverse) = (call.input(2).pointer(), call.input(3).pointer());
-    let rows = Rows::of(dy, axes);
+    let rows = Rows::of_grad(dy, axes);
     let has_weights = !call.node.updates.is_empty();
     let source = rows.source(dy, has_weights);
     let columns = rows.packs * rows.width;
     let mut lowered = Lowered::default();
-    let blocks = rows.blocks(if rows.team == 64 { 2 * BLOCKS_GRAD } else { BLOCKS_GRAD });
+    let blocks = rows.blocks(THREADS_GRAD / rows.threads());
     let stretches = if rows.items == 0 { rows.count.clamp(1, 16) } else { blocks };
     let parts = if has_weights {
         Argument::At(lowered.scratch(Bytes::of::<f32>(2 * stretches * columns)))
@@ -62,7 +66,8 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
         });
     }
     let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse];
-    arguments.extend([call.input_if(norm.scale, 4), dx.pointer(), parts]);
+    let other = call.input_if(plus, call.node.inputs.len() - 1);
+    arguments.extend([call.input_if(norm.scale, 4), other, dx.pointer(), parts]);
     arguments.extend(shape);
     lowered.kernel(rows.kernel("layer_norm_grad", source.clone(), blocks, arguments));
     if has_weights {
@@ -74,7 +79,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
             source,
             entry: "weight_sums",
             blocks: [count(columns.div_ceil(32)), 2, 1],
-            threads: THREADS,
+            threads: THREADS_SUMS,
             arguments: vec![parts, int(stretches), int(columns), dgamma, dbeta, call.fresh()],
         });
     }
@@ -103,6 +108,13 @@ impl Rows {
         let team = [32, 64, 128, 256].into_iter().find(|team| items(*team) * width <= HELD);
         let (team, items) = team.map_or((THREADS_LONG as usize, 0), |team| (team, items(team)));
         Rows { count: x.elements / length, packs, width, team, items }
+    }
+
+    /// For a gradient, which holds sums of every column beside values and slopes: as few of a row for each thread as can be.
+    fn of_grad(x: Operand<'_>, axes: usize) -> Rows {
+        let rows = Rows::of(x, axes);
+        let team = rows.packs.next_multiple_of(32);
+        if team <= THREADS as usize { Rows { team, items: 1, ..rows } } else { rows }
     }
 
     fn source(&self, x: Operand<'_>, has_weights: bool) -> Source {

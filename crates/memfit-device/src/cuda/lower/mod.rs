@@ -34,7 +34,7 @@ mod weight_rules;
 mod whole_update;
 
 use batch_norm::Slopes;
-use memfit_ir::Op;
+use memfit_ir::{Op, Summand};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -42,8 +42,11 @@ use super::work::Lowered;
 /// What runs for a node.
 pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
-        Op::Dense => product::dense(call),
-        Op::DenseGradInput => product::dense_grad_input(call),
+        Op::Dense => product::dense(call, false),
+        Op::DenseGradInput => product::dense_grad_input(call, false),
+        Op::Plus(Summand::Dense) => product::dense(call, true),
+        Op::Plus(Summand::DenseGradInput) => product::dense_grad_input(call, true),
+        Op::Plus(Summand::LayerNormGrad(norm, axes)) => layer_norm::grad(call, norm, *axes, true),
         Op::DenseGradKernel => product::dense_grad_kernel(call),
         Op::MatMul(matmul) => product::matmul(call, *matmul),
         Op::Conv2D(conv) => convolution::forward(call, conv),
@@ -87,7 +90,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
-        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes),
+        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes, false),
         Op::Embedding => embedding::forward(call),
         Op::EmbeddingGrad => embedding::grad(call),
         Op::Attention(kind) => attention::forward(call, kind),

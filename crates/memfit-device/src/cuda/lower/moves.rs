@@ -2,7 +2,7 @@
 
 use memfit_ir::{Bytes, DType};
 
-use crate::cuda::call::{Call, THREADS, blocks_for, long};
+use crate::cuda::call::{Call, Operand, THREADS, blocks_for, long};
 use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source, Work, c_type};
 
 /// Filters, weights and images between layouts and types.
@@ -59,6 +59,18 @@ pub(super) fn convert(from: (Address, DType), to: (Address, DType), count: usize
         blocks: blocks_for(count.div_ceil(4)),
         threads: THREADS,
         arguments: vec![Argument::At(from.0), Argument::At(to.0), long(count)],
+    }
+}
+
+/// A kernel that converts two weights of one type, of which the second is short.
+pub(super) fn convert_both(weights: [Operand<'_>; 2], to: [Address; 2], dtype: DType) -> Kernel {
+    let part = |weight: Operand<'_>, to: Address| [weight.pointer(), Argument::At(to), long(weight.elements)];
+    Kernel {
+        source: source(weights[0].dtype(), dtype),
+        entry: "convert_both",
+        blocks: blocks_for(weights[0].elements.div_ceil(4)),
+        threads: THREADS,
+        arguments: [part(weights[0], to[0]), part(weights[1], to[1])].concat(),
     }
 }
 

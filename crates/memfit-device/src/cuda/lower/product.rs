@@ -5,26 +5,32 @@
 
 use memfit_ir::{Bytes, DType, MatMul, Shape};
 
-use super::moves::convert;
+use super::moves::{convert, convert_both};
 use crate::cuda::call::{Call, Operand};
 use crate::cuda::work::{Address, Lowered, Product, Work};
 
-/// `y = x kernel + bias`.
-pub(super) fn dense(call: &Call<'_>) -> Lowered {
+/// `y = x kernel + bias`, and the last operand where that is added.
+pub(super) fn dense(call: &Call<'_>, plus: bool) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
     let mut lowered = Lowered::default();
     let k = x.shape().last();
     let n = kernel.elements / k.max(1);
-    let b = as_type(&mut lowered, kernel, x.dtype());
-    let bias = (call.node.inputs.len() == 3).then(|| as_type(&mut lowered, call.input(2), y.dtype()));
+    let has_bias = call.node.inputs.len() == 3 + usize::from(plus);
+    let (b, bias) = match has_bias.then(|| call.input(2)) {
+        Some(bias) => {
+            let (b, bias) = as_types(&mut lowered, [kernel, bias], x.dtype());
+            (b, Some(bias))
+        }
+        None => (as_type(&mut lowered, kernel, x.dtype()), None),
+    };
     let sizes = Sizes { m: positions(x.shape(), call.rows), n, k };
     let product = sizes.product(x.dtype(), y.dtype(), [x.address(), b, y.address()]);
-    lowered.work.push(Work::Product(Product { bias, ..product }));
+    lowered.work.push(Work::Product(Product { bias, c: other(call, plus), ..product }));
     lowered
 }
 
-/// `dx = dy kernelᵀ`.
-pub(super) fn dense_grad_input(call: &Call<'_>) -> Lowered {
+/// `dx = dy kernelᵀ`, and the last operand where that is added.
+pub(super) fn dense_grad_input(call: &Call<'_>, plus: bool) -> Lowered {
     let (dy, kernel, dx) = (call.input(0), call.input(1), call.output(0));
     let mut lowered = Lowered::default();
     let k = dy.shape().last();
@@ -32,7 +38,7 @@ pub(super) fn dense_grad_input(call: &Call<'_>) -> Lowered {
     let b = as_type(&mut lowered, kernel, dy.dtype());
     let sizes = Sizes { m: positions(dy.shape(), call.rows), n, k };
     let product = sizes.product(dy.dtype(), dx.dtype(), [dy.address(), b, dx.address()]);
-    lowered.work.push(Work::Product(Product { transpose_b: true, ..product }));
+    lowered.work.push(Work::Product(Product { transpose_b: true, c: other(call, plus), ..product }));
     lowered
 }
 
@@ -56,6 +62,11 @@ pub(super) fn matmul(call: &Call<'_>, matmul: MatMul) -> Lowered {
     let count = call.rows * sizes.products;
     let product = Product { transpose_a, transpose_b, count, ..product };
     Lowered { work: vec![Work::Product(product)], workspace: Bytes::ZERO }
+}
+
+/// The last operand, where it is added.
+fn other(call: &Call<'_>, plus: bool) -> Option<Address> {
+    plus.then(|| call.input(call.node.inputs.len() - 1).address())
 }
 
 /// The sizes of one product.
@@ -85,6 +96,7 @@ impl Sizes {
             bias: None,
             adds: false,
             pitches: None,
+            c: None,
         }
     }
 }
@@ -97,6 +109,17 @@ pub(super) fn as_type(lowered: &mut Lowered, weight: Operand<'_>, dtype: DType) 
     let to = lowered.scratch(Bytes(dtype.size()) * weight.elements as u64);
     lowered.kernel(convert((weight.address(), weight.dtype()), (to, dtype), weight.elements));
     to
+}
+
+/// The same of a weight and a short one, by one kernel.
+fn as_types(lowered: &mut Lowered, weights: [Operand<'_>; 2], dtype: DType) -> (Address, Address) {
+    if weights.iter().any(|weight| weight.dtype() == dtype || weight.dtype() != weights[0].dtype()) {
+        let [b, bias] = weights.map(|weight| as_type(lowered, weight, dtype));
+        return (b, bias);
+    }
+    let [b, bias] = weights.map(|weight| lowered.scratch(Bytes(dtype.size()) * weight.elements as u64));
+    lowered.kernel(convert_both(weights, [b, bias], dtype));
+    (b, bias)
 }
 
 /// Everything before the last axis.

@@ -203,6 +203,7 @@ fn grad_kernel(
                 bias: None,
                 adds,
                 pitches: None,
+                c: None,
             }));
             adds = true;
         }
