@@ -50,13 +50,15 @@ pub(crate) fn add(add: Add<'_>) {
             });
         }
     }
-    for channels in [4, 5] {
+    for (channels, normalises) in [(4, true), (5, true), (4, false), (5, false)] {
         let norm = Norm { epsilon: 1e-3, scale: true, center: true };
-        add(&format!("two blocks with shortcuts of {channels}"), &move |b| {
+        let kind = if normalises { "normalised " } else { "" };
+        add(&format!("two {kind}blocks with shortcuts of {channels}"), &move |b| {
             let mut x = b.input([3, 2, channels]);
             for _ in 0..2 {
-                let normal = normalised(b, &norm, x, channels);
-                let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[normal, x]);
+                let made =
+                    if normalises { normalised(b, &norm, x, channels) } else { b.dense(x, channels, true) };
+                let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[made, x]);
                 x = b.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[sum]);
             }
             b.dense(x, 2, true)
