@@ -568,6 +568,7 @@ mod tests {
                     "cell" => serde_json::json!({"class": "GRUCell", "units": 2}),
                     "target_shape" => serde_json::json!([1]),
                     "activation" => serde_json::json!("relu"),
+                    "embedding" => serde_json::json!("token"),
                     "rate" | "drop_path_rate" => serde_json::json!(0.5),
                     _ => serde_json::json!(1),
                 };

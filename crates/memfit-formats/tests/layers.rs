@@ -296,7 +296,8 @@ fn shapes_and_nodes_are_as_keras_has_them() {
         cases.iter().chain(&spatial).any(|(_, layer, ..)| layer["class"] == name) || MERGING.contains(&name)
     };
     let missing: Vec<_> = layers().iter().map(|row| row.name).filter(|name| !covered(name)).collect();
-    assert_eq!(missing, ["InputLayer"]);
+    // The one reads nothing, the other what an Embedding before it has: `models.rs` has it.
+    assert_eq!(missing, ["InputLayer", "TiedDense"]);
 }
 
 const LAST_STATE: &[&str] = &["dense", "recurrent", "slice", "reshape"];

@@ -16,8 +16,15 @@ pub fn device_graphs() -> Vec<(String, Graph)> {
                 if dtype == DType::F32 { case.forward.clone() } else { in_type(&case.forward, dtype) };
             graphs.push((format!("{dtype} {}", case.name), trained(&case, &forward)));
         }
-        // Queries, keys, heads, key heads and width: heads as tensor cores take them, and tiles that are not full.
-        for sizes in [[70, 70, 2, 2, 64], [150, 130, 2, 1, 64], [33, 200, 2, 2, 128], [130, 70, 2, 1, 32]] {
+        // Queries, keys, heads, key heads and width: heads as tensor cores take them, tiles that are full and that are not.
+        for sizes in [
+            [70, 70, 2, 2, 64],
+            [150, 130, 2, 1, 64],
+            [128, 256, 2, 2, 64],
+            [256, 128, 4, 2, 64],
+            [33, 200, 2, 2, 128],
+            [130, 70, 2, 1, 32],
+        ] {
             for causal in [false, true] {
                 let name = format!("{dtype} attention of large heads {sizes:?}, causal {causal}");
                 graphs.push((name, attention(dtype, sizes, causal)));

@@ -119,7 +119,9 @@ pub fn op_cases() -> Vec<OpCase> {
         let (left, right) = (b.dense(normal, 4, true), b.dense(normal, 4, false));
         let both = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[left, right]);
         let branch = b.dense(both, 8, true);
-        b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[x, branch])
+        let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[x, branch]);
+        // Slopes stay within halves, also where they are scaled.
+        b.op(Op::Elementwise(Chain::unary(Unary::Scale(0.1))), &[sum])
     });
     add("a shared layer", &|b| {
         let (x, y) = (b.input([5]), b.input([5]));

@@ -16,6 +16,16 @@ const PLAIN_THREADS: u32 = 256;
 const TENSOR_CORES: &str =
     concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_tensor_cores.cu"));
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
+const TENSOR_CORES_THREADS: u32 = 128;
+
+/// For halves in heads of one width, whose queries and keys fill all tiles of so many.
+const GROUPED: &str =
+    concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_grouped.cu"));
+const GROUPED_WIDTH: usize = 64;
+const GROUPED_TILE: usize = 128;
+/// Warps of a block, each with 16 rows: two groups of four share what they read from the cache, where registers allow.
+const GROUPED_WARPS: u32 = 8;
+const GROUPED_WARPS_KEYS: u32 = 4;
 
 /// One of the two sets of kernels, with the sizes of its tiles.
 struct Kernels {
@@ -78,25 +88,20 @@ impl Sizes {
         let fits = width == value_width && TENSOR_CORES_WIDTHS.contains(&width) && 0.0 < kind.scale;
         let hides = kind.masks() != 0 || kind.dropout.is_some();
         if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
-            // Two groups of four warps share what they read from the cache, where registers allow.
-            let (warps, warps_keys) = if width == 64 { (8, 4) } else { (4, 4) };
-            let source = |warps: u32, for_keys: u8| Source {
-                text: TENSOR_CORES,
-                defines: format!(
-                    "typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n#define WARPS {warps}\n#define FOR_KEYS {for_keys}\n",
-                    x.c_type()
-                ),
-            };
-            // A warp has 16 rows, or twice as many in forward where they are short.
-            let rows = |warps: u32| 16 * warps as usize;
+            let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
+            let fills = |count: usize| count.is_multiple_of(GROUPED_TILE);
+            if width == GROUPED_WIDTH && fills(self.queries) && fills(self.keys) {
+                return grouped(&defines);
+            }
+            let source = Source { text: TENSOR_CORES, defines };
             return Kernels {
-                source: source(warps, 0),
-                threads: 32 * warps,
-                source_keys: source(warps_keys, 1),
-                threads_keys: 32 * warps_keys,
-                queries: if width == 32 { 2 * rows(warps) } else { rows(warps) },
-                queries_grad: rows(warps),
-                keys_grad: rows(warps_keys),
+                source: source.clone(),
+                threads: TENSOR_CORES_THREADS,
+                source_keys: source,
+                threads_keys: TENSOR_CORES_THREADS,
+                queries: if width == 128 { 64 } else { 128 },
+                queries_grad: 64,
+                keys_grad: 64,
                 hiding: Vec::new(),
             };
         }
@@ -134,6 +139,25 @@ impl Sizes {
             keys_grad: tile,
             hiding,
         }
+    }
+}
+
+/// The kernels for heads whose queries and keys fill all tiles.
+fn grouped(defines: &str) -> Kernels {
+    let source = |warps: u32, for_keys: u8| Source {
+        text: GROUPED,
+        defines: format!("{defines}#define WARPS {warps}\n#define FOR_KEYS {for_keys}\n"),
+    };
+    let rows = |warps: u32| 16 * warps as usize;
+    Kernels {
+        source: source(GROUPED_WARPS, 0),
+        threads: 32 * GROUPED_WARPS,
+        source_keys: source(GROUPED_WARPS_KEYS, 1),
+        threads_keys: 32 * GROUPED_WARPS_KEYS,
+        queries: rows(GROUPED_WARPS),
+        queries_grad: rows(GROUPED_WARPS),
+        keys_grad: rows(GROUPED_WARPS_KEYS),
+        hiding: Vec::new(),
     }
 }
 
