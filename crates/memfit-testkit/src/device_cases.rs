@@ -3,8 +3,8 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
 use memfit_ir::{
-    Average, Chain, Constraint, DType, Distance, Graph, Loss, LossKind, Norm, Op, Orthogonal, Pads, Pool2D,
-    Reduction, Regularizer, TensorId, Unary, UpdateRule,
+    Average, Chain, Constraint, Conv2D, DType, Distance, Graph, Loss, LossKind, Norm, Op, Orthogonal, Pads,
+    Pool2D, Reduction, Regularizer, TensorId, Unary, UpdateRule,
 };
 
 use crate::halves::in_type;
@@ -54,6 +54,17 @@ pub fn size_cases() -> Vec<OpCase> {
             let ids = b.ids([positions], entries);
             let table = b.weight("table", &[entries, width]);
             b.op(Op::Embedding, &[ids, table])
+        });
+    }
+    // Of many channels, and of few with filters by the dozen: side, channels, filters, the filter's side and its step.
+    for (side, channels, filters, size, stride) in
+        [(6, 128, 128, 3, 1), (11, 3, 64, 3, 1), (17, 3, 128, 7, 2)]
+    {
+        add(&format!("conv2d of {channels} to {filters}, {size}x{size}"), &|b| {
+            let x = b.input([side, side + 1, channels]);
+            let pads = Pads { top: size / 2, bottom: size / 2, left: size / 2, right: size / 2 };
+            let (kernel, strides) = ([size; 2], [stride; 2]);
+            b.conv(x, Conv2D { kernel, strides, dilation: [1, 1], groups: 1, pads }, filters)
         });
     }
     add("softmax of 5000", &|b| {

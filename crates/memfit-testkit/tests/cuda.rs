@@ -12,6 +12,8 @@
 mod attention;
 #[path = "cuda/bytes.rs"]
 mod bytes;
+#[path = "cuda/scaled.rs"]
+mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

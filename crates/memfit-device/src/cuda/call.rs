@@ -21,6 +21,8 @@ pub(crate) struct Call<'a> {
     pub(crate) row_start: usize,
     /// Whether updates count as zero before the node adds to them.
     pub(crate) fresh: bool,
+    /// Whether factors of f32 products may be rounded to TF32, and the device has tensor cores for them.
+    pub(crate) tf32: bool,
 }
 
 /// An operand of a node.

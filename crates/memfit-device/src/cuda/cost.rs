@@ -3,18 +3,16 @@
 use memfit_ir::{Attention, Bytes, Cost, DType, Graph, Node, Op, TensorId};
 
 use super::gpu::Gpu;
-use super::lowered;
-use super::roofline::Roofline;
 use super::work::Work;
 use crate::cpu::cost::line_above;
 
 /// What a node costs in pieces of up to so many rows.
 pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
-    let own = |rows: usize| lowered(graph, node, rows, false).workspace.0;
+    let own = |rows: usize| gpu.lowered(graph, node, rows).workspace.0;
     let (fixed, per_row) = line_above(own, most, most);
     // An algorithm that wants more than there is at some other number of rows is not chosen there.
     let libraries = gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
-    let nanos = |rows: usize| nanos(&gpu.roofline, graph, node, rows);
+    let nanos = |rows: usize| nanos(gpu, graph, node, rows);
     let rows = most.max(1);
     Cost {
         workspace_fixed: Bytes(fixed) + libraries,
@@ -26,7 +24,7 @@ pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
 }
 
 /// The time of a node at so many rows, as memory and arithmetic bound it.
-fn nanos(roofline: &Roofline, graph: &Graph, node: &Node, rows: usize) -> f64 {
+fn nanos(gpu: &Gpu, graph: &Graph, node: &Node, rows: usize) -> f64 {
     if node.op.is_view() {
         return 0.0;
     }
@@ -34,7 +32,7 @@ fn nanos(roofline: &Roofline, graph: &Graph, node: &Node, rows: usize) -> f64 {
     let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
     let tensors = operands.map(|id| &graph.tensors[id.0]);
     let moved: f64 = tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum();
-    let lowered = lowered(graph, node, rows.max(1), false);
+    let lowered = gpu.lowered(graph, node, rows.max(1));
     let mut flops = [0.0; 2];
     for (dtype, count) in lowered.work.iter().filter_map(flops_of_library).filter(|_| 0 < rows) {
         flops[usize::from(dtype != DType::F32)] += count;
@@ -45,7 +43,7 @@ fn nanos(roofline: &Roofline, graph: &Graph, node: &Node, rows: usize) -> f64 {
         flops[usize::from(tensor.dtype != DType::F32)] +=
             flops_of_attention(graph, kind, &inputs[first..], first == 1) * rows as f64;
     }
-    roofline.nanos(lowered.work.len(), moved, flops)
+    gpu.roofline.nanos(lowered.work.len(), moved, flops)
 }
 
 /// The arithmetic of a library's call, and the type that it is on.

@@ -144,7 +144,7 @@ impl CudaDevice {
         }
         self.settle_views();
         self.set_context(context);
-        let call = call_of(graph, node, context.rows, fresh);
+        let call = call_of(graph, node, context.rows, fresh, self.gpu.tf32);
         if call.rows == 0 && graph.slice_of(node).is_some() {
             return;
         }

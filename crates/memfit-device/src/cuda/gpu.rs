@@ -15,7 +15,7 @@ use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
-use super::{compiler, libraries, lowered, usage};
+use super::{call_of, compiler, libraries, lower, usage};
 
 /// Workspace that a library's algorithm may take, unless none takes so little.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
@@ -39,6 +39,8 @@ pub struct Gpu {
     pub(crate) context: Context,
     description: Description,
     pub(crate) roofline: Roofline,
+    /// Whether factors of f32 products are rounded to TF32 by kernels of ours too.
+    pub(crate) tf32: bool,
     /// What the libraries' ways took on it.
     times: Times,
     /// What others held of the device before it was opened.
@@ -104,6 +106,7 @@ impl Gpu {
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
         let roofline = Roofline::of(&description, tf32);
+        let tf32 = tf32 && (8, 0) <= description.capability;
         Ok(Gpu {
             products,
             convolutions,
@@ -113,6 +116,7 @@ impl Gpu {
             context,
             description,
             roofline,
+            tf32,
             times,
             bytes_others,
         })
@@ -139,6 +143,11 @@ impl Gpu {
         self.block.start
     }
 
+    /// What runs for a node at so many rows that adds to what is there.
+    pub(crate) fn lowered(&self, graph: &Graph, node: &Node, rows: usize) -> Lowered {
+        lower::lower(&call_of(graph, node, rows, false, self.tf32))
+    }
+
     /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
     /// which they can compute at least a row at a time.
     pub(crate) fn workspace(
@@ -152,7 +161,7 @@ impl Gpu {
     }
 
     fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
-        let lowered = lowered(graph, node, rows, false);
+        let lowered = self.lowered(graph, node, rows);
         let mut libraries = Bytes::ZERO;
         for work in &lowered.work {
             libraries = libraries.max(match work {
@@ -181,7 +190,7 @@ impl Gpu {
         };
         let mut calls = Vec::new();
         for node in &graph.nodes {
-            let lowered = lowered(graph, node, rows, false);
+            let lowered = self.lowered(graph, node, rows);
             let uses = |work: &Work| matches!(work, Work::Product(_) | Work::Convolution(_));
             let bytes = need(node) + lowered.workspace + LIBRARY_WORKSPACE + Bytes(4096);
             if lowered.work.iter().any(uses) && bytes <= room {
@@ -227,7 +236,7 @@ impl Gpu {
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
         for node in &graph.nodes {
-            for work in &lowered(graph, node, rows, false).work {
+            for work in &self.lowered(graph, node, rows).work {
                 if let Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) = work {
                     self.function(&kernel.source, kernel.entry)?;
                 }

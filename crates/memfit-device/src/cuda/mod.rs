@@ -34,7 +34,8 @@ use work::{Lowered, Work};
 /// The kernels of a graph at so many rows, each text once, as they are handed to the compiler. For looking at kernels where there
 /// is no device.
 pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
-    let work = graph.nodes.iter().flat_map(|node| lowered(graph, node, rows, false).work);
+    let both = |node| [false, true].map(|tf32| lower::lower(&call_of(graph, node, rows, false, tf32)).work);
+    let work = graph.nodes.iter().flat_map(both).flatten();
     let mut texts: Vec<String> = work
         .filter_map(|work| match work {
             Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
@@ -48,16 +49,16 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     texts
 }
 
-/// What runs for a node at so many rows.
+/// What runs for a node at so many rows, in full precision.
 pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool) -> Lowered {
-    lower::lower(&call_of(graph, node, rows, fresh))
+    lower::lower(&call_of(graph, node, rows, fresh, false))
 }
 
 /// A node at the rows of a piece.
-fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, fresh: bool) -> Call<'a> {
+fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, fresh: bool, tf32: bool) -> Call<'a> {
     let slice = graph.slice_of(node);
     let row_start = slice.map_or(0, |slice| slice.start(rows));
-    Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, fresh }
+    Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, fresh, tf32 }
 }
 
 /// The arena of a GPU is taken in multiples of this.

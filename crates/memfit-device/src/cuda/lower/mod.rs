@@ -25,6 +25,7 @@ mod rearrange;
 mod recurrent;
 mod resize;
 mod rows;
+mod scaled;
 mod sums;
 mod tally;
 mod update;
