@@ -54,19 +54,23 @@ pub fn size_cases() -> Vec<OpCase> {
             b.dense(x, channels, true)
         });
     }
-    // A filter whose gradient is a product over pixels, with margins that differ.
-    add("conv2d of many channels", &|b| {
-        let x = b.input([16, 15, 300]);
-        let pads = Pads { top: 1, bottom: 0, left: 0, right: 2 };
-        let conv = Conv2D { kernel: [2, 2], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
-        b.conv(x, conv, 300)
-    });
     // Ids that repeat within a chunk and over many, and a table of more entries than a digit has.
     for (entries, width, positions) in [(3, 8, 700), (700, 36, 90), (70_000, 5, 40), (200, 1030, 300)] {
         add(&format!("embedding of {positions} in {entries} entries"), &|b| {
             let ids = b.ids([positions], entries);
             let table = b.weight("table", &[entries, width]);
             b.op(Op::Embedding, &[ids, table])
+        });
+    }
+    // Of many channels, and of few with filters by the dozen: side, channels, filters, the filter's side and its step.
+    for (side, channels, filters, size, stride) in
+        [(6, 128, 128, 3, 1), (11, 3, 64, 3, 1), (17, 3, 128, 7, 2)]
+    {
+        add(&format!("conv2d of {channels} to {filters}, {size}x{size}"), &|b| {
+            let x = b.input([side, side + 1, channels]);
+            let pads = Pads { top: size / 2, bottom: size / 2, left: size / 2, right: size / 2 };
+            let (kernel, strides) = ([size; 2], [stride; 2]);
+            b.conv(x, Conv2D { kernel, strides, dilation: [1, 1], groups: 1, pads }, filters)
         });
     }
     add("softmax of 5000", &|b| {

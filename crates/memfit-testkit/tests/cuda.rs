@@ -18,6 +18,8 @@ mod copies;
 mod moves;
 #[path = "cuda/pooled.rs"]
 mod pooled;
+#[path = "cuda/scaled.rs"]
+mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};

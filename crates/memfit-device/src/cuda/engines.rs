@@ -30,9 +30,8 @@ const X: i64 = 1;
 const FILTER: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-/// Values between operations, which exist in registers alone.
+/// A value between operations, which exists in registers alone.
 const CONVOLVED: i64 = 5;
-const BIASED: i64 = 6;
 
 /// What is asked of a convolution besides where its operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,14 +69,6 @@ impl Key {
         let biased = convolution.bias.is_some();
         Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype, biased, adds }
     }
-}
-
-/// What a graph computes behind the convolution itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Epilogue {
-    Nothing,
-    Bias,
-    BiasRelu,
 }
 
 /// An engine with its settings, ready to run.
@@ -123,8 +114,7 @@ pub(crate) fn engines(handle: Handle, key: &Key, tf32: bool) -> Result<Vec<Engin
 }
 
 fn engines_of(handle: Handle, key: &Key, adds_bias: bool, tf32: bool) -> Result<Vec<Engine>, CudaError> {
-    let epilogue = if adds_bias { Epilogue::Bias } else { Epilogue::Nothing };
-    let graph = graph(handle, key, epilogue)?;
+    let graph = graph(handle, key, adds_bias)?;
     let fma_only = key.dtype == DType::F32 && !tf32;
     let (mut found, mut plain): (Vec<Engine>, Vec<Engine>) = (Vec::new(), Vec::new());
     for (mode, enough) in [(Heuristic::CUDNN_HEUR_MODE_A, MOST), (Heuristic::CUDNN_HEUR_MODE_FALLBACK, FEW)] {
@@ -202,7 +192,7 @@ fn noted(notes: &[i32], note: Note) -> bool {
 }
 
 /// What is to be computed, in the library's words.
-fn graph(handle: Handle, key: &Key, epilogue: Epilogue) -> Result<Descriptor, CudaError> {
+fn graph(handle: Handle, key: &Key, adds_bias: bool) -> Result<Descriptor, CudaError> {
     let kind = data_type(key.dtype)?;
     let image = |name: i64, image: [usize; 3]| {
         let [height, width, channels] = image;
@@ -229,8 +219,8 @@ fn graph(handle: Handle, key: &Key, epilogue: Epilogue) -> Result<Descriptor, Cu
         .with(Name::CUDNN_ATTR_CONVOLUTION_DILATIONS, &dilation)?
         .finished()?;
     let [height, width, channels] = key.output;
-    let between = |name| tensor(name, single, [key.rows, channels, height, width], ALIGNMENT, true);
-    let convolved = if epilogue == Epilogue::Nothing { None } else { Some(between(CONVOLVED)?) };
+    let dims = [key.rows, channels, height, width];
+    let convolved = if adds_bias { Some(tensor(CONVOLVED, single, dims, ALIGNMENT, true)?) } else { None };
     let rest = f32::from(u8::from(key.adds));
     let operation = match key.pass {
         Pass::Forward => Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
@@ -266,13 +256,7 @@ fn graph(handle: Handle, key: &Key, epilogue: Epilogue) -> Result<Descriptor, Cu
     let mut operations = vec![operation];
     if let Some(convolved) = &convolved {
         let bias = tensor(BIAS, kind, [1, channels, 1, 1], ALIGNMENT, false)?;
-        if epilogue == Epilogue::BiasRelu {
-            let biased = between(BIASED)?;
-            operations.push(sum(convolved, &bias, &biased)?);
-            operations.push(relu(&biased, &y)?);
-        } else {
-            operations.push(sum(convolved, &bias, &y)?);
-        }
+        operations.push(sum(convolved, &bias, &y)?);
     }
     let operations: Vec<&Descriptor> = operations.iter().collect();
     Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
@@ -291,19 +275,6 @@ fn sum(x: &Descriptor, b: &Descriptor, y: &Descriptor) -> Result<Descriptor, Cud
         .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&plus])?
         .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?
         .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[b])?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?
-        .finished()
-}
-
-/// `y = max(x, 0)`.
-fn relu(x: &Descriptor, y: &Descriptor) -> Result<Descriptor, CudaError> {
-    let function = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
-        .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_RELU_FWD])?
-        .with(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
-        .finished()?;
-    Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&function])?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?
         .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?
         .finished()
 }

@@ -27,7 +27,6 @@ struct Key {
     transposed: [bool; 2],
     dtypes: [DType; 2],
     biased: bool,
-    pitches: Option<[usize; 2]>,
 }
 
 /// A product that was prepared.
@@ -191,13 +190,10 @@ impl Products {
                 let epilogue = sys::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
                 set_operation(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue)?;
             }
-            let (b, a) =
-                (if transpose_b { [k, n] } else { [n, k] }, if transpose_a { [m, k] } else { [k, m] });
-            let [pitch_a, pitch_b] = key.pitches.unwrap_or([a[0], b[0]]);
             let layouts = [
-                layout(dtype, b, pitch_b, count)?,
-                layout(dtype, a, pitch_a, count)?,
-                layout(dtype_result, [n, m], n, count)?,
+                layout(dtype, if transpose_b { [k, n] } else { [n, k] }, count)?,
+                layout(dtype, if transpose_a { [m, k] } else { [k, m] }, count)?,
+                layout(dtype_result, [n, m], count)?,
             ];
             // Those that want no workspace may stand behind all others, and must be known.
             let mut ways = self.ways(operation, layouts, WORKSPACE_MOST)?;
@@ -280,15 +276,13 @@ fn best(
 }
 
 fn key(product: &Product) -> Key {
-    let Product { m, n, k, count, transpose_a, transpose_b, dtype, dtype_result, bias, pitches, .. } =
-        *product;
+    let Product { m, n, k, count, transpose_a, transpose_b, dtype, dtype_result, bias, .. } = *product;
     let biased = bias.is_some_and(|_: Address| true);
     Key {
         sizes: [m, n, k, count],
         transposed: [transpose_a, transpose_b],
         dtypes: [dtype, dtype_result],
         biased,
-        pitches,
     }
 }
 
@@ -308,11 +302,10 @@ unsafe fn set_operation<T>(
     check(set, "describe a product")
 }
 
-/// A matrix of so many rows and columns, stored column by column a pitch apart, several of them one behind the other.
+/// A matrix of so many rows and columns, stored column by column, several of them one behind the other.
 unsafe fn layout(
     dtype: DType,
     [rows, columns]: [usize; 2],
-    pitch: usize,
     count: usize,
 ) -> Result<sys::cublasLtMatrixLayout_t, CudaError> {
     use sys::cublasLtMatrixLayoutAttribute_t::{
@@ -327,11 +320,11 @@ unsafe fn layout(
         }
     };
     let mut made = std::ptr::null_mut();
-    let (count, stride) = (i32::try_from(count).unwrap_or(i32::MAX), (pitch * columns) as i64);
+    let (count, stride) = (i32::try_from(count).unwrap_or(i32::MAX), (rows * columns) as i64);
     // SAFETY: the library makes a descriptor and reads attributes of the sizes it is told.
     unsafe {
         let created =
-            sys::cublasLtMatrixLayoutCreate(&mut made, kind, rows as u64, columns as u64, pitch as i64);
+            sys::cublasLtMatrixLayoutCreate(&mut made, kind, rows as u64, columns as u64, rows as i64);
         check(created, "describe a matrix")?;
         if count != 1 {
             let set = |attribute, value: *const c_void, size| {

@@ -124,8 +124,6 @@ pub struct Product {
     pub bias: Option<Address>,
     /// Whether the product is added to what is there.
     pub adds: bool,
-    /// Numbers from one row of `a` and `b`, as they are stored, to the next, where that is more than a row has.
-    pub pitches: Option<[usize; 2]>,
     /// Where a matrix like `d` stands that is added, unless it is `d` itself.
     pub c: Option<Address>,
 }

@@ -254,8 +254,6 @@ impl Running<'_> {
                 let c = product.c.unwrap_or(product.d);
                 words.extend([product.a, product.b, c, product.d].map(at));
                 words.push(place(product.bias));
-                let rows = [if transpose_a { m } else { k }, if transpose_b { k } else { n }];
-                words.extend(product.pitches.unwrap_or(rows).map(|pitch| pitch as u64));
             }
             Work::Convolution(convolution) => {
                 let Convolution { pass, rows, input, output, kernel, strides, dilation, pads, .. } =

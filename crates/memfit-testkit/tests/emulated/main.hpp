@@ -29,13 +29,12 @@ inline void multiply(char* memory) {
     bool transpose_a = word(), transpose_b = word(), adds = word(), has_bias = word();
     Type type = (Type)word(), type_result = (Type)word();
     char *a = memory + word(), *b = memory + word(), *c = memory + word(), *d = memory + word(), *bias = memory + word();
-    int64_t pitch_a = word(), pitch_b = word();
     for (int64_t batch = 0; batch < count; batch++)
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 double sum = 0.0;
                 for (int64_t l = 0; l < k; l++)
-                    sum += load_as(type, a, batch * m * k + (transpose_a ? l * pitch_a + i : i * pitch_a + l)) * load_as(type, b, batch * k * n + (transpose_b ? j * pitch_b + l : l * pitch_b + j));
+                    sum += load_as(type, a, batch * m * k + (transpose_a ? l * m + i : i * k + l)) * load_as(type, b, batch * k * n + (transpose_b ? j * k + l : l * n + j));
                 int64_t at = batch * m * n + i * n + j;
                 if (has_bias) sum += load_as(type_result, bias, j);
                 if (adds) sum += load_as(type_result, c, at);

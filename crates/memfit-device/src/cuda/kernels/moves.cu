@@ -1,21 +1,37 @@
 // Filters and weights between their own layout and that of libraries. Types F (from) and T (to).
 
-// HWIO (with in per group) to OHWI, and back; `taps` is height times width, and the library's filter has `wide` channels, of which
-// those behind `in` are 0.
+// HWIO (with in per group) to OHWI, and back, a tile of 32 x 32 channels at a time, so that both sides are read and written by lines;
+// `taps` is height times width, and the library's filter has `wide` channels, of which those behind `in` are 0.
 extern "C" __global__ void filter_to_library(const F* from, T* to, i64 taps, i64 in, i64 out, i64 wide) {
-    i64 count = taps * wide * out;
-    for (i64 i = first_item(); i < count; i += item_stride()) {
-        i64 c = i % wide, t = i / wide % taps, o = i / wide / taps;
-        store(to, i, c < in ? load(from, (t * in + c) * out + o) : 0.0f);
+    __shared__ float tile[32][33];
+    const int across = threadIdx.x & 31, first = threadIdx.x >> 5;
+    const u32 tiles_in = (u32)((wide + 31) / 32), tiles_out = (u32)((out + 31) / 32), tiles = (u32)taps * tiles_in * tiles_out;
+    for (u32 index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const i64 o = index % tiles_out * 32, c = index / tiles_out % tiles_in * 32, tap = index / tiles_out / tiles_in;
+        for (int line = first; line < 32; line += 8)
+            tile[line][across] = c + line < in && o + across < out ? load(from, (tap * in + c + line) * out + o + across) : 0.0f;
+        __syncthreads();
+        for (int line = first; line < 32; line += 8)
+            if (o + line < out && c + across < wide) store(to, ((o + line) * taps + tap) * wide + c + across, tile[across][line]);
+        __syncthreads();
     }
 }
 
 extern "C" __global__ void filter_from_library(const F* from, T* to, i64 taps, i64 in, i64 out, i64 wide, int fresh) {
-    i64 count = taps * in * out;
-    for (i64 i = first_item(); i < count; i += item_stride()) {
-        i64 o = i % out, c = i / out % in, t = i / out / in;
-        float value = load(from, (o * taps + t) * wide + c);
-        store(to, i, fresh ? value : load(to, i) + value);
+    __shared__ float tile[32][33];
+    const int across = threadIdx.x & 31, first = threadIdx.x >> 5;
+    const u32 tiles_in = (u32)((in + 31) / 32), tiles_out = (u32)((out + 31) / 32), tiles = (u32)taps * tiles_in * tiles_out;
+    for (u32 index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const i64 o = index % tiles_out * 32, c = index / tiles_out % tiles_in * 32, tap = index / tiles_out / tiles_in;
+        for (int line = first; line < 32; line += 8)
+            tile[line][across] = o + line < out && c + across < in ? load(from, ((o + line) * taps + tap) * wide + c + across) : 0.0f;
+        __syncthreads();
+        for (int line = first; line < 32; line += 8)
+            if (c + line < in && o + across < out) {
+                const i64 at = (tap * in + c + line) * out + o + across;
+                store(to, at, fresh ? tile[across][line] : load(to, at) + tile[across][line]);
+            }
+        __syncthreads();
     }
 }
 

@@ -7,10 +7,10 @@
 
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
-use super::channel_rows::ChannelRows;
 use super::few_channels::Few;
 use super::moves::source;
 use super::product::{Sizes, as_type};
+use super::scaled;
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
 
@@ -106,8 +106,8 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     if let Some(few) = geometry.few(x.dtype()) {
         return few.grad_kernel(call);
     }
-    if let Some(rows) = ChannelRows::of(conv, geometry.input, geometry.output, call.rows, x.dtype()) {
-        return rows.grad_kernel(call);
+    if let Some(lowered) = scaled::grad_kernel(call, &geometry) {
+        return lowered;
     }
     let dfilter = lowered.scratch(Bytes(x.dtype().size()) * geometry.filter_elements() as u64);
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
@@ -118,7 +118,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     lowered.kernel(Kernel {
         source: source(x.dtype(), dkernel.dtype()),
         entry: "filter_from_library",
-        blocks: blocks_for(dkernel.elements),
+        blocks: blocks_for(dkernel.elements / 4),
         threads: THREADS,
         arguments,
     });
@@ -126,11 +126,11 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
 }
 
 /// A convolution between two images.
-struct Geometry<'a> {
-    conv: &'a Conv2D,
-    rows: usize,
-    input: [usize; 3],
-    output: [usize; 3],
+pub(super) struct Geometry<'a> {
+    pub(super) conv: &'a Conv2D,
+    pub(super) rows: usize,
+    pub(super) input: [usize; 3],
+    pub(super) output: [usize; 3],
     /// Channels of the image as the library gets it: of halves, its fast kernels take eight at once.
     wide: usize,
 }
@@ -145,6 +145,11 @@ impl<'a> Geometry<'a> {
         };
         let input = image(input);
         Geometry { conv, rows, input, output: image(output), wide: input[2] }
+    }
+
+    /// The same for other rows.
+    pub(super) fn of_rows(&self, rows: usize) -> Geometry<'a> {
+        Geometry { rows, ..*self }
     }
 
     /// The same for an image of this type that may be given zeros behind its channels.
@@ -172,7 +177,7 @@ impl<'a> Geometry<'a> {
     }
 
     /// Height and width of the filter together, input channels of a group, and output channels.
-    fn filter(&self) -> [usize; 3] {
+    pub(super) fn filter(&self) -> [usize; 3] {
         let [height, width] = self.conv.kernel;
         [height * width, self.input[2] / self.conv.groups, self.output[2]]
     }
@@ -197,7 +202,7 @@ impl<'a> Geometry<'a> {
         lowered.kernel(Kernel {
             source: source(kernel.dtype(), dtype),
             entry: "filter_to_library",
-            blocks: blocks_for(count),
+            blocks: blocks_for(count / 4),
             threads: THREADS,
             arguments: self.filter_arguments(kernel.pointer(), Argument::At(to)),
         });
@@ -205,7 +210,7 @@ impl<'a> Geometry<'a> {
     }
 
     /// Height and width of the image with its margins, where those are not the same on both sides.
-    fn padded_size(&self) -> Option<[usize; 2]> {
+    pub(super) fn padded_size(&self) -> Option<[usize; 2]> {
         let pads = self.conv.pads;
         let [height, width, _] = self.input;
         let uneven = pads.top != pads.bottom || pads.left != pads.right;
@@ -257,7 +262,7 @@ impl<'a> Geometry<'a> {
     }
 
     /// Calls of the library, each of fewer elements than it can count; parts of a filter's gradient add up.
-    fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Vec<Work> {
+    pub(super) fn work(&self, pass: Pass, dtype: DType, [x, filter, y]: [Address; 3]) -> Vec<Work> {
         let pads = self.conv.pads;
         let (input, pads) = match self.padded_size() {
             Some([height, width]) => ([height, width, self.wide], [0, 0]),

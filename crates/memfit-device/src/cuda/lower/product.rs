@@ -95,7 +95,6 @@ impl Sizes {
             d,
             bias: None,
             adds: false,
-            pitches: None,
             c: None,
         }
     }

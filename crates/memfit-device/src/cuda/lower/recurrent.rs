@@ -202,7 +202,6 @@ fn grad_kernel(
                 d: dkernel.address(),
                 bias: None,
                 adds,
-                pitches: None,
                 c: None,
             }));
             adds = true;
