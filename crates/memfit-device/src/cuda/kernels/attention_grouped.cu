@@ -1,4 +1,4 @@
-// Attention on tensor cores, for heads of D = 64 halves of type X, the same for keys and values, where queries and keys fill all tiles.
+// The gradients of attention on tensor cores, for heads of D = 64 halves of type X, the same for keys and values, where queries and keys fill all tiles.
 // CAUSAL, the WARPS of a block and FOR_KEYS, which of the kernels are meant, stand before this. A warp has 16 rows of scores, which become
 // the left operand of the next product without leaving it.
 //
@@ -9,10 +9,7 @@
 #define THREADS (32 * WARPS)
 // Rows of D halves that are worked on at once, beside those that a warp keeps.
 #define STRIPE (D == 128 ? 32 : 64)
-// Rows of 16 queries that a warp keeps in forward.
-#define HEIGHT (D == 32 ? 2 : 1)
-// Blocks of a multiprocessor in forward, and in backward for queries and for keys, at least.
-#define BLOCKS_FORWARD 2
+// Blocks of a multiprocessor for queries and for keys, at least.
 #define BLOCKS_QUERIES (D == 32 ? 3 : 2)
 #define BLOCKS_KEYS (D == 128 ? 2 : 3)
 #define LOG2_E 1.4426950408889634f
@@ -144,10 +141,6 @@ template <int COLUMNS> __device__ __forceinline__ void hide(float (&scores)[COLU
     }
 }
 
-__device__ __forceinline__ float most_of_four(float x) {
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
 __device__ __forceinline__ float sum_of_four(float x) {
     x += __shfl_xor_sync(0xffffffffu, x, 1);
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -157,125 +150,6 @@ __device__ __forceinline__ float sum_of_four(float x) {
 #define PART 32
 
 #if !FOR_KEYS
-// Blocks: heads of all rows, and tiles of WARPS * HEIGHT * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_FORWARD) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
-    // Keys and values of two stripes; the queries stand where the second will.
-    const int QUERIES = WARPS * HEIGHT * 16;
-    alignas(1024) __shared__ X memory[(2 * STRIPE + (2 * STRIPE > QUERIES ? 2 * STRIPE : QUERIES)) * D];
-    Part part = own_part();
-    i64 row = part.head / heads, head = part.head % heads, key_head = head / (heads / key_heads);
-    // Later queries see more keys: they come first.
-    int first = ((int)gridDim.y - 1 - part.tile) * QUERIES, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int end = CAUSAL ? min(keys, first + QUERIES) : keys;
-    i64 step = (i64)heads * D, step_k = (i64)key_heads * D;
-    const X* k_own = own_halves(k + row * keys * step_k + key_head * D, step_k);
-    const X* v_own = own_halves(v + row * keys * step_k + key_head * D, step_k);
-    copy_rows<QUERIES>(memory + 2 * STRIPE * D, own_halves(q + (row * queries + first) * step + head * D, step), step, queries - first);
-    copy_rows<STRIPE>(memory, k_own, step_k, keys);
-    copy_rows<STRIPE>(memory + STRIPE * D, v_own, step_k, keys);
-    wait_for_copies();
-    __syncthreads();
-    int own = first + warp * HEIGHT * 16, together = first + warp / TOGETHER * TOGETHER * HEIGHT * 16;
-    u32 left[HEIGHT][D / 16][4];
-#pragma unroll
-    for (int h = 0; h < HEIGHT; h++) load_left(left[h], memory + 2 * STRIPE * D, (warp * HEIGHT + h) * 16);
-
-    float values[HEIGHT][D / 8][4] = {}, most[HEIGHT][2], total[HEIGHT][2] = {};
-#pragma unroll
-    for (int h = 0; h < HEIGHT; h++) most[h][0] = most[h][1] = -INFINITE;
-    const float factor = scale * LOG2_E;
-    int stage = 0;
-    for (int key = 0; key < end; key += STRIPE, stage ^= 1) {
-        wait_for_copies();
-        show_to_products();
-        __syncthreads();
-        if (key + STRIPE < end) {
-            X* next = memory + (stage ^ 1) * 2 * STRIPE * D;
-            k_own += STRIPE * step_k;
-            v_own += STRIPE * step_k;
-            copy_rows<STRIPE>(next, k_own, step_k, keys - key - STRIPE);
-            copy_rows<STRIPE>(next + STRIPE * D, v_own, step_k, keys - key - STRIPE);
-        }
-        if (CAUSAL && together + TOGETHER * HEIGHT * 16 <= key) continue;
-        const X* k_tile = memory + stage * 2 * STRIPE * D;
-        const X* v_tile = k_tile + STRIPE * D;
-        float scores[HEIGHT][STRIPE / 8][4];
-        begin_products();
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) multiply_across<STRIPE>(scores[h], left[h], k_tile, 0);
-        end_products();
-        wait_for_products<0>();
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) settle(scores[h]);
-        if (keys < key + STRIPE || (CAUSAL && own < key + STRIPE - 1)) {
-#pragma unroll
-            for (int h = 0; h < HEIGHT; h++) {
-#pragma unroll
-                for (int n = 0; n < STRIPE / 8; n++) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        int at = key + n * 8 + lane % 4 * 2 + i % 2, query = own + h * 16 + lane / 4 + i / 2 * 8;
-                        if (keys <= at || (CAUSAL && query < at)) scores[h][n][i] = -INFINITE;
-                    }
-                }
-            }
-        }
-        u32 weights[HEIGHT][STRIPE / 16][4];
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) {
-            float base[2], shrink[2];
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                float now = most[h][half];
-#pragma unroll
-                for (int n = 0; n < STRIPE / 8; n++) now = fmaxf(now, fmaxf(scores[h][n][2 * half], scores[h][n][2 * half + 1]));
-                now = most_of_four(now);
-                base[half] = now * factor;
-                shrink[half] = power_of_2((most[h][half] - now) * factor);
-                most[h][half] = now;
-            }
-            // What was summed up so far shrinks as the largest score grows.
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                total[h][half] *= shrink[half];
-#pragma unroll
-                for (int n = 0; n < D / 8; n++) {
-                    values[h][n][2 * half] *= shrink[half];
-                    values[h][n][2 * half + 1] *= shrink[half];
-                }
-            }
-#pragma unroll
-            for (int n = 0; n < STRIPE / 8; n++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    scores[h][n][i] = power_of_2(scores[h][n][i] * factor - base[i / 2]);
-                    total[h][i / 2] += scores[h][n][i];
-                }
-            }
-#pragma unroll
-            for (int n = 0; n < STRIPE / 16; n++) as_left(weights[h][n], scores[h][2 * n], scores[h][2 * n + 1]);
-        }
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) settle(values[h]);
-        begin_products();
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) multiply_down<STRIPE>(values[h], weights[h], v_tile, 0);
-        end_products();
-        wait_for_products<0>();
-#pragma unroll
-        for (int h = 0; h < HEIGHT; h++) settle(values[h]);
-    }
-#pragma unroll
-    for (int h = 0; h < HEIGHT; h++) {
-        int query = own + h * 16;
-        float upper = sum_of_four(total[h][0]), lower = sum_of_four(total[h][1]);
-        store_rows(y + (row * queries + query) * step + head * D, step, queries - query, values[h], 1.0f / upper, 1.0f / lower);
-        float* sums = log_sums + (row * heads + head) * queries + query;
-        if (lane % 4 == 0 && query + lane / 4 < queries) sums[lane / 4] = most[h][0] * scale + logf(upper);
-        if (lane % 4 == 0 && query + lane / 4 + 8 < queries) sums[lane / 4 + 8] = most[h][1] * scale + logf(lower);
-    }
-}
-
 // Both halves of words, multiplied and summed up.
 __device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
     X low_a = {(u16)a}, high_a = {(u16)(a >> 16)}, low_b = {(u16)b}, high_b = {(u16)(b >> 16)};

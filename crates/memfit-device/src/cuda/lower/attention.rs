@@ -18,7 +18,7 @@ const TENSOR_CORES: &str =
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
 const TENSOR_CORES_THREADS: u32 = 128;
 
-/// For halves in heads of one width, whose queries and keys fill all tiles of so many.
+/// The gradients for halves in heads of one width, whose queries and keys fill all tiles of so many.
 const GROUPED: &str =
     concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_grouped.cu"));
 const GROUPED_WIDTH: usize = 64;
@@ -80,6 +80,7 @@ impl Sizes {
         kind: &Attention,
         [x, log_sums]: [Operand<'_>; 2],
         first_mask: usize,
+        backward: bool,
     ) -> Kernels {
         let Sizes { width, value_width, .. } = *self;
         let types = [x.dtype(), log_sums.dtype()];
@@ -90,7 +91,7 @@ impl Sizes {
         if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
             let defines = format!("typedef {} X;\n#define D {width}\n#define CAUSAL {causal}\n", x.c_type());
             let fills = |count: usize| count.is_multiple_of(GROUPED_TILE);
-            if width == GROUPED_WIDTH && fills(self.queries) && fills(self.keys) {
+            if backward && width == GROUPED_WIDTH && fills(self.queries) && fills(self.keys) {
                 return grouped(&defines);
             }
             let source = Source { text: TENSOR_CORES, defines };
@@ -142,7 +143,7 @@ impl Sizes {
     }
 }
 
-/// The kernels for heads whose queries and keys fill all tiles.
+/// The gradients' kernels for heads whose queries and keys fill all tiles.
 fn grouped(defines: &str) -> Kernels {
     let source = |warps: u32, for_keys: u8| Source {
         text: GROUPED,
@@ -172,7 +173,7 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [q, k, v] = [0, 1, 2].map(|index| call.input(index));
     let [y, log_sums] = [0, 1].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, log_sums], 3);
+    let kernels = sizes.kernels(call, kind, [q, log_sums], 3, false);
     let mut arguments = [q, k, v, y, log_sums].map(|operand| operand.pointer()).to_vec();
     arguments.extend(sizes.arguments(kind).into_iter().chain(kernels.hiding));
     Kernel {
@@ -191,7 +192,7 @@ pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [dy, q, k, v, y, log_sums] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
     let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, log_sums], 6);
+    let kernels = sizes.kernels(call, kind, [q, log_sums], 6, true);
     let sums = sizes.rows * sizes.heads * sizes.queries;
     let mut lowered = Lowered::default();
     let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));
