@@ -1,6 +1,6 @@
 """Trains architectures of keras.applications for three steps by `model.fit` and by `memfit.fit`, from the same weights on the same rows.
 
-    .venv/bin/python references/fit_beside_keras.py [NAME…] [--without-float64]
+    .venv/bin/python references/fit_beside_keras.py [NAME…] [--without-float64] [--without NAME]
 
 Needs the package (`pip install ./crates/memfit-python`); tools/keras-check makes an environment and runs it. Each architecture has 10
 classes, random weights, and no random layers (rates are set to 0). Losses must agree within 1e-4 relative; every weight, behind the third
@@ -181,8 +181,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--without-float64", action="store_true", help="do not run Keras in double precision beside it")
+    parser.add_argument("--without", metavar="NAME", help="leave one architecture out")
     arguments = parser.parse_intermixed_args()
-    names = arguments.names or CASES
+    names = [name for name in arguments.names or CASES if name != arguments.without]
     failed = []
     print("| architecture | agrees | side | batch | loss | losses differ by | weights | steps | predictions", end="")
     print("" if arguments.without_float64 else " | Keras f32 from f64: weights | steps", end="")
