@@ -1,6 +1,6 @@
 //! Rows of the op table for normalisations, alone and with what runs in the same node.
 
-use memfit_ir::{Binary, Chain, Norm, Op, Pads, Pool2D, TensorId, Unary};
+use memfit_ir::{Binary, Chain, Conv2D, Norm, Op, Pads, Pool2D, TensorId, Unary};
 
 use crate::op_cases::{Add, Builder};
 
@@ -56,8 +56,14 @@ pub(crate) fn add(add: Add<'_>) {
         add(&format!("two {kind}blocks with shortcuts of {channels}"), &move |b| {
             let mut x = b.input([3, 2, channels]);
             for _ in 0..2 {
-                let made =
-                    if normalises { normalised(b, &norm, x, channels) } else { b.dense(x, channels, true) };
+                // A convolution: what is added to a dense product is added inside it.
+                let pads = Pads::default();
+                let conv = Conv2D { kernel: [1, 1], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+                let mut made = b.conv(x, conv, channels);
+                if normalises {
+                    let operands = b.norm_operands(made, &norm, &[channels]);
+                    made = b.batch_norm(&norm, operands);
+                }
                 let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[made, x]);
                 x = b.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[sum]);
             }
