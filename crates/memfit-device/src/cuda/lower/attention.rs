@@ -13,14 +13,20 @@ const PLAIN_TILE: usize = 32;
 const PLAIN_THREADS: u32 = 256;
 
 /// For halves in heads of some widths.
-const TENSOR_CORES: &str =
-    concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_tensor_cores.cu"));
+const TENSOR_CORES: &str = concat!(
+    include_str!("../kernels/tensor_cores.cu"),
+    include_str!("../kernels/attention_tiles.cu"),
+    include_str!("../kernels/attention_tensor_cores.cu")
+);
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
 const TENSOR_CORES_THREADS: u32 = 128;
 
 /// The gradients for halves in heads of one width, whose queries and keys fill all tiles of so many.
-const GROUPED: &str =
-    concat!(include_str!("../kernels/tensor_cores.cu"), include_str!("../kernels/attention_grouped.cu"));
+const GROUPED: &str = concat!(
+    include_str!("../kernels/tensor_cores.cu"),
+    include_str!("../kernels/attention_tiles.cu"),
+    include_str!("../kernels/attention_grouped.cu")
+);
 const GROUPED_WIDTH: usize = 64;
 const GROUPED_TILE: usize = 128;
 /// Warps of a block, each with 16 rows: two groups of four share what they read from the cache, where registers allow.
