@@ -39,7 +39,7 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     let work = graph.nodes.iter().flat_map(both).flatten();
     let mut texts: Vec<String> = work
         .filter_map(|work| match work {
-            Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
+            Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => {
                 Some(compiler::text(&kernel.source))
             }
             Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,

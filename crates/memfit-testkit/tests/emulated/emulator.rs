@@ -49,7 +49,7 @@ pub(crate) struct Places<'a> {
 /// The kernels of a node.
 pub(crate) fn kernels(lowered: &Lowered) -> impl Iterator<Item = &Kernel> {
     lowered.work.iter().filter_map(|work| match work {
-        Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),
+        Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
         Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
     })
 }
@@ -193,7 +193,7 @@ impl Running<'_> {
         forwards: bool,
     ) -> Result<(), String> {
         let mut words = vec![u64::from(forwards)];
-        words.push(lowered.work.iter().map(|work| u64::from(!matches!(work, Work::Bias(_)))).sum());
+        words.push(lowered.work.len() as u64);
         for work in &lowered.work {
             self.encode(work, places, &mut words);
         }
@@ -228,7 +228,8 @@ impl Running<'_> {
         };
         let place = |address: Option<Address>| address.map_or(0, at);
         match work {
-            Work::Kernel(kernel) => {
+            // The convolution before leaves bias and ReLU to it.
+            Work::Kernel(kernel) | Work::Finish(kernel) => {
                 let blocks = kernel.blocks.map(u64::from);
                 self.encode_kernel(kernel, blocks, &kernel.arguments, places, words);
             }
@@ -240,8 +241,6 @@ impl Running<'_> {
                 let blocks = count.cast_unsigned().div_ceil(1024).max(1);
                 self.encode_kernel(kernel, [blocks, 1, 1], &arguments, places, words);
             }
-            // The convolution before it has added the bias.
-            Work::Bias(_) => {}
             Work::Zero { to, bytes: Bytes(bytes) } => words.extend([1, at(*to), *bytes]),
             Work::Copy { from, to, bytes: Bytes(bytes) } => words.extend([2, at(*from), at(*to), *bytes]),
             Work::Product(product) => {
@@ -269,10 +268,9 @@ impl Running<'_> {
                 words
                     .extend([kernel, strides, dilation, pads].as_flattened().iter().map(|size| *size as u64));
                 words.push(convolution.groups as u64);
-                words.extend([convolution.adds, convolution.bias.is_some()].map(u64::from));
+                words.push(u64::from(convolution.adds));
                 words.push(number_of(convolution.dtype));
                 words.extend([at(convolution.x), at(convolution.filter), at(convolution.y)]);
-                words.push(place(convolution.bias));
             }
         }
     }
