@@ -210,9 +210,6 @@ fn in_place(run: &NodeRun<'_>) -> Vec<(usize, usize)> {
     shared
 }
 
-/// How far values may be off whose factors were rounded to TF32.
-const TF32: f64 = 2e-3;
-
 fn compare(
     running: &mut Running<'_>,
     name: &str,
@@ -221,19 +218,19 @@ fn compare(
     findings: &Mutex<Findings>,
 ) {
     let [exact, rounded] = [false, true].map(|tf32| lowered(graph, run.node, ROWS, run.fresh, tf32));
-    compare_one(running, name, graph, run, (&exact, None), findings);
+    compare_one(running, name, graph, run, (&exact, false), findings);
     if exact.work != rounded.work {
-        compare_one(running, name, graph, run, (&rounded, Some(TF32)), findings);
+        compare_one(running, name, graph, run, (&rounded, true), findings);
     }
 }
 
-/// One way to run a node, exact or rounded to within a limit.
+/// One way to run a node: in full precision, or in TF32.
 fn compare_one(
     running: &mut Running<'_>,
     name: &str,
     graph: &Graph,
     run: &NodeRun<'_>,
-    (lowered, rounded): (&Lowered, Option<f64>),
+    (lowered, tf32): (&Lowered, bool),
     findings: &Mutex<Findings>,
 ) {
     let op = run.node.op.name();
@@ -247,15 +244,14 @@ fn compare_one(
         let mut memory = Memory::new(run, lowered.workspace.to_usize(), &shared);
         let places = Places { context: 0, operands: &memory.operands, workspace: memory.workspace };
         let outcome = running.run(&mut memory.bytes, lowered, &places, run.fresh);
-        // Which of two values that are nearly the same is the larger may change when they are rounded.
-        let is_choice = |place: usize| rounded.is_some() && graph.tensors[run.ids[place].0].dtype == DType::U8;
-        let is_left_out =
-            |place: usize| shared.iter().any(|(_, input)| *input == place) || is_choice(place);
+        let is_compared = |place: usize| {
+            run.is_compared(graph, place, tf32) && shared.iter().all(|(_, input)| *input != place)
+        };
         let gaps = match outcome {
             Err(words) => vec![(f64::INFINITY, words)],
             Ok(()) if !memory.is_intact() => vec![(f64::INFINITY, "bytes outside its operands".to_owned())],
             Ok(()) => (0..run.after.len())
-                .filter(|place| !is_left_out(*place))
+                .filter(|place| is_compared(*place))
                 .map(|place| {
                     let start = usize::try_from(memory.operands[place]).unwrap();
                     run.gap(graph, place, &memory.bytes[start..start + run.after[place].len()])
@@ -269,12 +265,12 @@ fn compare_one(
     }
     let mut findings = findings.lock().unwrap();
     let count = findings.tally.entry(op).or_default();
-    if worst.0 <= rounded.unwrap_or(run.limit(graph)) {
+    if worst.0 <= run.limit(graph, tf32) {
         count.agree += 1;
         count.worst = count.worst.max(worst.0);
     } else {
         count.differ += 1;
-        let (fresh, how) = (run.fresh, if rounded.is_some() { " in TF32" } else { "" });
+        let (fresh, how) = (run.fresh, if tf32 { " in TF32" } else { "" });
         findings
             .failures
             .push(format!("{op}{how} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));

@@ -33,11 +33,11 @@ const INSTRUCTIONS: [(&str, &str); 17] = [
     (r#"asm volatile("cp.async.ca.shared.global "#, "copy_or_zero(to, from, there, 4);"),
     (r#"asm volatile("cp.async.wait_all;"#, ";"),
     (r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 "#, "load_tiles_of_halves(to, row, false);"),
-    (r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "#, "load_tiles_of_halves(to, row, true);"),
     (
-        r#"asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "#,
-        "multiply_floats(sums, a, b);",
+        r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "#,
+        "load_tiles_of_halves(to, row, true);",
     ),
+    (r#"asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "#, "multiply_floats(sums, a, b);"),
     (
         r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "#,
         "multiply_halves(sums, a, b0, b1, float_of_bf16);",
