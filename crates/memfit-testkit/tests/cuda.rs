@@ -8,6 +8,8 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
+#[path = "cuda/ahead.rs"]
+mod ahead;
 #[path = "cuda/attention.rs"]
 mod attention;
 #[path = "cuda/bytes.rs"]

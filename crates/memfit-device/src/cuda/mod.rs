@@ -20,6 +20,7 @@ mod products;
 mod roofline;
 mod store;
 mod times;
+pub(crate) mod told;
 mod updates;
 pub mod usage;
 pub mod work;
