@@ -1,5 +1,5 @@
-// Convolutions of images of few channels whose factors are rounded to TF32. Generated: R, S (the filter), C (channels in), DOWN and
-// ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 128 in all), what a tile sees
+// Convolutions of images of few channels whose factors are rounded to TF32, as which halves are exact. Generated: X (the images' type),
+// R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 128 in all), what a tile sees
 // (LINES, SEEN and STRIDE, with eight floats or more behind a line), and N_TILES (packs of eight filters that a warp has).
 //
 // Lanes read pixels so far apart that they read from different banks.
@@ -9,15 +9,24 @@
 #define N_WARPS (8 / N_TILES)
 #define COMMON(n) ((n) % 8 == 0 ? 8 : (n) % 4 == 0 ? 4 : (n) % 2 == 0 ? 2 : 1)
 
+// A number as the images' type has it.
+__device__ __forceinline__ float as_stored(float x) {
+    X y;
+    narrow(x, y);
+    return widen(y);
+}
+
 // Where a tap stands behind the pixel that a place sees first, in bytes.
 __device__ __forceinline__ int behind(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
 
-__device__ __forceinline__ void begin_tile(float* seen, const float* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
+__device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
     const Tile tile = tile_of(index, out_height, out_width);
-    begin_stage(seen, x + tile.row * height * width * C, tile.down * DOWN - top, (tile.across * ACROSS - left) * C, height, width * C);
+    begin_stage(staged, seen, x + tile.row * height * width * C, tile.down * DOWN - top, (tile.across * ACROSS - left) * C, height, width * C);
 }
 
 #ifdef FORWARD
+// Generated as well: FUNCTION (what happens to a result, or nothing).
+//
 // Few taps are multiplied eight by eight as they come; of many, every row of the filter begins a new eight, so that all places are
 // known to the compiler.
 #define PACKED (TAPS <= 32)
@@ -31,7 +40,7 @@ __device__ __forceinline__ int taps_there(int step, int half) { return PACKED ? 
 
 // A warp has 16 pixels of a line at a time, rows g and g + 8 of a product. Columns are dealt out so that a lane has four neighbouring
 // filters of every two packs. While a tile is computed, the next one is on its way.
-extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const float* x, const float* filter, const float* bias, float* y, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
+extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, const float* filter, const float* bias, X* y, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3;
     const int first_filter = blockIdx.y * 64 + warp % N_WARPS * 8 * N_TILES;
@@ -47,19 +56,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const float* x,
 #pragma unroll
             for (int t = 0; t < N_TILES; t++) {
                 int of_lane = first_filter + t / 2 * 16 + g / 2 * 4 + t % 2 * 2 + g % 2;
-                taps[step][t][half] = there ? ROUNDED(filter[tap * F + of_lane]) : 0.0f;
+                taps[step][t][half] = there ? ROUNDED(as_stored(filter[tap * F + of_lane])) : 0.0f;
             }
         }
 #pragma unroll
     for (int pair = 0; pair < N_TILES / 2; pair++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) start[pair][j] = bias ? bias[first_filter + pair * 16 + q * 4 + j] : 0.0f;
-    if (blockIdx.x < tiles) begin_tile(seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+        for (int j = 0; j < 4; j++) start[pair][j] = bias ? as_stored(bias[first_filter + pair * 16 + q * 4 + j]) : 0.0f;
+    Staged staged;
+    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
     int turn = 0;
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
-        end_stage(seen[turn]);
+        end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_tile(seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int group = warp / N_WARPS; group < TILE_DOWN * TILE_ACROSS / 16; group += N_TILES) {
             const int line = group / (TILE_ACROSS / 16), part = group % (TILE_ACROSS / 16) * 2, down = tile.down + line;
@@ -95,12 +105,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const float* x,
             for (int beside = 0; beside < 2; beside++) {
                 const int across = tile.across + pixels[beside];
                 if (across >= out_width) continue;
-                float* to = y + ((tile.row * out_height + down) * out_width + across) * F + first_filter + q * 4;
+                X* to = y + ((tile.row * out_height + down) * out_width + across) * F + first_filter + q * 4;
 #pragma unroll
                 for (int pair = 0; pair < N_TILES / 2; pair++) {
                     float values[4];
 #pragma unroll
-                    for (int j = 0; j < 4; j++) values[j] = sums[2 * pair + j / 2][2 * beside + j % 2];
+                    for (int j = 0; j < 4; j++) values[j] = FUNCTION(sums[2 * pair + j / 2][2 * beside + j % 2]);
                     store_pack<4>(to, pair * 4, values);
                 }
             }
@@ -118,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const float* x,
 
 // Parts of the gradient, one for each share of each block: [part][tap][filters]. A lane has the slopes of N_TILES neighbouring filters at
 // pixel q of four.
-extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const float* x, const float* dy, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
+extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, const X* dy, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, share = warp / (M_WARPS * N_WARPS);
     const int first_filter = blockIdx.y * 64 + warp / M_WARPS % N_WARPS * 8 * N_TILES, first_tap = warp % M_WARPS * M_TILES * 16;
@@ -136,12 +146,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const float* x, 
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[m][t][j] = 0.0f;
     }
-    if (blockIdx.x < tiles) begin_tile(seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+    Staged staged;
+    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
     int turn = 0;
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
-        end_stage(seen[turn]);
+        end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_tile(seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int first = share; first < TILE_DOWN; first += SHARES * AT_ONCE) {
             if (tile.down + first >= out_height) break;

@@ -32,7 +32,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         return lowered;
     }
     if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
-        return few.forward(call);
+        return few.forward(call, false);
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.forward(call);

@@ -1,10 +1,10 @@
-//! Convolutions of images of few channels on tensor cores, their factors rounded to TF32: the library's kernels are not made for them,
-//! and plain sums take many times as long as the memory that is moved.
+//! Convolutions of images of few channels on tensor cores, their factors rounded to TF32, as which halves are exact: the library's kernels
+//! are not made for them, and plain sums take many times as long as the memory that is moved.
 
 use memfit_ir::{Bytes, Conv2D, DType};
 
 use crate::cuda::call::{Call, THREADS, int, long};
-use crate::cuda::work::{Argument, Kernel, Lowered, Source};
+use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 
 const TEXT: &str = concat!(
     include_str!("../kernels/tensor_cores.cu"),
@@ -38,6 +38,7 @@ pub(super) struct FewOnTensorCores<'a> {
     input: [usize; 3],
     output: [usize; 3],
     rows: usize,
+    dtype: DType,
 }
 
 impl<'a> FewOnTensorCores<'a> {
@@ -48,11 +49,13 @@ impl<'a> FewOnTensorCores<'a> {
         [input, output]: [[usize; 3]; 2],
         dtype: DType,
     ) -> Option<FewOnTensorCores<'a>> {
-        let plain = dtype == DType::F32 && conv.groups == 1 && conv.dilation == [1, 1];
-        let few = FewOnTensorCores { conv, input, output, rows: call.rows };
+        let few = FewOnTensorCores { conv, input, output, rows: call.rows, dtype };
+        let plain = conv.groups == 1 && conv.dilation == [1, 1] && conv.kernel != [1, 1];
+        // Halves go through registers on their way, which are full where there are many taps.
+        let exact = dtype.size() == 2 && few.taps() <= TAPS_FEW;
         let suits = input[2] <= 4 && output[2].is_multiple_of(FILTERS) && few.taps() <= TAPS_MOST;
         let small = few.lines() * few.stride() <= TILE_FLOATS && few.steps() <= STEPS_MOST;
-        (call.tf32 && plain && suits && small).then_some(few)
+        ((exact || call.tf32 && dtype == DType::F32) && plain && suits && small).then_some(few)
     }
 
     fn taps(&self) -> usize {
@@ -92,10 +95,12 @@ impl<'a> FewOnTensorCores<'a> {
     fn source(&self, pass: &str) -> Source {
         let ([r, s], channels, [down, across]) = (self.conv.kernel, self.input[2], self.conv.strides);
         let ([tile_down, tile_across], [packs, of_taps, _]) = (self.tile(), self.warps());
+        let halves = if self.dtype == DType::F32 { "" } else { "#define HALVES\n" };
         let defines = format!(
-            "#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n#define F {}\n\
+            "typedef {} X;\n{halves}#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n#define F {}\n\
              #define TILE_DOWN {tile_down}\n#define TILE_ACROSS {tile_across}\n#define LINES {}\n#define SEEN {}\n#define STRIDE {}\n\
              #define N_TILES {packs}\n#define M_WARPS {of_taps}\n{pass}",
+            c_type(self.dtype),
             self.output[2],
             self.lines(),
             self.seen(),
@@ -117,14 +122,15 @@ impl<'a> FewOnTensorCores<'a> {
         arguments
     }
 
-    /// `y = x ∗ kernel + bias`.
-    pub(super) fn forward(&self, call: &Call<'_>) -> Lowered {
+    /// `y = x ∗ kernel + bias`, rectified where that is asked for.
+    pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
         let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
         let bias = call.input_if(call.node.inputs.len() == 3, 2);
         let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer()];
         arguments.extend(self.sizes());
         let blocks = [count(self.tiles().clamp(1, BLOCKS)), count(self.output[2] / FILTERS), 1];
-        let source = self.source("#define FORWARD\n");
+        let function = if relu { "f_relu" } else { "" };
+        let source = self.source(&format!("#define FORWARD\n#define FUNCTION {function}\n"));
         Kernel { source, entry: "few_forward", blocks, threads: THREADS, arguments }.into()
     }
 
