@@ -89,6 +89,8 @@ struct OnGpu {
     /// Rows of a piece at most: algorithms are chosen for them.
     rows: usize,
     store: Option<Bytes>,
+    /// What a step tells the host.
+    told: Bytes,
 }
 
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
@@ -111,7 +113,8 @@ pub fn open_on(
     match choice.settled() {
         Choice::Cpu | Choice::Best => open(threads),
         Choice::Cuda(number) => {
-            let gpu = OnGpu { gpu: Gpu::open(number, tf32)?, rows: rows.max(1), store: None };
+            let gpu =
+                OnGpu { gpu: Gpu::open(number, tf32)?, rows: rows.max(1), store: None, told: Bytes::ZERO };
             // The host only feeds.
             Ok(Setup { gpu: Some(gpu), ..open(Some(1))? })
         }
@@ -132,7 +135,7 @@ impl Setup {
 
     /// A GPU that is open already, for a plan that was made for it.
     pub(crate) fn on_gpu(threads: Arc<Threads>, gpu: Arc<Gpu>) -> Setup {
-        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None }) }
+        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None, told: Bytes::ZERO }) }
     }
 
     /// How many threads run kernels.
@@ -214,7 +217,7 @@ impl Setup {
         match &self.gpu {
             None => Ok(Device::new(Arc::clone(&self.threads), Arena::map(arena)?, None)),
             Some(on) => {
-                let device = CudaDevice::new(Arc::clone(&on.gpu), arena, None)?;
+                let device = CudaDevice::new(Arc::clone(&on.gpu), arena, None, Bytes::ZERO)?;
                 Ok(Device::on_gpu(Arc::clone(&self.threads), device))
             }
         }
@@ -232,6 +235,13 @@ impl Setup {
         Ok(())
     }
 
+    /// Takes room on the host for what each step tells, where the device goes on before that is read.
+    pub fn take_told(&mut self, bytes: Bytes) {
+        if let Some(on) = &mut self.gpu {
+            on.told = bytes;
+        }
+    }
+
     /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
     pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
         if let Some(on) = self.gpu {
@@ -239,7 +249,7 @@ impl Setup {
             if free < arena {
                 return Err(DeviceError::DeviceFull { arena, free, others });
             }
-            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store)?));
+            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store, on.told)?));
         }
         let (limits, resident) = (process::limits(), process::resident());
         if limits.available.saturating_sub(resident) < arena {

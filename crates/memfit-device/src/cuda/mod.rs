@@ -20,6 +20,7 @@ mod products;
 mod roofline;
 mod store;
 mod times;
+pub(crate) mod told;
 mod updates;
 pub mod usage;
 pub mod work;
@@ -50,9 +51,9 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     texts
 }
 
-/// What runs for a node at so many rows, in full precision.
-pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool) -> Lowered {
-    lower::lower(&call_of(graph, node, rows, fresh, false))
+/// What runs for a node at so many rows; where factors may be rounded to TF32, as on a device with tensor cores for them.
+pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool, tf32: bool) -> Lowered {
+    lower::lower(&call_of(graph, node, rows, fresh, tf32))
 }
 
 /// A node at the rows of a piece.

@@ -18,14 +18,33 @@ use tempfile::TempDir;
 const DEVICE: &str = include_str!("device.hpp");
 const MAIN: &str = include_str!("main.hpp");
 
-/// Instructions of a GPU that have a plain meaning, and how C++ says it. Texts with others are not run.
-const INSTRUCTIONS: [(&str, &str); 4] = [
-    (r#"asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits))"#, "y = float_of_f16(x.bits)"),
-    (r#"asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x))"#, "y.bits = f16_of_float(x)"),
-    (r#"asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x))"#, "y.bits = bf16_of_float(x)"),
+/// Instructions of a GPU that have a plain meaning: how their statements begin, and how C++ says them. Texts with others are not run.
+const INSTRUCTIONS: [(&str, &str); 17] = [
+    (r#"asm("cvt.f32.f16 "#, "y = float_of_f16(x.bits);"),
+    (r#"asm("cvt.rn.f16.f32 "#, "y.bits = f16_of_float(x);"),
+    (r#"asm("cvt.rn.bf16.f32 "#, "y.bits = bf16_of_float(x);"),
+    (r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44"#, "y = exp2f(x * 1.4426950408889634f);"),
+    (r#"asm("ex2.approx.ftz.f32 "#, "y = exp2f(x);"),
+    (r#"asm("max.NaN.f32 "#, "most = a != a || b != b ? NAN : a < b ? b : a;"),
+    (r#"asm("cvt.rn.f16x2.f32 "#, "pair = f16_of_float(first) | (u32)f16_of_float(second) << 16;"),
+    (r#"asm("cvt.rn.bf16x2.f32 "#, "pair = bf16_of_float(first) | (u32)bf16_of_float(second) << 16;"),
+    (r#"asm("cvt.rna.tf32.f32 "#, "bits = tf32_of_float(x);"),
+    (r#"asm volatile("cp.async.cg.shared.global "#, "copy_or_zero(to, from, there, 16);"),
+    (r#"asm volatile("cp.async.ca.shared.global "#, "copy_or_zero(to, from, there, 4);"),
+    (r#"asm volatile("cp.async.wait_all;"#, ";"),
+    (r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 "#, "load_tiles_of_halves(to, row, false);"),
     (
-        r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f))"#,
-        "y = exp2f(x * 1.4426950408889634f)",
+        r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "#,
+        "load_tiles_of_halves(to, row, true);",
+    ),
+    (r#"asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "#, "multiply_floats(sums, a, b);"),
+    (
+        r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "#,
+        "multiply_halves(sums, a, b0, b1, float_of_bf16);",
+    ),
+    (
+        r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "#,
+        "multiply_halves(sums, a, b0, b1, float_of_f16);",
     ),
 ];
 
@@ -56,8 +75,25 @@ pub(crate) fn kernels(lowered: &Lowered) -> impl Iterator<Item = &Kernel> {
 
 /// The text as C++; none where it holds instructions that only a GPU has.
 fn plain(text: &str) -> Option<String> {
-    let text = INSTRUCTIONS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-    (!text.contains("asm")).then(|| text.replace("extern \"C\"", ""))
+    let text = INSTRUCTIONS.iter().fold(without_groups(text), |text, (start, meaning)| {
+        let mut parts = text.split(start);
+        let mut plain = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (_, rest) = part.split_once(");").expect("a statement ends");
+            plain += meaning;
+            plain += rest;
+        }
+        plain
+    });
+    let runs = !text.contains("asm") && !text.contains("multiply_grouped");
+    runs.then(|| text.replace("extern \"C\"", ""))
+}
+
+/// The text as devices see it that do not multiply by groups of warps.
+fn without_groups(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("#if WARPGROUPS\n") else { return text.to_owned() };
+    let (_, other) = rest.split_once("#else\n").expect("there is another way");
+    format!("{before}#if 1\n{other}")
 }
 
 /// Whether a text can be run here.

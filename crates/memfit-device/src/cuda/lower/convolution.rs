@@ -8,6 +8,7 @@
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
 use super::few_channels::Few;
+use super::few_tensor_cores::FewOnTensorCores;
 use super::moves::source;
 use super::product::{Sizes, as_type};
 use super::scaled;
@@ -32,6 +33,9 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
             lowered.kernel(finish(None, y, true));
         }
         return lowered;
+    }
+    if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
+        return few.forward(call, false);
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.forward(call, relu);
@@ -113,6 +117,9 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         let product = Sizes { m: k, n, k: m }.product(x.dtype(), dkernel.dtype(), addresses);
         lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
         return lowered;
+    }
+    if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
+        return few.grad_kernel(call);
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.grad_kernel(call);

@@ -10,6 +10,7 @@ mod conv3d;
 mod convolution;
 mod embedding;
 mod few_channels;
+mod few_tensor_cores;
 mod layer_norm;
 mod loss;
 mod made;
