@@ -35,7 +35,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
         return lowered;
     }
     if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
-        return few.forward(call, false);
+        return few.forward(call, relu);
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.forward(call, relu);
