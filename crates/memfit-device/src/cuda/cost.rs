@@ -72,7 +72,7 @@ fn flops_of_library(work: &Work) -> Option<(DType, f64)> {
             let outputs = convolution.rows * convolution.output.iter().product::<usize>();
             Some((convolution.dtype, 2.0 * taps as f64 * outputs as f64))
         }
-        Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => None,
+        Work::Kernel(_) | Work::Finish(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => None,
     }
 }
 

@@ -179,9 +179,11 @@ impl Gpu {
             libraries = libraries.max(match work {
                 Work::Product(product) => self.products.workspace(product, limit)?,
                 Work::Convolution(convolution) => self.convolutions.workspace(convolution, limit)?,
-                Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => {
-                    Bytes::ZERO
-                }
+                Work::Kernel(_)
+                | Work::Finish(_)
+                | Work::Update(_)
+                | Work::Zero { .. }
+                | Work::Copy { .. } => Bytes::ZERO,
             });
         }
         Ok((lowered.workspace, with_slack(libraries)))
@@ -202,9 +204,11 @@ impl Gpu {
                 Work::Convolution(convolution) => {
                     self.convolutions.offered(convolution, LIBRARY_WORKSPACE)?
                 }
-                Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => {
-                    continue;
-                }
+                Work::Kernel(_)
+                | Work::Finish(_)
+                | Work::Update(_)
+                | Work::Zero { .. }
+                | Work::Copy { .. } => continue,
             };
             // Where one of them was not timed, nothing is known of the node.
             let Some(offered) = offered else { return Ok(Vec::new()) };
@@ -263,7 +267,7 @@ impl Gpu {
                         self.convolutions.time(&self.stream, convolution, &places, &self.times)?;
                     }
                     Work::Kernel(_)
-                    | Work::Bias(_)
+                    | Work::Finish(_)
                     | Work::Update(_)
                     | Work::Zero { .. }
                     | Work::Copy { .. } => {}
@@ -279,7 +283,7 @@ impl Gpu {
         let work = graph.nodes.iter().flat_map(|node| self.lowered(graph, node, rows).work);
         let kernels: Vec<Kernel> = work
             .filter_map(|work| match work {
-                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),
+                Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
             })
             .collect();
@@ -318,12 +322,12 @@ impl Gpu {
     /// Puts the work of a node into the stream.
     pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
         let at = |address: Address| slots.at(address);
-        let mut has_bias = false;
+        let mut is_finished = false;
         for work in &lowered.work {
             match work {
                 Work::Kernel(kernel) => self.launch(kernel, slots)?,
-                Work::Bias(kernel) => {
-                    if !has_bias {
+                Work::Finish(kernel) => {
+                    if !is_finished {
                         self.launch(kernel, slots)?;
                     }
                 }
@@ -343,7 +347,7 @@ impl Gpu {
                     self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    has_bias = self.convolve(convolution, lowered, slots)?;
+                    is_finished = self.convolve(convolution, lowered, slots)?;
                 }
             }
         }
@@ -380,7 +384,7 @@ impl Gpu {
     }
 
     /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
-    /// added its bias.
+    /// added its bias and rectified the sum.
     fn convolve(
         &self,
         convolution: &Convolution,
@@ -391,7 +395,7 @@ impl Gpu {
         if convolution.rows < 2 || self.convolutions.fits(convolution, places.workspace_bytes)? {
             return self.convolutions.run(convolution, &places);
         }
-        // Of several, each might choose another way, so that none adds the bias.
+        // Of several, each might choose another way, so that none finishes its part.
         for part in convolution.halves() {
             self.convolve(&part, lowered, slots)?;
         }
