@@ -23,10 +23,12 @@
 mod chain;
 mod compact;
 mod fuse;
+mod neighbours;
 mod norms;
 mod optimizer;
 mod penalties;
 mod pooled;
+mod rounded;
 mod rules;
 mod training;
 mod weights;

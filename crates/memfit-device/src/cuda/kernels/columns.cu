@@ -2,14 +2,25 @@
 //
 // How many rows of a thread are added in single precision.
 #define ROWS_NEAR 32
+// How many of the ROWS that are added one after the other are under way at once: what is made of several values has more to hold.
+#ifdef MADE
+#define ROWS_LOADED 4
+#else
+#define ROWS_LOADED ROWS
+#endif
 
 // COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is how many sums that are.
 // With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
 // With SUMMED, dy is the sum of two gradients where a bit is set, and is written; rows of bits are whole bytes.
+// With MADE, x is what a chain makes of other values, and is written: LOADED (packs of a row), LOAD_PACKS, TAKE_PACKED, CHAIN and RESULT;
+// with AGAIN, so is another value of theirs.
 
 // What a thread reads of one row.
 struct Row {
     Pack<X, WIDTH> first;
+#ifdef MADE
+    LOADED
+#endif
 #if COLUMNS == 2
     Pack<X, WIDTH> second;
 #endif
@@ -78,13 +89,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #endif
         // All blocks sweep over the rows together, from the last to the first: what was written last may still be in the cache, and
         // what comes behind begins at the first row, which is then in the cache.
+#ifndef MADE
         const Pack<X, WIDTH>* firsts = (const Pack<X, WIDTH>*)first + (rows - 1) * packs + pack;
+#endif
 #if COLUMNS == 2
         const Pack<X, WIDTH>* seconds = (const Pack<X, WIDTH>*)second + (rows - 1) * packs + pack;
 #endif
         auto load_row = [&](i64 from_last) {
             Row loaded;
+#ifdef MADE
+            const i64 i = (rows - 1 - from_last) * packs + pack;
+            LOAD_PACKS
+#else
             loaded.first = firsts[-from_last * packs];
+#endif
 #if COLUMNS == 2
             loaded.second = seconds[-from_last * packs];
 #endif
@@ -102,6 +120,24 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
             for (int j = 0; j < WIDTH; j++) narrow(row.bits >> j & 1 ? widen(row.first.at[j]) + widen(row.other.at[j]) : 0.0f, row.first.at[j]);
             ((Pack<X, WIDTH>*)slopes)[(rows - 1 - from_last) * packs + pack] = row.first;
 #endif
+#ifdef MADE
+            const i64 i = (rows - 1 - from_last) * packs + pack;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                TAKE_PACKED
+                CHAIN
+                narrow(RESULT, row.first.at[j]);
+            }
+#ifdef AGAIN
+            Pack<X, WIDTH> values;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                AGAIN
+            }
+            ((Pack<X, WIDTH>*)again)[i] = values;
+#endif
+            ((Pack<X, WIDTH>*)made)[i] = row.first;
+#endif
         };
         float sums[SUMS][WIDTH];
         auto settle = [&](bool to_totals) {
@@ -115,13 +151,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
         int stretches = 0;
         for (i64 start = (i64)blockIdx.y * lanes * ROWS + lane; start < rows; start += (i64)gridDim.y * lanes * ROWS) {
             if (start + (ROWS - 1) * lanes < rows) {
-                Row loaded[ROWS];
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) loaded[r] = load_row(start + r * lanes);
+                for (int begin = 0; begin < ROWS; begin += ROWS_LOADED) {
+                    Row loaded[ROWS_LOADED];
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    take_slopes(loaded[r], start + r * lanes);
-                    add_terms(loaded[r], centre, sums);
+                    for (int r = 0; r < ROWS_LOADED; r++) loaded[r] = load_row(start + (begin + r) * lanes);
+#pragma unroll
+                    for (int r = 0; r < ROWS_LOADED; r++) {
+                        take_slopes(loaded[r], start + (begin + r) * lanes);
+                        add_terms(loaded[r], centre, sums);
+                    }
                 }
             } else {
 #pragma unroll 1

@@ -27,10 +27,20 @@ const NO_MORE: &str = "#define MORE_PARAMETERS\n";
 
 /// `dbias += Σ dy` over every axis but the last.
 pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
+    bias_grad_of(call, "", Vec::new())
+}
+
+/// The same, where `dy` is made and written on the way, as these defines and arguments say.
+pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: Vec<Argument>) -> Lowered {
     let (dy, dbias) = (call.input(0), call.update(0));
-    let columns = Columns::of(dy, Terms::Values);
+    let mut columns = Columns::of(dy, Terms::Values);
+    if !made.is_empty() {
+        columns.source.defines = columns.source.defines.replace(NO_MORE, made);
+    }
     let mut lowered = Lowered::default();
-    let parts = columns.parts(&mut lowered, vec![dy.pointer(), Argument::Null, Argument::Null]);
+    let mut arguments = vec![dy.pointer(), Argument::Null, Argument::Null];
+    arguments.extend(more);
+    let parts = columns.parts(&mut lowered, arguments);
     let mut arguments = columns.parts_arguments(parts);
     arguments.extend([dbias.pointer(), call.fresh()]);
     lowered.kernel(columns.finish("add_columns", arguments));

@@ -10,6 +10,7 @@ mod conv3d;
 mod convolution;
 mod embedding;
 mod few_channels;
+pub(crate) mod joined;
 mod layer_norm;
 mod loss;
 mod made;
