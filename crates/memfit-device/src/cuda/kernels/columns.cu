@@ -2,12 +2,6 @@
 //
 // How many rows of a thread are added in single precision.
 #define ROWS_NEAR 32
-// How many of the ROWS that are added one after the other are under way at once: what is made of several values has more to hold.
-#ifdef MADE
-#define ROWS_LOADED 4
-#else
-#define ROWS_LOADED ROWS
-#endif
 
 // COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is how many sums that are.
 // With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
@@ -151,16 +145,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
         int stretches = 0;
         for (i64 start = (i64)blockIdx.y * lanes * ROWS + lane; start < rows; start += (i64)gridDim.y * lanes * ROWS) {
             if (start + (ROWS - 1) * lanes < rows) {
+                Row loaded[ROWS];
 #pragma unroll
-                for (int begin = 0; begin < ROWS; begin += ROWS_LOADED) {
-                    Row loaded[ROWS_LOADED];
+                for (int r = 0; r < ROWS; r++) loaded[r] = load_row(start + r * lanes);
 #pragma unroll
-                    for (int r = 0; r < ROWS_LOADED; r++) loaded[r] = load_row(start + (begin + r) * lanes);
-#pragma unroll
-                    for (int r = 0; r < ROWS_LOADED; r++) {
-                        take_slopes(loaded[r], start + (begin + r) * lanes);
-                        add_terms(loaded[r], centre, sums);
-                    }
+                for (int r = 0; r < ROWS; r++) {
+                    take_slopes(loaded[r], start + r * lanes);
+                    add_terms(loaded[r], centre, sums);
                 }
             } else {
 #pragma unroll 1
