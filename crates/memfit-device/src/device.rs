@@ -10,6 +10,7 @@ use crate::arena::Arena;
 use crate::cpu::threads::Threads;
 use crate::cpu::{made_up, widen};
 use crate::cuda::device::CudaDevice;
+use crate::cuda::told::TURNS;
 use crate::process;
 use crate::store::Store;
 use crate::{DeviceError, Setup};
@@ -179,6 +180,17 @@ impl Device {
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
+    /// What a step told in its turn, slot behind slot, once it has come.
+    ///
+    /// # Panics
+    /// Where [`Device::is_asynchronous`] says that the arena can be read instead.
+    pub fn told(&self, turn: usize) -> &[f32] {
+        let Memory::Cuda(device) = &self.memory else { panic!("a CPU's arena is read where it stands") };
+        let bytes = device.told(turn);
+        // SAFETY: a turn's part begins where any element may begin, and every pattern of bits is a float.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<f32>()) }
+    }
+
     /// Draws made-up floats on all threads, from element `first` of their sequence on, and says whether it did: other kinds,
     /// and other devices, are left to the source.
     pub fn draw(&mut self, MadeUp { values, seed }: MadeUp, first: u64, to: Slot) -> bool {
@@ -263,6 +275,14 @@ impl Device {
         matches!(self.memory, Memory::Cuda(_))
     }
 
+    /// Steps that may be launched before what an earlier one told is read: none where a launch is done when it returns.
+    pub fn steps_ahead(&self) -> usize {
+        match self.memory {
+            Memory::Cuda(_) => TURNS - 1,
+            Memory::Cpu(_) => 0,
+        }
+    }
+
     /// Waits until every launch is done.
     pub fn synchronise(&mut self) {
         if let Memory::Cuda(device) = &mut self.memory {
@@ -295,9 +315,17 @@ pub struct Asynchronous<'a> {
 }
 
 impl Asynchronous<'_> {
-    /// A new step begins: what the device had stopped may go on.
-    pub fn begin_step(&mut self) {
-        self.device.begin_step();
+    /// A new step begins. `anew` says that the host knows how those before it ended: what the device had stopped may go on.
+    pub fn begin_step(&mut self, anew: bool) {
+        self.device.begin_step(anew);
+    }
+
+    /// Ends a step: begins to copy slots to where the host reads them by [`Device::told`].
+    pub fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
+        let mark = |slot: &Slot| {
+            self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
+        };
+        self.device.tell(turn, slots.inspect(mark));
     }
 
     /// Gives kernels the context of the piece that comes now.

@@ -89,6 +89,10 @@ struct OnGpu {
     /// Rows of a piece at most: algorithms are chosen for them.
     rows: usize,
     store: Option<Bytes>,
+    /// What a step tells the host.
+    told: Bytes,
+    /// Whether a node is computed in its fastest way alone.
+    fixed: bool,
 }
 
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
@@ -111,7 +115,13 @@ pub fn open_on(
     match choice.settled() {
         Choice::Cpu | Choice::Best => open(threads),
         Choice::Cuda(number) => {
-            let gpu = OnGpu { gpu: Gpu::open(number, tf32)?, rows: rows.max(1), store: None };
+            let gpu = OnGpu {
+                gpu: Gpu::open(number, tf32)?,
+                rows: rows.max(1),
+                store: None,
+                told: Bytes::ZERO,
+                fixed: false,
+            };
             // The host only feeds.
             Ok(Setup { gpu: Some(gpu), ..open(Some(1))? })
         }
@@ -132,7 +142,11 @@ impl Setup {
 
     /// A GPU that is open already, for a plan that was made for it.
     pub(crate) fn on_gpu(threads: Arc<Threads>, gpu: Arc<Gpu>) -> Setup {
-        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None }) }
+        Setup {
+            threads,
+            store: None,
+            gpu: Some(OnGpu { gpu, rows: 1, store: None, told: Bytes::ZERO, fixed: false }),
+        }
     }
 
     /// How many threads run kernels.
@@ -183,12 +197,24 @@ impl Setup {
         }
     }
 
+    /// Offers the fastest way to compute each node alone, so that no budget changes how results are rounded.
+    pub fn fix_ways(&mut self) {
+        if let Some(on) = &mut self.gpu {
+            on.fixed = true;
+        }
+    }
+
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.
     pub fn costs(&self, graph: &Graph) -> Vec<Cost> {
         let nodes = graph.nodes.iter();
         match &self.gpu {
             None => nodes.map(|node| cost::cost(graph, node, self.threads())).collect(),
-            Some(on) => nodes.map(|node| cuda::cost::cost(&on.gpu, graph, node, on.rows)).collect(),
+            Some(on) => nodes
+                .map(|node| {
+                    let cost = cuda::cost::cost(&on.gpu, graph, node, on.rows);
+                    if on.fixed { Cost { leaner: Default::default(), ..cost } } else { cost }
+                })
+                .collect(),
         }
     }
 
@@ -214,7 +240,7 @@ impl Setup {
         match &self.gpu {
             None => Ok(Device::new(Arc::clone(&self.threads), Arena::map(arena)?, None)),
             Some(on) => {
-                let device = CudaDevice::new(Arc::clone(&on.gpu), arena, None)?;
+                let device = CudaDevice::new(Arc::clone(&on.gpu), arena, None, Bytes::ZERO)?;
                 Ok(Device::on_gpu(Arc::clone(&self.threads), device))
             }
         }
@@ -232,6 +258,13 @@ impl Setup {
         Ok(())
     }
 
+    /// Takes room on the host for what each step tells, where the device goes on before that is read.
+    pub fn take_told(&mut self, bytes: Bytes) {
+        if let Some(on) = &mut self.gpu {
+            on.told = bytes;
+        }
+    }
+
     /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
     pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
         if let Some(on) = self.gpu {
@@ -239,7 +272,7 @@ impl Setup {
             if free < arena {
                 return Err(DeviceError::DeviceFull { arena, free, others });
             }
-            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store)?));
+            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store, on.told)?));
         }
         let (limits, resident) = (process::limits(), process::resident());
         if limits.available.saturating_sub(resident) < arena {

@@ -38,11 +38,8 @@ pub fn pad_inside_pools(graph: &mut Graph) {
         let Op::Pad2D(pads) = &padding.op else { continue };
         let image = padding.inputs[0];
         let is_relu = |node: &Node| matches!(single_link(&node.op), Some(Link::Unary(Unary::Relu, 0)));
-        let all = pool.pads.and(pads);
-        let [height, width] = pool.window;
-        let inside = all.top.max(all.bottom) < height && all.left.max(all.right) < width;
-        if inside && produced(image).is_some_and(is_relu) {
-            let pool = Pool2D { pads: all, ..pool.clone() };
+        let pool = Pool2D { pads: pool.pads.and(pads), ..pool.clone() };
+        if pool.is_inside() && produced(image).is_some_and(is_relu) {
             (graph.nodes[index].op, graph.nodes[index].inputs) = (Op::MaxPool2D(pool), vec![image]);
         }
     }
@@ -122,6 +119,8 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
         operands.extend(&others);
         let chain = followed(chain, &operands, last, &second.inputs, between)?;
         (Op::BatchNormThen(norm.clone(), chain), [&first.inputs[..], &others].concat())
+    } else if let (Op::Conv2D(conv), [Link::Unary(Unary::Relu, 0)]) = (&first.op, &last.links[..]) {
+        (Op::Conv2DRelu(conv.clone()), first.inputs.clone())
     } else {
         return None;
     };

@@ -20,6 +20,7 @@
 //! assert!(graph.nodes.iter().any(|node| matches!(node.op, Op::Update(_))));
 //! ```
 
+mod biases;
 mod chain;
 mod compact;
 mod fuse;

@@ -11,8 +11,8 @@ const CHANNELS: usize = 16;
 /// The most products of one output.
 const PRODUCTS: usize = 128;
 
-/// Joins every such pair, and a ReLU behind it. `wanted` names tensors that somebody else will ask for.
-pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
+/// The node that alone reads each tensor, where there is one. `wanted` names tensors that somebody else will ask for.
+fn only_readers(graph: &Graph, wanted: &[TensorId]) -> Vec<Option<usize>> {
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
         for tensor in &node.inputs {
@@ -25,10 +25,34 @@ pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
         // No single reader then.
         readers[tensor.0].extend([usize::MAX; 2]);
     }
-    let only_reader = |tensor: TensorId| match readers[tensor.0][..] {
+    let only = |readers: Vec<usize>| match readers[..] {
         [reader] => Some(reader),
         _ => None,
     };
+    readers.into_iter().map(only).collect()
+}
+
+/// A ReLU behind a max pool runs in it: what it made 0 has no winner, so that backward needs no signs.
+pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
+    let readers = only_readers(graph, wanted);
+    let mut gone = vec![false; graph.nodes.len()];
+    for index in 0..graph.nodes.len() {
+        let Op::MaxPool2D(pool) = &graph.nodes[index].op else { continue };
+        let relu = readers[graph.nodes[index].outputs[0].0]
+            .filter(|reader| graph.nodes[*reader].op == Op::Elementwise(Chain::unary(Unary::Relu)));
+        let Some(relu) = relu.filter(|_| pool.can_rectify()) else { continue };
+        gone[relu] = true;
+        graph.nodes[index].op = Op::MaxPool2DRelu(pool.clone());
+        graph.nodes[index].outputs[0] = graph.nodes[relu].outputs[0];
+    }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
+}
+
+/// Joins every such pair, and a ReLU behind it. `wanted` names tensors that somebody else will ask for.
+pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
+    let readers = only_readers(graph, wanted);
+    let only_reader = |tensor: TensorId| readers[tensor.0];
     let mut gone = vec![false; graph.nodes.len()];
     for first in 0..graph.nodes.len() {
         let Op::Conv2D(conv) = &graph.nodes[first].op else { continue };

@@ -101,7 +101,9 @@ impl Backward {
                 self.weight(Op::Conv3DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
                 Some((Op::Conv3D(conv.clone()), vec![dy, inputs[1]]))
             }
-            Op::MaxPool2D(pool) => Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, outputs[1]])),
+            Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) => {
+                Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, outputs[1]]))
+            }
             Op::AveragePool2D(pool) => Some((Op::AveragePool2DGrad(pool.clone(), image), vec![dy])),
             Op::GlobalAveragePool2D => Some((Op::GlobalAveragePool2DGrad(image), vec![dy])),
             Op::GlobalMaxPool2D => Some((Op::GlobalMaxPool2DGrad(image), vec![dy, outputs[1]])),
@@ -208,6 +210,8 @@ impl Backward {
             Op::DenseGradKernel
             | Op::BiasGrad
             | Op::Plus(_)
+            | Op::Conv2DRelu(_)
+            | Op::WinnersBiasGrad
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPoolGradKernel(_)
@@ -220,6 +224,7 @@ impl Backward {
             | Op::SignBits { .. }
             | Op::SignBitsOf(..)
             | Op::MaskBits
+            | Op::MaskBitsBiasGrad
             | Op::MaskBitsOfSum
             | Op::SoftmaxGrad
             | Op::Loss(_)

@@ -8,7 +8,9 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, compact, fuse, neighbours, norms, penalties, pooled, rounded, weights};
+use crate::{
+    ClipBy, Optimizer, biases, compact, fuse, neighbours, norms, penalties, pooled, rounded, weights,
+};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -105,6 +107,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
     pooled::pool_inside(&mut graph, &training.gradients_of);
+    pooled::relu_inside(&mut graph, &training.gradients_of);
     let forward_nodes = graph.nodes.len();
     let seeds = add_losses(&mut graph, forward, training)?;
     let mut backward = Backward::new(graph, &training.gradients_of);
@@ -123,8 +126,10 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     norms::drop_bias_gradients(&mut graph);
     compact::sign_bits(&mut graph, forward_nodes);
     compact::drop_dead_nodes(&mut graph);
+    biases::before_pools(&mut graph);
     fuse::fuse(&mut graph);
     fuse::fuse(&mut graph);
+    biases::with_masks(&mut graph);
     if training.for_gpu {
         neighbours::bring_together(&mut graph);
         rounded::round_weights(&mut graph);

@@ -48,13 +48,29 @@ pub struct Pool2D {
     pub pads: Pads,
 }
 
+impl Pool2D {
+    /// The winner's byte of a window whose result a ReLU made 0, and to which no gradient goes.
+    pub const NOBODY: u8 = u8::MAX;
+
+    /// Whether a ReLU behind a max pool can run in it: no place of a window has the byte that says that nobody won.
+    pub fn can_rectify(&self) -> bool {
+        self.window[0] * self.window[1] <= usize::from(Pool2D::NOBODY)
+    }
+
+    /// Whether every window has some of the image under it.
+    pub fn is_inside(&self) -> bool {
+        let Pads { top, bottom, left, right } = self.pads;
+        top.max(bottom) < self.window[0] && left.max(right) < self.window[1]
+    }
+}
+
 /// A convolution, a max pool of two by two pixels behind it, and a ReLU behind that where there is one. The image between
 /// them is never stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledConv2D {
     /// The convolution: of one group, with neighbouring taps.
     pub conv: Conv2D,
-    /// Whether negative results become 0. They have no winner then: its byte is [`PooledConv2D::NONE`].
+    /// Whether negative results become 0. They have no winner then: its byte is [`Pool2D::NOBODY`].
     pub relu: bool,
 }
 
@@ -62,9 +78,6 @@ impl PooledConv2D {
     /// The pool: windows side by side.
     pub const POOL: Pool2D =
         Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } };
-
-    /// The winner's byte of a window whose result a ReLU made 0, and to which no gradient goes.
-    pub const NONE: u8 = u8::MAX;
 
     /// Height and width of the image between convolution and pool, for an image of this height and width.
     pub fn between(&self, image: [usize; 2]) -> [usize; 2] {

@@ -258,7 +258,7 @@ impl Graph {
 fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let prefix = if kind == Kind::Flow { "d " } else { "" };
     let extra: &[&str] = match op {
-        Op::MaxPool2D(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
+        Op::MaxPool2D(_) | Op::MaxPool2DRelu(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::BatchNormGradOfSum(_) => &["sum"],
         Op::Attention(_) => &["log_sums"],
@@ -276,6 +276,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::BiasGrad
         | Op::Plus(_)
         | Op::Conv2D(_)
+        | Op::Conv2DRelu(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
         | Op::Conv2DGradKernelOf(..)
@@ -286,6 +287,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::ActivityPenalty(_)
         | Op::Mask(_)
         | Op::BalanceWeights
+        | Op::WinnersBiasGrad
         | Op::MaxPool2DGrad(..)
         | Op::AveragePool2D(_)
         | Op::AveragePool2DGrad(..)
@@ -294,6 +296,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::GlobalMaxPool2DGrad(_)
         | Op::Elementwise(_)
         | Op::MaskBits
+        | Op::MaskBitsBiasGrad
         | Op::MaskBitsOfSum
         | Op::Softmax
         | Op::SoftmaxGrad

@@ -24,6 +24,8 @@ pub enum Op {
     Plus(Summand),
     /// `x, kernel, [bias] → y`.
     Conv2D(Conv2D),
+    /// The same with a ReLU behind it.
+    Conv2DRelu(Conv2D),
     /// `dy, kernel → dx`, with the height and width of `x`.
     Conv2DGradInput(Conv2D, [usize; 2]),
     /// `x, dy ⇒ dkernel` (adds).
@@ -42,6 +44,10 @@ pub enum Op {
     Conv3DGradKernel(Conv3D),
     /// `x → y, winners`: the winner's place in its window is one byte.
     MaxPool2D(Pool2D),
+    /// The same with a ReLU behind it: windows whose largest is not positive have no winner, which is [`Pool2D::NOBODY`].
+    MaxPool2DRelu(Pool2D),
+    /// `dy, winners ⇒ dbias` (adds): the sum over every axis but the last of what windows hand to their winners.
+    WinnersBiasGrad,
     /// `dy, winners → dx`, with the height and width of `x`.
     MaxPool2DGrad(Pool2D, [usize; 2]),
     /// `x → y`; padding is not counted.
@@ -67,6 +73,8 @@ pub enum Op {
     SignBitsOf(Maker, f32),
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
+    /// `dy, bits → dx ⇒ dbias` (adds): the same, and the sum of `dx` over every axis but the last.
+    MaskBitsBiasGrad,
     /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
     MaskBitsOfSum,
     /// `x → y` over the last axis.
@@ -352,6 +360,7 @@ impl Op {
             }
             Op::Softmax
             | Op::MaskBits
+            | Op::MaskBitsBiasGrad
             | Op::Loss(_)
             | Op::Dropout { .. }
             | Op::Noise(_)
@@ -376,6 +385,7 @@ impl Op {
             | Op::BiasGrad
             | Op::Plus(Summand::Dense | Summand::DenseGradInput)
             | Op::Conv2D(_)
+            | Op::Conv2DRelu(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
@@ -388,6 +398,8 @@ impl Op {
             | Op::Mask(_)
             | Op::BalanceWeights
             | Op::MaxPool2D(_)
+            | Op::MaxPool2DRelu(_)
+            | Op::WinnersBiasGrad
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
             | Op::AveragePool2DGrad(..)
@@ -445,6 +457,7 @@ impl Op {
             Op::Plus(Summand::DenseGradInput) => "dense_grad_input_plus",
             Op::Plus(Summand::LayerNormGrad(..)) => "layer_norm_grad_plus",
             Op::Conv2D(_) => "conv2d",
+            Op::Conv2DRelu(_) => "conv2d_relu",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
             Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
@@ -457,6 +470,8 @@ impl Op {
             Op::Mask(_) => "mask",
             Op::BalanceWeights => "balance_weights",
             Op::MaxPool2D(_) => "max_pool2d",
+            Op::MaxPool2DRelu(_) => "max_pool2d_relu",
+            Op::WinnersBiasGrad => "winners_bias_grad",
             Op::MaxPool2DGrad(..) => "max_pool2d_grad",
             Op::AveragePool2D(_) => "average_pool2d",
             Op::AveragePool2DGrad(..) => "average_pool2d_grad",
@@ -468,6 +483,7 @@ impl Op {
             Op::SignBits { .. } => "sign_bits",
             Op::SignBitsOf(..) => "sign_bits_of",
             Op::MaskBits => "mask_bits",
+            Op::MaskBitsBiasGrad => "mask_bits_bias_grad",
             Op::MaskBitsOfSum => "mask_bits_of_sum",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",

@@ -33,6 +33,29 @@ impl Session {
         let session = self.lock();
         if session.is_open() { Ok(session) } else { Err(misuse("the session is closed; call open() first")) }
     }
+
+    /// Does something with lent rows, while Python goes on.
+    fn with_rows<R: Send>(
+        &self,
+        py: Python<'_>,
+        arrays: &[Lending<'_>],
+        order: Option<&PyReadonlyArray1<'_, i64>>,
+        body: impl FnOnce(&mut memfit::Session, &mut Lent<'_>) -> Result<R, memfit::Error> + Send,
+    ) -> PyResult<R> {
+        let fields = self.open_one()?.fields().to_vec();
+        if arrays.len() != fields.len() {
+            return Err(misuse(format!("{} arrays for {} fields", arrays.len(), fields.len())));
+        }
+        let mut lent = Vec::with_capacity(arrays.len());
+        for (bytes, description, dims) in arrays {
+            lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
+        }
+        let order = order.map(PyReadonlyArray1::as_slice).transpose()?;
+        without_python(py, || {
+            let mut source = Lent::new(&fields, &lent, order)?;
+            body(&mut self.lock(), &mut source)
+        })
+    }
 }
 
 #[pymethods]
@@ -165,30 +188,40 @@ impl Session {
         Ok(())
     }
 
-    /// One step over rows `start..start + rows` of lent arrays, or of `order`, which names their rows.
-    #[pyo3(signature = (arrays, start, rows, order=None, learning_rate=None))]
-    fn step(
+    /// How many steps may have begun and not ended when another begins.
+    fn steps_ahead(&self) -> PyResult<usize> {
+        Ok(self.open_one()?.steps_ahead())
+    }
+
+    /// Begins a step over rows `start..start + rows` of lent arrays, or of `order`, which names their rows. `next` says which of
+    /// them come next, first row and rows, where that is known.
+    #[pyo3(signature = (arrays, start, rows, order=None, next=None, learning_rate=None))]
+    #[expect(clippy::too_many_arguments, reason = "what a batch is stays apart in Python")]
+    fn begin(
         &self,
         py: Python<'_>,
         arrays: Vec<Lending<'_>>,
         start: u64,
         rows: usize,
         order: Option<PyReadonlyArray1<'_, i64>>,
+        next: Option<(u64, usize)>,
         learning_rate: Option<f32>,
+    ) -> PyResult<()> {
+        let step = StepOf { start, rows, learning_rate, next };
+        self.with_rows(py, &arrays, order.as_ref(), |session, source| session.begin(source, step))
+    }
+
+    /// Ends the oldest step that was begun, whose batch is given again: where its loss is not finite, its rows are looked at.
+    #[pyo3(signature = (arrays, start, order=None))]
+    fn end(
+        &self,
+        py: Python<'_>,
+        arrays: Vec<Lending<'_>>,
+        start: u64,
+        order: Option<PyReadonlyArray1<'_, i64>>,
     ) -> PyResult<StepAnswer> {
-        let fields = self.open_one()?.fields().to_vec();
-        if arrays.len() != fields.len() {
-            return Err(misuse(format!("{} arrays for {} fields", arrays.len(), fields.len())));
-        }
-        let mut lent = Vec::with_capacity(arrays.len());
-        for (bytes, description, dims) in &arrays {
-            lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
-        }
-        let order = order.as_ref().map(PyReadonlyArray1::as_slice).transpose()?;
-        let (record, means) = without_python(py, || {
-            let mut source = Lent::new(&fields, &lent, order)?;
-            let mut session = self.lock();
-            let record = session.step(&mut source, StepOf { start, rows, learning_rate })?;
+        let (record, means) = self.with_rows(py, &arrays, order.as_ref(), |session, source| {
+            let record = session.end(source, start)?;
             Ok((record, session.epoch()))
         })?;
         Ok((means.loss, means.values, record.seconds, record.bytes_used.0, record.skipped_by))

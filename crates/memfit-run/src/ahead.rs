@@ -5,10 +5,10 @@
 //! recorded; then it is played.
 
 use memfit_device::Context;
-use memfit_ir::{MadeUp, Op, Place, Plan, Slot, Step, TensorId};
+use memfit_ir::{MadeUp, Place, Plan, Slot, Step, TensorId};
 
-use crate::RunError;
 use crate::runner::Loop;
+use crate::{NotFinite, RunError};
 
 /// Parts of a plan that are recorded apart.
 #[derive(Clone, Copy)]
@@ -19,30 +19,30 @@ enum Section {
 }
 
 impl Loop<'_> {
-    /// One step. A loss that is not finite keeps the device itself from writing weights, and is told here when the step is over.
+    /// Launches one step. A loss that is not finite keeps the device itself from writing weights until the host has seen it.
     pub(crate) fn run_ahead(&mut self) -> Result<(), RunError> {
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
-        self.device.asynchronous().begin_step();
+        self.device.asynchronous().begin_step(self.anew);
         self.section(Section::Prologue, &plan.prologue, &none)?;
         for (first, rows) in plan.pieces(self.input.rows) {
             self.section(Section::Body, &plan.body, &self.context(first, rows))?;
-            self.feed.piece_done(first + rows, self.input.rows);
         }
         self.section(Section::Epilogue, &plan.epilogue, &none)?;
-        self.stage_next(&plan.body)?;
-        self.check_losses()
+        self.device.asynchronous().tell(self.turn, self.told.slots());
+        self.stage_next(&plan.body);
+        Ok(())
     }
 
-    /// Stages the next step's first rows while the device is busy with this one.
-    fn stage_next(&mut self, body: &[Step]) -> Result<(), RunError> {
+    /// Stages the next step's first rows while the device is busy with this one. Where they cannot be fed, that step is the one to
+    /// say so.
+    fn stage_next(&mut self, body: &[Step]) {
         let next = self.feed.rows_next().and_then(|rows| self.plan.plan().pieces(rows).next());
         if let Some((first, rows)) = next
-            && self.stage(body, &self.context(first, rows), true)?
+            && matches!(self.stage(body, &self.context(first, rows), true), Ok(true))
         {
             *self.staged = Some(rows);
         }
-        Ok(())
     }
 
     fn section(&mut self, section: Section, steps: &[Step], context: &Context) -> Result<(), RunError> {
@@ -174,20 +174,11 @@ impl Loop<'_> {
         self.feed.made_up(slice.map_or(tensor, |slice| slice.of))
     }
 
-    /// Looks at the sums of the losses, which waits for the step to be over.
-    fn check_losses(&mut self) -> Result<(), RunError> {
-        let (plan, graph) = (self.plan.plan(), &self.plan.problem().graph);
-        let sums = plan.body.iter().filter_map(|step| match step {
-            Step::Launch { node, args, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => args.last(),
-            Step::Launch { .. } | Step::Copy { .. } | Step::Wait(_) => None,
-        });
-        let is_finite = |slot: &Slot| self.device.floats(*slot)[0].is_finite();
-        if sums.into_iter().all(is_finite) {
-            return Ok(());
-        }
+    /// Looks for who made a loss that is not finite, piece by piece.
+    pub(crate) fn find_culprits(&mut self) -> Result<NotFinite, RunError> {
         // Any piece may be the one; the last of them says that it was the loss itself where no piece has another culprit.
         let mut found = None;
-        for (first, rows) in plan.pieces(self.input.rows) {
+        for (first, rows) in self.plan.plan().pieces(self.input.rows) {
             let culprit = self.find_culprit(&self.context(first, rows))?;
             let is_loss = culprit.is_loss();
             found = Some(culprit);
@@ -195,7 +186,7 @@ impl Loop<'_> {
                 break;
             }
         }
-        Err(RunError::NotFinite(found.expect("a batch has at least one piece")))
+        Ok(found.expect("a batch has at least one piece"))
     }
 }
 

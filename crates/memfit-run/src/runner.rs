@@ -1,6 +1,6 @@
 //! The runner: behind the one-way door there is one arena, one plan, and a loop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::path::Path;
 use std::time::Instant;
@@ -10,6 +10,7 @@ use memfit_ir::{Bytes, CheckedPlan, DType, Kind, MadeUp, Op, Place, Plan, Slot, 
 
 use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
 use crate::loss_scale::LossScale;
+use crate::told::Told;
 use crate::totals::{Means, Totals};
 use crate::{StepRecord, Trace};
 
@@ -108,6 +109,11 @@ pub struct Runner {
     plan: CheckedPlan,
     device: Device,
     trace: Trace,
+    told: Told,
+    /// Steps that were begun and have not ended, the oldest first.
+    begun: VecDeque<Begun>,
+    /// When the last step ended.
+    ended: Option<Instant>,
     /// What the steps of this epoch told.
     totals: Totals,
     heap: HeapMark,
@@ -117,6 +123,17 @@ pub struct Runner {
     launched: BTreeSet<u64>,
     /// Rows of the next step's first piece, where they have been staged already.
     staged: Option<usize>,
+}
+
+/// A step that was launched and of which nothing is known yet.
+#[derive(Clone, Copy)]
+struct Begun {
+    input: StepInput,
+    iteration: u64,
+    loss_scale: Option<f32>,
+    start: Instant,
+    /// Which of the places for what is told is its own.
+    turn: usize,
 }
 
 /// The heap as it was when the first steps were done, and who has taken how much since.
@@ -134,12 +151,16 @@ impl Runner {
         if plan.plan().bytes_host != Bytes::ZERO {
             setup.take_store(folder, plan.plan().bytes_host)?;
         }
+        let told = Told::of(&plan);
+        setup.take_told(told.bytes());
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
-        Ok(Runner { plan, device, trace, totals, heap, loss_scale, launched, staged: None })
+        let begun = VecDeque::with_capacity(device.steps_ahead() + 1);
+        let (ended, staged) = (None, None);
+        Ok(Runner { plan, device, trace, told, begun, ended, totals, heap, loss_scale, launched, staged })
     }
 
     /// The plan that runs.
@@ -170,6 +191,7 @@ impl Runner {
         let plan = self.plan.plan();
         let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
         assert!(!stays, "only what holds nothing between steps is given back");
+        assert!(self.begun.is_empty(), "what was begun has ended");
         // Rows that wait on the device go with its memory.
         self.staged = None;
         self.device.give_back(from);
@@ -229,23 +251,59 @@ impl Runner {
 
     /// One training step.
     pub fn step(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
+        self.begin(input, feed)?;
+        self.end(feed)
+    }
+
+    /// How many steps may have begun and not ended when another begins. A loss scale follows from the step before.
+    pub fn steps_ahead(&self) -> usize {
+        if self.loss_scale.is_some() { 0 } else { self.device.steps_ahead() }
+    }
+
+    /// Steps that were begun and have not ended.
+    pub fn steps_begun(&self) -> usize {
+        self.begun.len()
+    }
+
+    /// How often weights were updated when all steps that were begun are over: what schedules and optimizers count.
+    pub fn updates(&self) -> u64 {
+        self.trace.updates() + self.begun.len() as u64
+    }
+
+    /// Begins a step: on a device that works on its own it is launched, elsewhere it is done when this returns.
+    ///
+    /// # Panics
+    /// Where more than [`Runner::steps_ahead`] have not ended.
+    pub fn begin(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<(), RunError> {
+        assert!(self.begun.len() <= self.steps_ahead(), "a step ends before so many others begin");
         let start = Instant::now();
+        let turn = self.begun.back().map_or(0, |before| before.turn + 1) % (self.device.steps_ahead() + 1);
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
-        let Runner { plan, device, heap, launched, staged, .. } = self;
-        let scaled = loss_scale.unwrap_or(1.0);
-        device.install(|device| {
-            Loop { plan, device, feed, input, iteration, scaled, heap, launched, staged }.run()
-        })?;
-        let plan = self.plan.plan();
-        assert_eq!(
-            self.device.bytes_peak(),
-            plan.bytes_peak,
-            "the peak that was measured is the one that was planned"
-        );
-        self.check_flat(input.step)?;
-        let Means { loss, values: metrics, .. } = self.statistics(input.rows);
-        let skipped_by = self.settle_scale(input.step)?;
+        let begun = Begun { input, iteration, loss_scale, start, turn };
+        self.with_loop(begun, feed, |one| one.run())?;
+        self.begun.push_back(begun);
+        Ok(())
+    }
+
+    /// Ends the oldest step that was begun: waits for what it tells. The feed is one of its batch, of which rows are wanted again
+    /// where its loss is not finite; steps that were begun behind it have changed nothing then, and are forgotten.
+    ///
+    /// # Panics
+    /// Where none was begun.
+    pub fn end(&mut self, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
+        let begun = self.begun.pop_front().expect("a step begins before it ends");
+        let Begun { input, loss_scale, start, .. } = begun;
+        let ended = self.look_at(begun, feed);
+        if ended.is_err() {
+            self.begun.clear();
+            self.forget_next();
+        }
+        let (Means { loss, values: metrics, .. }, skipped_by) = ended?;
+        let now = Instant::now();
+        // Of a step that was begun while another ran, from the end of that one on.
+        let since = self.ended.map_or(start, |before| before.max(start));
+        self.ended = Some(now);
         let record = StepRecord {
             step: input.step,
             rows: input.rows,
@@ -253,16 +311,71 @@ impl Runner {
             metrics,
             loss_scale,
             skipped_by,
-            seconds: start.elapsed().as_secs_f64(),
+            seconds: now.duration_since(since).as_secs_f64(),
             bytes_used: self.device.bytes_used(),
         };
         self.trace.add(&record, self.device.bytes_peak());
         Ok(record)
     }
 
+    /// What a step gave, and the layer for which it was skipped.
+    fn look_at(&mut self, begun: Begun, feed: &mut dyn Feed) -> Result<(Means, Option<String>), RunError> {
+        let Begun { input, turn, .. } = begun;
+        if self.device.is_asynchronous() {
+            let told = |tensor: TensorId| self.told.floats(&self.device, turn, tensor)[0];
+            if !self.totals.losses().all(|tensor| told(tensor).is_finite()) {
+                let found = self.with_loop(begun, feed, |one| one.find_culprits())?;
+                return Err(RunError::NotFinite(found));
+            }
+            feed.piece_done(input.rows, input.rows);
+        }
+        assert_eq!(
+            self.device.bytes_peak(),
+            self.plan.plan().bytes_peak,
+            "the peak that was measured is the one that was planned"
+        );
+        self.check_flat(input.step)?;
+        let means = self.statistics(input.rows, turn);
+        Ok((means, self.settle_scale(input.step, turn)?))
+    }
+
+    /// Does something with a step's loop over the plan.
+    fn with_loop<R: Send>(
+        &mut self,
+        Begun { input, iteration, loss_scale, turn, .. }: Begun,
+        feed: &mut dyn Feed,
+        body: impl FnOnce(&mut Loop<'_>) -> Result<R, RunError> + Send,
+    ) -> Result<R, RunError> {
+        let Runner { plan, device, heap, told, launched, staged, begun, .. } = self;
+        let (scaled, anew) = (loss_scale.unwrap_or(1.0), begun.is_empty());
+        device.install(|device| {
+            let mut one = Loop {
+                plan,
+                device,
+                feed,
+                input,
+                iteration,
+                scaled,
+                heap,
+                told,
+                turn,
+                anew,
+                launched,
+                staged,
+            };
+            body(&mut one)
+        })
+    }
+
+    /// Takes a batch that was promised as the next to be another one after all.
+    pub fn forget_next(&mut self) {
+        self.staged = None;
+    }
+
     /// Adapts the loss scale; names the layer for whose gradient the step was skipped.
-    fn settle_scale(&mut self, step: u64) -> Result<Option<String>, RunError> {
-        let Some(verdict) = self.loss_scale.as_ref().map(|scale| self.floats(scale.verdict())[0]) else {
+    fn settle_scale(&mut self, step: u64, turn: usize) -> Result<Option<String>, RunError> {
+        let told = |tensor: TensorId| self.told.floats(&self.device, turn, tensor)[0];
+        let Some(verdict) = self.loss_scale.as_ref().map(|scale| told(scale.verdict())) else {
             return Ok(None);
         };
         let scale = self.loss_scale.as_mut().expect("there is a verdict on it");
@@ -277,13 +390,8 @@ impl Runner {
         Ok(Some(layer))
     }
 
-    fn statistics(&mut self, rows: usize) -> Means {
-        let plan = self.plan.plan();
-        let slots = || plan.persistent.iter().chain(&plan.kept);
-        let sums = |tensor: TensorId| {
-            let (_, slot) = slots().find(|(id, _)| *id == tensor).expect("sums of a step are kept");
-            self.device.floats(*slot)
-        };
+    fn statistics(&mut self, rows: usize, turn: usize) -> Means {
+        let sums = |tensor: TensorId| self.told.floats(&self.device, turn, tensor);
         // All penalties on weights add to one sum, and all on values to another.
         let nodes = &self.plan.problem().graph.nodes;
         let weights = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));
@@ -337,6 +445,10 @@ pub(crate) struct Loop<'a> {
     /// What gradients are multiplied by.
     scaled: f32,
     heap: &'a mut HeapMark,
+    pub(crate) told: &'a Told,
+    pub(crate) turn: usize,
+    /// Whether every step before this one has ended.
+    pub(crate) anew: bool,
     pub(crate) launched: &'a mut BTreeSet<u64>,
     pub(crate) staged: &'a mut Option<usize>,
 }

@@ -67,6 +67,11 @@ impl Totals {
         Totals { rows: 0, loss: 0.0, losses, metrics }
     }
 
+    /// Where a step leaves its losses.
+    pub(crate) fn losses(&self) -> impl Iterator<Item = TensorId> {
+        self.losses.iter().map(|loss| loss.tensor)
+    }
+
     /// Begins anew.
     pub(crate) fn clear(&mut self) {
         (self.rows, self.loss) = (0, 0.0);

@@ -28,6 +28,7 @@ pub fn size_cases() -> Vec<OpCase> {
     let mut add = |name: &str, build: &dyn Fn(&mut Builder) -> TensorId| {
         cases.push(case(name, LossKind::MeanSquaredError, build));
     };
+    crate::rectified_cases::add_sizes(&mut add);
     let norm = Norm { epsilon: 1e-3, scale: true, center: true };
     // A warp, a warp with a rest, two warps, four, eight, and rows that are read again.
     for width in [768, 129, 1030, 2052, 4104, 8200] {

@@ -16,6 +16,7 @@ pub mod oracle;
 mod pooled_cases;
 pub mod random_graphs;
 pub mod random_training;
+mod rectified_cases;
 mod recurrent_cases;
 pub mod reference;
 mod spatial_cases;

@@ -47,12 +47,18 @@ impl NodeRun<'_> {
         (gap(dtype, got, wanted), format!("`{}` {dtype} {}", tensor.name, sample(dtype, got, wanted)))
     }
 
-    /// How far they may be.
-    pub fn limit(&self, graph: &Graph) -> f64 {
+    /// Whether an operand is compared. Which of two values that are nearly the same is the larger may change when factors are rounded.
+    pub fn is_compared(&self, graph: &Graph, place: usize, tf32: bool) -> bool {
+        !tf32 || graph.tensors[self.ids[place].0].dtype != DType::U8
+    }
+
+    /// How far they may be; farther where factors were rounded to TF32.
+    pub fn limit(&self, graph: &Graph, tf32: bool) -> f64 {
         let has = |dtype: DType| self.ids.iter().any(|id| graph.tensors[id.0].dtype == dtype);
         match (has(DType::BF16), has(DType::F16)) {
             (true, _) => 3e-2,
             (false, true) => 4e-3,
+            (false, false) if tf32 => 2e-3,
             (false, false) => 2e-5,
         }
     }
@@ -71,8 +77,8 @@ pub fn layout(graph: &Graph, workspace: Bytes) -> (Vec<Slot>, Slot) {
 }
 
 /// A device with room for all tensors of a graph, where they are, and each node's workspace.
-pub fn device(choice: Choice, graph: &Graph) -> (Device, Vec<Slot>, Vec<Slot>) {
-    let setup = memfit_device::open_on(choice, Some(2), ROWS, false).expect("the device opens");
+pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Device, Vec<Slot>, Vec<Slot>) {
+    let setup = memfit_device::open_on(choice, Some(2), ROWS, tf32).expect("the device opens");
     let workspaces: Vec<Bytes> = setup.costs(graph).iter().map(|cost| cost.workspace(ROWS)).collect();
     let most = workspaces.iter().copied().max().unwrap_or_default();
     let (slots, room) = layout(graph, most);
@@ -83,7 +89,7 @@ pub fn device(choice: Choice, graph: &Graph) -> (Device, Vec<Slot>, Vec<Slot>) {
 
 /// Runs every node on the CPU, first as one that opens sums, then as one that adds to what is there, as a second piece does.
 pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
-    let (mut cpu, slots, workspaces) = device(Choice::Cpu, graph);
+    let (mut cpu, slots, workspaces) = device(Choice::Cpu, graph, false);
     for (tensor, values) in draw_values(graph, ROWS, 11) {
         let to = cpu.bytes_mut(slots[tensor.0]);
         for (four, value) in to.as_chunks_mut().0.iter_mut().zip(values) {

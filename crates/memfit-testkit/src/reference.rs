@@ -27,6 +27,11 @@ pub fn evaluate(graph: &Graph, rows: usize, given: &Values) -> Values {
     values
 }
 
+/// What is negative becomes 0.
+fn rectified(values: Vec<f64>) -> Vec<f64> {
+    values.into_iter().map(|value| value.max(0.0)).collect()
+}
+
 struct Evaluation<'a> {
     graph: &'a Graph,
     rows: usize,
@@ -44,6 +49,9 @@ impl Evaluation<'_> {
             Op::Dense => vec![self.dense()],
             Op::DenseGradInput => vec![self.dense_transposed()],
             Op::Conv2D(conv) => vec![self.conv(conv, self.image(self.node.outputs[0]))],
+            Op::Conv2DRelu(conv) => {
+                vec![rectified(self.conv(conv, self.image(self.node.outputs[0])))]
+            }
             Op::Conv3D(conv) => {
                 let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
                 let bias = self.node.inputs.get(2).map(|_| self.input(2));
@@ -57,8 +65,10 @@ impl Evaluation<'_> {
                 let features = self.dims(self.node.inputs[0]).last().copied().unwrap_or(1);
                 vec![volume_cases::mask(*mask, self.input(0), features)]
             }
-            Op::MaxPool2D(pool) => {
+            Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) => {
                 let y = self.pool(pool, |window| window.iter().copied().fold(f64::NEG_INFINITY, f64::max));
+                let relu = matches!(self.node.op, Op::MaxPool2DRelu(_));
+                let y = if relu { rectified(y) } else { y };
                 let count = y.len();
                 vec![y, vec![0.0; count]]
             }

@@ -8,6 +8,8 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
+#[path = "cuda/ahead.rs"]
+mod ahead;
 #[path = "cuda/attention.rs"]
 mod attention;
 #[path = "cuda/bytes.rs"]
@@ -25,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memfit_device::cuda::libraries::{self, Library};
-use memfit_device::cuda::{compiler, kernel_texts};
+use memfit_device::cuda::{compiler, kernel_texts, lowered};
 use memfit_device::{Choice, Context};
 use std::time::Instant;
 
@@ -89,7 +91,12 @@ fn every_node_agrees_with_the_cpu() {
     let graphs = device_graphs();
     let chosen = graphs.iter().filter(|(name, _)| name.contains(&only)).skip(mine).step_by(of);
     for (name, graph) in chosen {
-        compare_nodes(name, graph, &skipped, &mut tally, &mut failures);
+        compare_nodes(name, graph, false, &skipped, &mut tally, &mut failures);
+        let changes =
+            |node| lowered(graph, node, ROWS, false, false) != lowered(graph, node, ROWS, false, true);
+        if graph.nodes.iter().any(changes) {
+            compare_nodes(name, graph, true, &skipped, &mut tally, &mut failures);
+        }
     }
     for (op, Tally { agree, differ, left_out, worst }) in &tally {
         println!("{op:<34} {agree:>5} agree {differ:>5} differ {left_out:>5} left out   worst {worst:.1e}");
@@ -112,11 +119,12 @@ struct Tally {
 fn compare_nodes(
     name: &str,
     graph: &Graph,
+    tf32: bool,
     skipped: &BTreeSet<String>,
     tally: &mut BTreeMap<String, Tally>,
     failures: &mut Vec<String>,
 ) {
-    let opened = catch_unwind(AssertUnwindSafe(|| device(Choice::Cuda(0), graph)));
+    let opened = catch_unwind(AssertUnwindSafe(|| device(Choice::Cuda(0), graph, tf32)));
     let Ok((mut gpu, slots, workspaces)) = opened else {
         failures.push(format!("{name}: the device does not open"));
         return;
@@ -147,18 +155,20 @@ fn compare_nodes(
             }
             worst = (f64::INFINITY, words);
         } else {
-            for (place, slot) in args.iter().enumerate() {
+            let compared = |(place, _): &(usize, _)| run.is_compared(graph, *place, tf32);
+            for (place, slot) in args.iter().enumerate().filter(compared) {
                 let gap = run.gap(graph, place, gpu.bytes(*slot));
                 worst = if worst.0 < gap.0 { gap } else { worst };
             }
         }
-        if worst.0 <= run.limit(graph) {
+        if worst.0 <= run.limit(graph, tf32) {
             count.agree += 1;
             count.worst = count.worst.max(worst.0);
         } else {
             count.differ += 1;
-            let fresh = run.fresh;
-            failures.push(format!("{op} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));
+            let (fresh, how) = (run.fresh, if tf32 { " in TF32" } else { "" });
+            failures
+                .push(format!("{op}{how} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));
         }
     });
 }

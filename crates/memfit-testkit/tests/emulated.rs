@@ -1,7 +1,7 @@
 //! Kernels for GPUs without a GPU: every node of the op table gives what the CPU gives when its kernels run as C++.
 //!
-//! Needs a compiler for C++ and skips with a word where there is none. Kernels with instructions that only a GPU has (tensor cores)
-//! are left out by name. What it cannot see: speed, and whether threads that run at once get in each other's way.
+//! Needs a compiler for C++ and skips with a word where there is none. Kernels with instructions that are not told in C++ (products of
+//! groups of warps) are counted as not run. What it cannot see: speed, and whether threads that run at once get in each other's way.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -54,8 +54,8 @@ fn every_kernel_gives_what_the_cpu_gives() {
     let mut wanted = Wanted::new();
     for (_, graph) in &graphs {
         for node in &graph.nodes {
-            for fresh in [true, false] {
-                let lowered = lowered(graph, node, ROWS, fresh);
+            for (fresh, tf32) in [(true, false), (false, false), (true, true), (false, true)] {
+                let lowered = lowered(graph, node, ROWS, fresh, tf32);
                 for kernel in kernels(&lowered).filter(|kernel| is_plain(&kernel.source)) {
                     wanted.entry(kernel.source.clone()).or_default().insert(kernel.entry);
                 }
@@ -219,9 +219,24 @@ fn compare(
     run: &NodeRun<'_>,
     findings: &Mutex<Findings>,
 ) {
+    let [exact, rounded] = [false, true].map(|tf32| lowered(graph, run.node, ROWS, run.fresh, tf32));
+    compare_one(running, name, graph, run, (&exact, false), findings);
+    if exact.work != rounded.work {
+        compare_one(running, name, graph, run, (&rounded, true), findings);
+    }
+}
+
+/// One way to run a node: in full precision, or in TF32.
+fn compare_one(
+    running: &mut Running<'_>,
+    name: &str,
+    graph: &Graph,
+    run: &NodeRun<'_>,
+    (lowered, tf32): (&Lowered, bool),
+    findings: &Mutex<Findings>,
+) {
     let op = run.node.op.name();
-    let lowered = lowered(graph, run.node, ROWS, run.fresh);
-    if kernels(&lowered).any(|kernel| !is_plain(&kernel.source)) {
+    if kernels(lowered).any(|kernel| !is_plain(&kernel.source)) {
         findings.lock().unwrap().tally.entry(op).or_default().not_run += 1;
         return;
     }
@@ -230,13 +245,15 @@ fn compare(
     for shared in if shared.is_empty() { vec![vec![]] } else { vec![vec![], shared] } {
         let mut memory = Memory::new(run, lowered.workspace.to_usize(), &shared);
         let places = Places { context: 0, operands: &memory.operands, workspace: memory.workspace };
-        let outcome = running.run(&mut memory.bytes, &lowered, &places, run.fresh);
-        let overwritten = |place: usize| shared.iter().any(|(_, input)| *input == place);
+        let outcome = running.run(&mut memory.bytes, lowered, &places, run.fresh);
+        let is_compared = |place: usize| {
+            run.is_compared(graph, place, tf32) && shared.iter().all(|(_, input)| *input != place)
+        };
         let gaps = match outcome {
             Err(words) => vec![(f64::INFINITY, words)],
             Ok(()) if !memory.is_intact() => vec![(f64::INFINITY, "bytes outside its operands".to_owned())],
             Ok(()) => (0..run.after.len())
-                .filter(|place| !overwritten(*place))
+                .filter(|place| is_compared(*place))
                 .map(|place| {
                     let start = usize::try_from(memory.operands[place]).unwrap();
                     run.gap(graph, place, &memory.bytes[start..start + run.after[place].len()])
@@ -250,14 +267,14 @@ fn compare(
     }
     let mut findings = findings.lock().unwrap();
     let count = findings.tally.entry(op).or_default();
-    if worst.0 <= run.limit(graph) {
+    if worst.0 <= run.limit(graph, tf32) {
         count.agree += 1;
         count.worst = count.worst.max(worst.0);
     } else {
         count.differ += 1;
-        let fresh = run.fresh;
+        let (fresh, how) = (run.fresh, if tf32 { " in TF32" } else { "" });
         findings
             .failures
-            .push(format!("{op} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));
+            .push(format!("{op}{how} fresh={fresh} in {name}: off by {:.1e} in {}", worst.0, worst.1));
     }
 }

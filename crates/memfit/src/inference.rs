@@ -9,9 +9,9 @@ use memfit_files::NewFile;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, Graph, TensorId};
-use memfit_run::{Means, Runner, StepInput};
+use memfit_run::{Means, Runner};
 
-use crate::data::Feeder;
+use crate::pass::{Look, Pass};
 use crate::prepare::{Solved, solve, training};
 use crate::train::within_machine;
 use crate::{Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
@@ -51,15 +51,10 @@ pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
     let forward = &model.model.graph;
     let (training, names) = training(job, forward, &compiled)?;
     let graph = evaluation_graph(forward, &training)?;
-    let mut means = None;
-    let ran = run(job, &model, graph, threads, job.train.batch, &mut |runner, input, feeder| {
-        runner.step(input, feeder)?;
-        means = Some(runner.epoch());
-        Ok(())
-    })?;
-    let Some(Means { loss, values, .. }) = means else {
+    let (ran, Means { loss, values, .. }) = run(job, &model, graph, threads, Some(job.train.batch), None)?;
+    if ran.rows == 0 {
         return Err(Error::job("data", "there are no rows; give at least one"));
-    };
+    }
     Ok(Evaluation { loss, metrics: names.into_iter().zip(values).collect(), ran })
 }
 
@@ -75,24 +70,24 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
     let predictions = graph.outputs.clone();
     let mut files: Vec<NewFile> =
         outputs.iter().map(|path| NewFile::create(path)).collect::<Result<_, _>>()?;
-    let mut rows_written = 0;
+    let mut has_header = false;
     let dims = |output: &TensorId| model.model.graph.tensors[output.0].shape.dims.as_slice();
-    let ran = run(job, &model, graph, threads, usize::MAX, &mut |runner, input, feeder| {
-        runner.step(input, feeder)?;
+    let mut write = |runner: &Runner, rows: usize, of: u64| {
         for (output, file) in predictions.iter().zip(&files) {
             let mut to = file.file();
-            if rows_written == 0 {
-                let header = memfit_data::npy_header(feeder.source.rows().unwrap_or(0), dims(output));
+            if !has_header {
+                let header = memfit_data::npy_header(of, dims(output));
                 to.write_all(&header).map_err(|source| file.refused(source))?;
             }
             let row = dims(output).iter().product::<usize>() * size_of::<f32>();
-            let rows = &runner.bytes(*output)[..row * input.rows];
+            let rows = &runner.bytes(*output)[..row * rows];
             to.write_all(rows).map_err(|source| file.refused(source))?;
         }
-        rows_written += input.rows;
+        has_header = true;
         Ok(())
-    })?;
-    if rows_written == 0 {
+    };
+    let (ran, _) = run(job, &model, graph, threads, None, Some(&mut write))?;
+    if ran.rows == 0 {
         return Err(Error::job("data", "there are no rows; give at least one"));
     }
     for file in files.drain(..) {
@@ -107,19 +102,15 @@ fn open(job: &Job) -> Result<ModelFile, Error> {
     ModelFile::open(job, Mode::Inference)
 }
 
-/// What happens with one stretch of rows.
-type Step<'a> = dyn FnMut(&mut Runner, StepInput, &mut Feeder<'_>) -> Result<(), Error> + 'a;
-
-/// Plans a graph and runs it over all rows, at most so many at a time, and never more than a piece of the plan where nothing
-/// sums over pieces.
+/// Plans a graph and runs it over all rows, at most so many at a time, or a piece of the plan where nothing sums over pieces.
 fn run(
     job: &Job,
     model: &ModelFile,
     graph: Graph,
     threads: Threads,
-    most: usize,
-    step: &mut Step<'_>,
-) -> Result<Ran, Error> {
+    most: Option<usize>,
+    look: Option<&mut Look<'_>>,
+) -> Result<(Ran, Means), Error> {
     if job.data.x.paths().is_empty() && job.data.rows.is_none() {
         return Err(Error::job("data", "there is none; give `--data x.npy`, or `x` under [data]"));
     }
@@ -139,19 +130,9 @@ fn run(
         None => initialize(&mut runner),
     }
     let start = Instant::now();
-    let rows = source.rows().unwrap_or(0);
-    let stretch = if most == usize::MAX { micro_batch } else { most };
-    let mut first = 0;
-    let mut number = 0;
-    while first < rows {
-        let now = usize::try_from(rows - first).unwrap_or(usize::MAX).min(stretch);
-        let mut feeder =
-            Feeder { source: &mut *source, inputs: &inputs, start: first, next: None, observer: &mut Quiet };
-        let input = StepInput { step: number, rows: now, learning_rate: 0.0, seed: job.train.seed };
-        step(&mut runner, input, &mut feeder)?;
-        first += now as u64;
-        number += 1;
-    }
+    let (stretch, seed) = (most.unwrap_or(micro_batch), job.train.seed);
+    let rows = Pass { source: &mut *source, inputs: &inputs, stretch, seed }.run(&mut runner, look)?;
+    let means = runner.epoch();
     let (plan, trace) = runner.finish();
     let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
     let (vm_hwm, budget) = (held, problem.budget.total);
@@ -160,5 +141,5 @@ fn run(
     }
     debug_assert!(trace.steps == 0 || trace.bytes_peak == plan.plan().bytes_peak);
     let (bytes_peak, seconds) = (plan.plan().bytes_peak, start.elapsed().as_secs_f64());
-    Ok(Ran { rows, micro_batch, seconds, bytes_peak, vm_hwm, budget })
+    Ok((Ran { rows, micro_batch, seconds, bytes_peak, vm_hwm, budget }, means))
 }

@@ -28,6 +28,7 @@ mod job;
 mod layer_table;
 mod model_file;
 mod packing;
+mod pass;
 mod precision;
 mod prepare;
 mod refusal;

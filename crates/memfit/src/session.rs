@@ -64,6 +64,8 @@ pub struct StepOf {
     pub rows: usize,
     /// The learning rate; that of the optimizer's schedule where it is not given.
     pub learning_rate: Option<f32>,
+    /// First row and rows of the next step, where it is known already and comes from the same rows in the same order.
+    pub next: Option<(u64, usize)>,
 }
 
 /// A planned model, whose arena is taken by [`Session::open`] and given back by [`Session::close`] as often as wanted.
@@ -81,6 +83,8 @@ pub struct Session {
     schedule: Option<Schedule>,
     summary: Option<Summary>,
     iteration: u64,
+    /// What was said to come next.
+    promised: Option<(u64, usize)>,
     /// The scale of gradients while there is no arena.
     loss_scale: Option<LossScale>,
 }
@@ -170,6 +174,7 @@ impl Session {
             schedule: None,
             summary: None,
             iteration: 0,
+            promised: None,
             loss_scale: None,
         }
     }
@@ -312,7 +317,7 @@ impl Session {
     /// How often weights were updated: what schedules and optimizers count.
     pub fn iteration(&self) -> u64 {
         match &self.memory {
-            Memory::Open { runner, first_step } => first_step + runner.trace().updates(),
+            Memory::Open { runner, first_step } => first_step + runner.updates(),
             Memory::Closed { .. } | Memory::Gone => self.iteration,
         }
     }
@@ -325,6 +330,17 @@ impl Session {
 
     /// One step over rows of a source whose fields are [`Session::fields`].
     pub fn step(&mut self, source: &mut dyn Source, step: StepOf) -> Result<StepRecord, Error> {
+        self.begin(source, step)?;
+        self.end(source, step.start)
+    }
+
+    /// How many steps may have begun and not ended when another begins.
+    pub fn steps_ahead(&self) -> usize {
+        self.runner().steps_ahead()
+    }
+
+    /// Begins a step: a device that works on its own goes on with it while the caller does something else.
+    pub fn begin(&mut self, source: &mut dyn Source, step: StepOf) -> Result<(), Error> {
         let most = match self.purpose {
             Purpose::Training | Purpose::Evaluation => self.job.train.batch,
             Purpose::Prediction => self.micro_batch(),
@@ -334,20 +350,36 @@ impl Session {
         let scheduled = || self.schedule.as_ref().map_or(0.0, |schedule| schedule.at(iteration));
         let learning_rate = step.learning_rate.unwrap_or_else(scheduled);
         let seed = self.job.train.seed;
+        let promised = std::mem::replace(&mut self.promised, step.next);
         let Memory::Open { runner, first_step } = &mut self.memory else {
             panic!("a session is opened before its first step");
         };
-        let number = *first_step + runner.trace().steps;
+        if promised.is_some() && promised != Some((step.start, step.rows)) {
+            runner.forget_next();
+        }
+        let number = *first_step + runner.trace().steps + runner.steps_begun() as u64;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
-        let mut feeder =
-            Feeder { source, inputs: &self.inputs, start: step.start, next: None, observer: &mut Quiet };
-        let record = runner.step(input, &mut feeder)?;
-        self.iteration = *first_step + runner.trace().updates();
-        Ok(record)
+        let (start, next, observer) = (step.start, step.next, &mut Quiet);
+        runner.begin(input, &mut Feeder { source, inputs: &self.inputs, start, next, observer })?;
+        self.iteration = *first_step + runner.updates();
+        Ok(())
+    }
+
+    /// Ends the oldest step that was begun, whose rows begin there in this source.
+    pub fn end(&mut self, source: &mut dyn Source, start: u64) -> Result<StepRecord, Error> {
+        let Memory::Open { runner, first_step } = &mut self.memory else {
+            panic!("a session is opened before its first step");
+        };
+        let (inputs, observer) = (&self.inputs, &mut Quiet);
+        let ended = runner.end(&mut Feeder { source, inputs, start, next: None, observer });
+        self.iteration = *first_step + runner.updates();
+        Ok(ended?)
     }
 
     /// Begins to add up loss and metrics anew.
     pub fn begin_epoch(&mut self) {
+        self.promised = None;
+        self.runner_mut().forget_next();
         self.runner_mut().begin_epoch();
     }
 

@@ -108,18 +108,28 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let schedule = &compiled.optimizer.schedule;
     let inputs = &problem.graph.inputs;
     let mut validated = None;
+    let mut ended = 0;
     for step in 0..length.steps {
         let (epoch, start, rows) = length.rows_of(step, job.train.batch);
-        let updates = runner.trace().updates();
         let next = (step + 1 < length.steps).then(|| length.rows_of(step + 1, job.train.batch));
         let next = next.map(|(_, start, rows)| (start, rows));
         let mut feeder = Feeder { source: &mut *source, inputs, start, next, observer };
-        let learning_rate = schedule.at(iteration + updates);
+        let learning_rate = schedule.at(iteration + runner.updates());
         let input = StepInput { step: iteration + step, rows, learning_rate, seed: job.train.seed };
-        let record = StepRecord { step, ..runner.step(input, &mut feeder)? };
-        observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
+        let begun = runner.begin(input, &mut feeder);
+        // Behind an epoch, and where a step could not begin, those before it are wanted; else the device is kept busy.
+        let ends = length.ends_epoch(step, start + rows as u64);
+        let ahead = if ends || begun.is_err() { 0 } else { runner.steps_ahead() };
+        while ahead < runner.steps_begun() {
+            let (epoch, start, _) = length.rows_of(ended, job.train.batch);
+            let mut feeder = Feeder { source: &mut *source, inputs, start, next: None, observer };
+            let record = StepRecord { step: ended, ..runner.end(&mut feeder)? };
+            observer.event(Event::Step { record: &record, epoch, steps: length.steps, metrics: &metrics });
+            ended += 1;
+        }
+        begun?;
         let has_epochs = length.rows.is_some() || validation.is_some();
-        if has_epochs && length.ends_epoch(step, start + rows as u64) {
+        if has_epochs && ends {
             let means = runner.epoch();
             validated = validation.as_mut().map(|validation| validation.run(&mut runner)).transpose()?;
             observer.event(Event::Epoch {

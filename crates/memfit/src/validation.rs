@@ -9,12 +9,12 @@ use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, training_graph};
 use memfit_ir::{ALIGNMENT, Bytes, CheckedPlan, Graph, Plan, TensorId};
 use memfit_plan::Hint;
-use memfit_run::{Means, Runner, StepInput};
+use memfit_run::{Means, Runner};
 
-use crate::data::Feeder;
 use crate::job::{DataSection, OneOrMany};
+use crate::pass::Pass;
 use crate::prepare::{Prepared, Solved, solve, training};
-use crate::{Costs, Error, Job, ModelFile, Quiet, Threads, budget, compiled};
+use crate::{Costs, Error, Job, ModelFile, Threads, budget, compiled};
 
 /// A planned evaluation of a model in training.
 pub(crate) struct Validation {
@@ -89,22 +89,8 @@ impl Validation {
         for (from, to) in &self.weights {
             runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
         }
-        let rows = self.source.rows().unwrap_or(0);
-        let (mut start, mut step) = (0, 0);
-        while start < rows {
-            let now = usize::try_from(rows - start).unwrap_or(usize::MAX).min(self.job.train.batch);
-            let mut feeder = Feeder {
-                source: &mut *self.source,
-                inputs: &inputs,
-                start,
-                next: None,
-                observer: &mut Quiet,
-            };
-            let input = StepInput { step, rows: now, learning_rate: 0.0, seed: self.job.train.seed };
-            runner.step(input, &mut feeder)?;
-            start += now as u64;
-            step += 1;
-        }
+        let (stretch, seed) = (self.job.train.batch, self.job.train.seed);
+        Pass { source: &mut *self.source, inputs: &inputs, stretch, seed }.run(&mut runner, None)?;
         let means = runner.epoch();
         self.plan = Some(runner.finish().0);
         training.take_again()?;

@@ -33,7 +33,10 @@ fn step(session: &mut Session) -> f64 {
     let order: Vec<i64> = (0..16).rev().collect();
     let arrays = &[x, y][..fields.len()];
     let mut rows = Lent::new(&fields, arrays, Some(&order)).unwrap();
-    session.step(&mut rows, StepOf { start: 0, rows: 16, learning_rate: Some(0.01) }).unwrap().loss
+    session
+        .step(&mut rows, StepOf { start: 0, rows: 16, learning_rate: Some(0.01), next: None })
+        .unwrap()
+        .loss
 }
 
 fn write(session: &mut Session, values: &[Option<Vec<u8>>]) {

@@ -18,6 +18,7 @@ use super::convolution::{self, Convolution};
 use super::half::Half;
 use super::operands::{Floats, Operands};
 use super::pool::{average, largest};
+use super::rectify::rectify;
 use super::widen::AT_ONCE;
 
 /// How a node goes over its images.
@@ -76,13 +77,13 @@ impl<'a> Bands<'a> {
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Bands<'a>> {
         let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
         let made = || &graph.tensors[node.outputs[0].0].shape;
-        let (work, under, over) = if let Op::Conv2D(conv) = &node.op {
+        let (work, under, over) = if let Op::Conv2D(conv) | Op::Conv2DRelu(conv) = &node.op {
             (Work::Conv2D(conv), shape(0), made())
         } else if let Op::Conv2DGradInput(conv, _) = &node.op {
             (Work::Conv2DGradInput(conv), made(), shape(0))
         } else if let Op::Conv2DGradKernel(conv) = &node.op {
             (Work::Conv2DGradKernel(conv), shape(0), shape(1))
-        } else if let Op::MaxPool2D(pool) = &node.op {
+        } else if let Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) = &node.op {
             (Work::MaxPool2D(pool), shape(0), made())
         } else if let Op::MaxPool2DGrad(pool, _) = &node.op {
             (Work::MaxPool2DGrad(pool), made(), shape(0))
@@ -144,12 +145,16 @@ impl<'a> Bands<'a> {
     fn conv2d(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
         let (x, y) = (operands.input_floats(0), operands.output_floats(0));
         let (kernel, bias) = (operands.input(1), operands.input_if(operands.node.inputs.len() == 3, 2));
+        let relu = matches!(operands.node.op, Op::Conv2DRelu(_));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);
             let lines = self.lines(self.over, row, &over);
             let to = &mut scratch.over[..lines.len()];
             convolution::forward(operands.threads, &part, x, kernel, bias, to, &mut *scratch.own);
+            if relu {
+                rectify(operands.threads, to);
+            }
             narrow(operands, to, y, lines);
         }
     }
@@ -188,6 +193,7 @@ impl<'a> Bands<'a> {
         let (x, y) = (operands.input_floats(0), operands.output_floats(0));
         let largest = operands.node.outputs.len() == 2;
         let winners: &mut [u8] = if largest { operands.output(1) } else { &mut [] };
+        let relu = matches!(operands.node.op, Op::MaxPool2DRelu(_));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
             let sizes = [sized(self.under, &under), sized(self.over, &over)];
@@ -195,7 +201,8 @@ impl<'a> Bands<'a> {
             let lines = self.lines(self.over, row, &over);
             let to = &mut scratch.over[..lines.len()];
             if largest {
-                largest::forward_of(operands.threads, &part, sizes, 1, x, to, &mut winners[lines.clone()]);
+                let winners = &mut winners[lines.clone()];
+                largest::forward_of(operands.threads, &part, sizes, 1, x, to, winners, relu);
             } else {
                 average::forward_of(operands.threads, &part, sizes, 1, x, to);
             }

@@ -31,12 +31,13 @@ pub(crate) fn sign_bits_of(operands: &Operands, maker: &Maker, below: f32) {
     tasks::run(operands.threads, pieces.cut.count(), &work);
 }
 
-/// Keeps elements whose bit is set.
-pub(crate) fn mask_bits(operands: &Operands) {
+/// Keeps elements whose bit is set, and hands back where they stand now.
+pub(crate) fn mask_bits<'a>(operands: &Operands<'a>) -> Floats<'a> {
     let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
     let work = MaskBits { pieces, dy, other: None, bits: operands.input(1), dx };
     tasks::run(operands.threads, pieces.cut.count(), &work);
+    dx
 }
 
 /// Keeps sums of the first two inputs whose bit, of the third, is set.

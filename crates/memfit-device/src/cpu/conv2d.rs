@@ -22,12 +22,13 @@ pub(crate) fn geometry(conv: &Conv2D, input: &Shape, output: &Shape, rows: usize
     }
 }
 
-/// `y = x ∗ kernel + bias`.
-pub(crate) fn forward(operands: &Operands, conv: &Conv2D) {
+/// `y = x ∗ kernel + bias`, which is handed back.
+pub(crate) fn forward<'a>(operands: &Operands<'a>, conv: &Conv2D) -> &'a mut [f32] {
     let shape = geometry(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
     let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
     let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
     convolution::forward(operands.threads, &shape, x, kernel, bias, y, operands.workspace().floats());
+    y
 }
 
 /// The gradient of the input.

@@ -1,6 +1,6 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape, Summand};
+use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
 use super::convolution::{self, Convolution, pooled};
@@ -39,6 +39,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         nanos_fixed: LAUNCH_NANOS + nanos(0),
         nanos_per_row: nanos(1) - nanos(0),
         measured: None,
+        leaner: [None; LEANER],
     }
 }
 
@@ -82,7 +83,7 @@ impl Operation<'_> {
                     matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
                 Demand { flops, ..floats(workspace) }
             }
-            Op::Conv2D(conv) => {
+            Op::Conv2D(conv) | Op::Conv2DRelu(conv) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
             }
@@ -142,7 +143,9 @@ impl Operation<'_> {
                 let scale = &self.graph.tensors[self.node.updates[0].0].shape;
                 doubles(affine::grad_scale_workspace(scale.elements_per_row()))
             }
-            Op::BiasGrad => doubles(dense::bias_grad_workspace(self.input(0))),
+            Op::BiasGrad | Op::WinnersBiasGrad | Op::MaskBitsBiasGrad => {
+                doubles(dense::bias_grad_workspace(self.input(0)))
+            }
             Op::Elementwise(chain) => {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
                 floats(elementwise::workspace(chain, halves, threads))
@@ -172,6 +175,7 @@ impl Operation<'_> {
             Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
             Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),
             Op::MaxPool2D(_)
+            | Op::MaxPool2DRelu(_)
             | Op::MaxPool2DGrad(..)
             | Op::AveragePool2D(_)
             | Op::AveragePool2DGrad(..)

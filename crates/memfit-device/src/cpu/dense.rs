@@ -1,10 +1,10 @@
 //! Dense layers: products over the last axis, their gradients, and the gradient of a bias.
 
-use memfit_ir::Shape;
+use memfit_ir::{Pool2D, Shape};
 
 use super::gemm::{self, Gemm};
 use super::lanes::{Lanes, load};
-use super::operands::Operands;
+use super::operands::{Floats, Operands};
 use super::sums::{Columns, Terms, settle};
 
 /// The product of a dense layer: positions are everything before the last axis.
@@ -51,17 +51,32 @@ pub(crate) fn grad_kernel(operands: &Operands) {
     gemm::gemm(operands.threads, &shape, x, dy, None, dkernel, !operands.fresh, workspace);
 }
 
-/// Doubles of workspace that `bias_grad` wants.
+/// Doubles of workspace that the sums for a bias want.
 pub(crate) fn bias_grad_workspace(dy: &Shape) -> usize {
     Columns::workspace(Columns::width(dy.last()), 1)
 }
 
 /// `dbias += Σ dy` over every axis but the last.
-pub(crate) fn bias_grad(operands: &Operands) {
-    let (dy, dbias) = (operands.input(0), operands.update(0));
-    let columns = Columns::folded(dy.len(), dbias.len());
+pub(crate) fn sum_for_bias(operands: &Operands, dy: &[f32]) {
+    sum_terms(operands, dy.len(), &Values(dy));
+}
+
+/// The same of slopes that were written just now.
+pub(crate) fn sum_masked_for_bias(operands: &Operands, dx: Floats<'_>) {
+    sum_terms(operands, dx.len(), &Written(dx));
+}
+
+/// The same of slopes that have a winner.
+pub(crate) fn winners_bias_grad(operands: &Operands) {
+    let won = Won { dy: operands.input(0), winners: operands.input(1) };
+    sum_terms(operands, won.dy.len(), &won);
+}
+
+fn sum_terms(operands: &Operands, count: usize, terms: &impl Terms<1>) {
+    let dbias = operands.update(0);
+    let columns = Columns::folded(count, dbias.len());
     let workspace = operands.workspace().take_doubles(bias_grad_workspace(operands.input_shape(0)));
-    columns.sum(operands.threads, &Values(dy), workspace, |column, [sum]| {
+    columns.sum(operands.threads, terms, workspace, |column, [sum]| {
         settle(&mut dbias[column], sum, operands.fresh);
     });
 }
@@ -73,6 +88,31 @@ impl Terms<1> for Values<'_> {
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
         // SAFETY: the elements lie inside.
         [unsafe { load(self.0[element..].as_ptr(), count) }]
+    }
+}
+
+struct Written<'a>(Floats<'a>);
+
+impl Terms<1> for Written<'_> {
+    #[inline(always)]
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
+        // SAFETY: the elements lie inside, and nobody writes them any more.
+        [unsafe { self.0.vector(element, count) }]
+    }
+}
+
+struct Won<'a> {
+    dy: &'a [f32],
+    winners: &'a [u8],
+}
+
+impl Terms<1> for Won<'_> {
+    #[inline(always)]
+    unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
+        // SAFETY: the elements lie inside, and there is a byte for each.
+        let nobody = unsafe { L::bytes_equal(self.winners[element..].as_ptr(), Pool2D::NOBODY, count) };
+        // SAFETY: as above.
+        [unsafe { load::<L>(self.dy[element..].as_ptr(), count) }.keep(!nobody)]
     }
 }
 

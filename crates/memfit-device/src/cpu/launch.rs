@@ -3,6 +3,7 @@
 use memfit_ir::{Op, Summand};
 
 use super::operands::Operands;
+use super::rectify::rectify;
 use super::{
     activity, affine, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise, embedding,
     loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize, softmax,
@@ -19,7 +20,7 @@ pub(crate) fn launch(operands: &Operands) {
             dense::grad_input(operands);
         }
         Op::DenseGradKernel => dense::grad_kernel(operands),
-        Op::BiasGrad => dense::bias_grad(operands),
+        Op::BiasGrad => dense::sum_for_bias(operands, operands.input(0)),
         Op::Plus(summand) => {
             let written = match summand {
                 Summand::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
@@ -28,7 +29,10 @@ pub(crate) fn launch(operands: &Operands) {
             };
             plus::add(operands, written);
         }
-        Op::Conv2D(conv) => conv2d::forward(operands, conv),
+        Op::Conv2D(conv) => {
+            conv2d::forward(operands, conv);
+        }
+        Op::Conv2DRelu(conv) => rectify(operands.threads, conv2d::forward(operands, conv)),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
         Op::Conv2DGradKernelOf(maker, conv) => conv2d::grad_kernel_of(operands, maker, conv),
@@ -40,7 +44,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::ActivityPenalty(regularizer) => activity::launch(operands, regularizer),
         Op::Mask(mask) => mask::launch(operands, *mask),
         Op::BalanceWeights => mask::balance(operands),
-        Op::MaxPool2D(pool) => pool::largest::forward(operands, pool),
+        Op::MaxPool2D(pool) => pool::largest::forward(operands, pool, false),
+        Op::MaxPool2DRelu(pool) => pool::largest::forward(operands, pool, true),
+        Op::WinnersBiasGrad => dense::winners_bias_grad(operands),
         Op::MaxPool2DGrad(pool, _) => pool::largest::grad(operands, pool),
         Op::AveragePool2D(pool) => pool::average::forward(operands, pool),
         Op::AveragePool2DGrad(pool, _) => pool::average::grad(operands, pool),
@@ -51,7 +57,10 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
         Op::SignBits { below } => bits::sign_bits(operands, *below),
         Op::SignBitsOf(maker, below) => bits::sign_bits_of(operands, maker, *below),
-        Op::MaskBits => bits::mask_bits(operands),
+        Op::MaskBits => {
+            bits::mask_bits(operands);
+        }
+        Op::MaskBitsBiasGrad => dense::sum_masked_for_bias(operands, bits::mask_bits(operands)),
         Op::MaskBitsOfSum => bits::mask_sum_into(operands, operands.output_floats(0)),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),

@@ -39,6 +39,7 @@ mod optimizer;
 mod plus;
 mod pool;
 mod rearrange;
+mod rectify;
 mod recurrent;
 mod resize;
 mod softmax;

@@ -75,6 +75,7 @@ fn knows_halves(op: &Op) -> bool {
         Op::Elementwise(_)
             | Op::SignBits { .. }
             | Op::MaskBits
+            | Op::MaskBitsBiasGrad
             | Op::MaskBitsOfSum
             | Op::Dropout { .. }
             | Op::Noise(_)

@@ -66,14 +66,24 @@ impl Convolutions {
         best.ok_or_else(|| unknown(convolution))
     }
 
-    /// Runs a convolution; says whether it has added its bias.
+    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where nothing was timed.
+    pub(crate) fn offered(
+        &self,
+        convolution: &Convolution,
+        limit: Bytes,
+    ) -> Result<Option<Vec<(usize, f32)>>, CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        Ok(self.prepare(&mut prepared, Key::of(convolution))?.candidates.offered(limit.to_usize()))
+    }
+
+    /// Runs a convolution; says whether it has added its bias and rectified the sum.
     pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<bool, CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
         let known = self.prepare(&mut prepared, Key::of(convolution))?;
         let best = known.candidates.best(places.workspace_bytes).ok_or_else(|| unknown(convolution))?;
         let engine = &known.engines[best.way];
         let run = engine.run(self.handle, places);
-        run.map(|()| engine.adds_bias).map_err(|CudaError(words)| {
+        run.map(|()| engine.finishes).map_err(|CudaError(words)| {
             CudaError(format!("{words}, by engine {} of {:?}", engine.name, Key::of(convolution)))
         })
     }
@@ -102,10 +112,10 @@ impl Convolutions {
         candidates.time(stream, places.workspace_bytes, times, &name, |engine, _| {
             engines[engine].run(self.handle, places)
         })?;
-        // Whoever does not add the bias leaves it to another pass, which reads and writes the result.
+        // Whoever does not finish leaves bias and ReLU to another pass, which reads and writes the result.
         let elements = convolution.rows * convolution.output.iter().product::<usize>();
         let pass = 2.0 * elements as f32 * convolution.dtype.size() as f32 / BYTES_PER_MILLISECOND;
-        let is_left = |engine: &usize| convolution.bias.is_some() && !engines[*engine].adds_bias;
+        let is_left = |engine: &usize| Key::of(convolution).is_finished() && !engines[*engine].finishes;
         candidates.add_time(|engine| if is_left(engine) { pass } else { 0.0 });
         Ok(())
     }

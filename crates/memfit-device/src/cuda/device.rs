@@ -9,12 +9,13 @@ use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::joined::Joined;
 use super::memory::{DeviceArena, Pinned};
 use super::store::Store;
+use super::told::Told;
 use super::updates::{Updates, WORDS};
 use super::work::{Source, Work};
 use super::{call_of, lower};
 use crate::Context;
 
-/// Contexts that are on their way to the device at most, before the host waits.
+/// Contexts that are on their way to the device at most: one half is written while the device reads the other.
 const CONTEXTS: usize = 64;
 
 /// A GPU with its arena.
@@ -24,6 +25,9 @@ pub(crate) struct CudaDevice {
     arena: DeviceArena,
     contexts: Pinned,
     contexts_used: usize,
+    contexts_read: [Event; 2],
+    /// What steps tell the host.
+    told: Told,
     /// Rows on their way, and when they have been copied: one half is filled while the device reads the other.
     staging: [Pinned; 2],
     staged: [Event; 2],
@@ -60,7 +64,13 @@ struct View {
 const FAILED: &str = "the GPU works";
 
 impl CudaDevice {
-    pub(crate) fn new(gpu: Arc<Gpu>, arena: Bytes, store: Option<Bytes>) -> Result<CudaDevice, CudaError> {
+    /// Takes an arena, room for values that are copied out where there are such, and for what a step tells.
+    pub(crate) fn new(
+        gpu: Arc<Gpu>,
+        arena: Bytes,
+        store: Option<Bytes>,
+        told: Bytes,
+    ) -> Result<CudaDevice, CudaError> {
         let arena = DeviceArena::map(&gpu.context, arena)?;
         let store = store.map(Store::new).transpose()?;
         let contexts = Pinned::new(CONTEXTS * CONTEXT_BYTES)?;
@@ -71,6 +81,8 @@ impl CudaDevice {
             arena,
             contexts,
             contexts_used: 0,
+            contexts_read: [Event::new()?, Event::new()?],
+            told: Told::new(told)?,
             staging,
             staged,
             half: 0,
@@ -223,11 +235,14 @@ impl CudaDevice {
         self.enter();
         self.send_waiting();
         self.last_context = Some(*context);
-        if self.contexts_used == CONTEXTS {
-            self.synchronise();
+        let number = self.contexts_used % CONTEXTS;
+        self.contexts_used = number + 1;
+        if number.is_multiple_of(CONTEXTS / 2) {
+            let half = number / (CONTEXTS / 2);
+            self.contexts_read[1 - half].record(&self.gpu.stream).expect(FAILED);
+            self.contexts_read[half].wait().expect(FAILED);
         }
-        let offset = self.contexts_used * CONTEXT_BYTES;
-        self.contexts_used += 1;
+        let offset = number * CONTEXT_BYTES;
         let numbers = [
             context.step,
             context.iteration,
@@ -242,7 +257,7 @@ impl CudaDevice {
         for (to, number) in part.chunks_exact_mut(8).zip(numbers) {
             to.copy_from_slice(&number.to_le_bytes());
         }
-        // SAFETY: the part is not written again before the stream was waited for.
+        // SAFETY: the part is not written again before the event of its half has passed.
         unsafe {
             let from = self.contexts.at(offset);
             self.gpu.stream.upload(from, self.gpu.context_address(), 64).expect(FAILED);
@@ -272,12 +287,15 @@ impl CudaDevice {
         self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
     }
 
-    /// Lets weights be written again: a new step begins.
-    pub(crate) fn begin_step(&mut self) {
+    /// A new step begins. Where the host knows how those before it ended, weights may be written again.
+    pub(crate) fn begin_step(&mut self, anew: bool) {
         self.settle();
         self.enter();
         if let Some(store) = &mut self.store {
             store.settle(&self.gpu).expect(FAILED);
+        }
+        if !anew {
+            return;
         }
         // SAFETY: the word behind the context.
         unsafe {
@@ -289,8 +307,21 @@ impl CudaDevice {
     pub(crate) fn synchronise(&mut self) {
         self.send_waiting();
         self.gpu.stream.synchronise().expect(FAILED);
-        self.contexts_used = 0;
         self.last_context = None;
+    }
+
+    /// Begins to copy slots to where the host reads them when it is this turn's time, behind all launches so far.
+    pub(crate) fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
+        self.settle();
+        let arena = &self.arena;
+        let parts = slots.map(|slot| (arena.address(slot), slot.bytes.to_usize()));
+        self.told.begin(&self.gpu.stream, turn, parts).expect(FAILED);
+    }
+
+    /// Waits for what was told in a turn.
+    pub(crate) fn told(&self, turn: usize) -> &[u8] {
+        self.enter();
+        self.told.read(turn).expect(FAILED)
     }
 
     /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there has been copied.

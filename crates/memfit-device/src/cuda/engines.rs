@@ -4,7 +4,7 @@
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
     cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristic,
-    cudnnBackendNumericalNote_t as Note,
+    cudnnBackendNumericalNote_t as Note, cudnnPointwiseMode_t as Mode,
 };
 use memfit_ir::DType;
 
@@ -30,8 +30,9 @@ const X: i64 = 1;
 const FILTER: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-/// A value between operations, which exists in registers alone.
+/// Values between operations, which exist in registers alone.
 const CONVOLVED: i64 = 5;
+const BIASED: i64 = 6;
 
 /// What is asked of a convolution besides where its operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,7 @@ pub(crate) struct Key {
     pub(crate) groups: usize,
     pub(crate) dtype: DType,
     pub(crate) biased: bool,
+    pub(crate) relu: bool,
     pub(crate) adds: bool,
 }
 
@@ -63,11 +65,17 @@ impl Key {
             groups,
             pads,
             dtype,
+            relu,
             adds,
             ..
         } = *convolution;
         let biased = convolution.bias.is_some();
-        Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype, biased, adds }
+        Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype, biased, relu, adds }
+    }
+
+    /// Whether there is something to do behind the convolution itself.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.biased || self.relu
     }
 }
 
@@ -77,8 +85,10 @@ pub(crate) struct Engine {
     /// The engine's number and its settings.
     pub(crate) name: String,
     pub(crate) workspace: usize,
-    /// Whether the bias is added in the same pass.
-    pub(crate) adds_bias: bool,
+    /// Whether bias and ReLU, of which there is one at least, are seen to in the same pass.
+    pub(crate) finishes: bool,
+    /// Whether it reads a bias.
+    biased: bool,
 }
 
 impl Engine {
@@ -90,7 +100,7 @@ impl Engine {
         );
         let [x, filter, y, bias] = [places.x, places.filter, places.y, places.bias].map(Pointer);
         let (names, pointers) = ([X, FILTER, Y, BIAS], [x, filter, y, bias]);
-        let count = if self.adds_bias { 4 } else { 3 };
+        let count = if self.biased { 4 } else { 3 };
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &names[..count])?
             .with(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..count])?
@@ -102,19 +112,19 @@ impl Engine {
     }
 }
 
-/// The engines that compute a convolution, those that the library believes to be fast first; where a bias is added, those that do
-/// so in the same pass come before those that leave it to another.
+/// The engines that compute a convolution, those that the library believes to be fast first; where there is a bias or a ReLU, those
+/// that see to them in the same pass come before those that leave them to another.
 pub(crate) fn engines(handle: Handle, key: &Key, tf32: bool) -> Result<Vec<Engine>, CudaError> {
     let mut found = Vec::new();
-    if key.biased {
+    if key.is_finished() {
         found.extend(engines_of(handle, key, true, tf32).unwrap_or_default());
     }
     found.extend(engines_of(handle, key, false, tf32)?);
     Ok(found)
 }
 
-fn engines_of(handle: Handle, key: &Key, adds_bias: bool, tf32: bool) -> Result<Vec<Engine>, CudaError> {
-    let graph = graph(handle, key, adds_bias)?;
+fn engines_of(handle: Handle, key: &Key, finishes: bool, tf32: bool) -> Result<Vec<Engine>, CudaError> {
+    let graph = graph(handle, key, finishes)?;
     let fma_only = key.dtype == DType::F32 && !tf32;
     let (mut found, mut plain): (Vec<Engine>, Vec<Engine>) = (Vec::new(), Vec::new());
     for (mode, enough) in [(Heuristic::CUDNN_HEUR_MODE_A, MOST), (Heuristic::CUDNN_HEUR_MODE_FALLBACK, FEW)] {
@@ -135,7 +145,7 @@ fn engines_of(handle: Handle, key: &Key, adds_bias: bool, tf32: bool) -> Result<
             let Ok(plan) = plan else { continue };
             let workspace = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
             let workspace = usize::try_from(workspace).unwrap_or(usize::MAX);
-            let engine = Engine { plan, name, workspace, adds_bias };
+            let engine = Engine { plan, name, workspace, finishes, biased: finishes && key.biased };
             if noted(&notes, Note::CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP) {
                 plain.push(engine);
             } else {
@@ -192,7 +202,7 @@ fn noted(notes: &[i32], note: Note) -> bool {
 }
 
 /// What is to be computed, in the library's words.
-fn graph(handle: Handle, key: &Key, adds_bias: bool) -> Result<Descriptor, CudaError> {
+fn graph(handle: Handle, key: &Key, finishes: bool) -> Result<Descriptor, CudaError> {
     let kind = data_type(key.dtype)?;
     let image = |name: i64, image: [usize; 3]| {
         let [height, width, channels] = image;
@@ -220,7 +230,7 @@ fn graph(handle: Handle, key: &Key, adds_bias: bool) -> Result<Descriptor, CudaE
         .finished()?;
     let [height, width, channels] = key.output;
     let dims = [key.rows, channels, height, width];
-    let convolved = if adds_bias { Some(tensor(CONVOLVED, single, dims, ALIGNMENT, true)?) } else { None };
+    let convolved = if finishes { Some(tensor(CONVOLVED, single, dims, ALIGNMENT, true)?) } else { None };
     let rest = f32::from(u8::from(key.adds));
     let operation = match key.pass {
         Pass::Forward => Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)?
@@ -255,8 +265,16 @@ fn graph(handle: Handle, key: &Key, adds_bias: bool) -> Result<Descriptor, CudaE
     };
     let mut operations = vec![operation];
     if let Some(convolved) = &convolved {
-        let bias = tensor(BIAS, kind, [1, channels, 1, 1], ALIGNMENT, false)?;
-        operations.push(sum(convolved, &bias, &y)?);
+        let biased = tensor(BIASED, single, dims, ALIGNMENT, true)?;
+        if key.biased {
+            let bias = tensor(BIAS, kind, [1, channels, 1, 1], ALIGNMENT, false)?;
+            let to = if key.relu { &biased } else { &y };
+            operations.push(pointwise(Mode::CUDNN_POINTWISE_ADD, convolved, Some(&bias), to)?);
+        }
+        if key.relu {
+            let from = if key.biased { &biased } else { convolved };
+            operations.push(pointwise(Mode::CUDNN_POINTWISE_RELU_FWD, from, None, &y)?);
+        }
     }
     let operations: Vec<&Descriptor> = operations.iter().collect();
     Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?
@@ -265,18 +283,24 @@ fn graph(handle: Handle, key: &Key, adds_bias: bool) -> Result<Descriptor, CudaE
         .finished()
 }
 
-/// `y = x + b`, where `b` has one number for a channel.
-fn sum(x: &Descriptor, b: &Descriptor, y: &Descriptor) -> Result<Descriptor, CudaError> {
-    let plus = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
-        .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[sys::cudnnPointwiseMode_t::CUDNN_POINTWISE_ADD])?
+/// `y = f(x)`, or `y = f(x, b)`, where `b` has one number for a channel.
+fn pointwise(
+    mode: Mode,
+    x: &Descriptor,
+    b: Option<&Descriptor>,
+    y: &Descriptor,
+) -> Result<Descriptor, CudaError> {
+    let function = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
+        .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode])?
         .with(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[sys::cudnnDataType_t::CUDNN_DATA_FLOAT])?
         .finished()?;
-    Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&plus])?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[b])?
-        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?
-        .finished()
+    let mut operation = Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)?
+        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, &[&function])?
+        .with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, &[x])?;
+    if let Some(b) = b {
+        operation = operation.with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, &[b])?;
+    }
+    operation.with_parts(Name::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, &[y])?.finished()
 }
 
 /// Rows, channels, height and width, stored pixel by pixel.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Slot};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot};
 
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
@@ -16,10 +16,10 @@ use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
-use super::{call_of, compiler, libraries, lower, usage};
+use super::{call_of, candidates, compiler, libraries, lower, usage};
 
-/// Workspace that a library's algorithm may take, unless none takes so little.
-const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
+/// Workspace of a library's algorithm that is looked at, unless none takes so little; how much a launch has is the plan's choice.
+const LIBRARY_WORKSPACE: Bytes = Bytes::mib(256);
 
 /// Where the workspace of a library begins.
 const LIBRARY_ALIGNMENT: u64 = 256;
@@ -162,26 +162,68 @@ impl Gpu {
         node: &Node,
         rows: usize,
     ) -> Result<(Bytes, Bytes), CudaError> {
-        let (own, libraries) = self.workspace_at(graph, node, rows)?;
-        Ok((own, libraries.max(self.workspace_at(graph, node, 1)?.1)))
+        let (own, libraries) = self.workspace_at(graph, node, rows, LIBRARY_WORKSPACE)?;
+        Ok((own, libraries.max(self.workspace_at(graph, node, 1, Bytes::ZERO)?.1)))
     }
 
-    fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
+    /// The same at so many rows, for the best ways of the libraries that take no more than a limit, or else the least.
+    fn workspace_at(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+        limit: Bytes,
+    ) -> Result<(Bytes, Bytes), CudaError> {
         let lowered = self.lowered(graph, node, rows);
         let mut libraries = Bytes::ZERO;
         for work in &lowered.work {
             libraries = libraries.max(match work {
-                Work::Product(product) => self.products.workspace(product, LIBRARY_WORKSPACE)?,
-                Work::Convolution(convolution) => {
-                    self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
-                }
-                Work::Kernel(_) | Work::Bias(_) | Work::Update(_) | Work::Zero { .. } | Work::Copy { .. } => {
-                    Bytes::ZERO
-                }
+                Work::Product(product) => self.products.workspace(product, limit)?,
+                Work::Convolution(convolution) => self.convolutions.workspace(convolution, limit)?,
+                Work::Kernel(_)
+                | Work::Finish(_)
+                | Work::Update(_)
+                | Work::Zero { .. }
+                | Work::Copy { .. } => Bytes::ZERO,
             });
         }
-        let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
-        Ok((lowered.workspace, (libraries + slack).align_up(ALIGNMENT)))
+        Ok((lowered.workspace, with_slack(libraries)))
+    }
+
+    /// The ways in which libraries compute a node at so many rows, where they were timed: their workspace, as [`Gpu::workspace`] has
+    /// it, and milliseconds; the fastest first, the least last, and only a handful.
+    pub(crate) fn ways(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+    ) -> Result<Vec<(Bytes, f32)>, CudaError> {
+        let mut calls = Vec::new();
+        for work in &self.lowered(graph, node, rows).work {
+            let offered = match work {
+                Work::Product(product) => self.products.offered(product, LIBRARY_WORKSPACE)?,
+                Work::Convolution(convolution) => {
+                    self.convolutions.offered(convolution, LIBRARY_WORKSPACE)?
+                }
+                Work::Kernel(_)
+                | Work::Finish(_)
+                | Work::Update(_)
+                | Work::Zero { .. }
+                | Work::Copy { .. } => {
+                    continue;
+                }
+            };
+            // Where one of them was not timed, nothing is known of the node.
+            let Some(offered) = offered else { return Ok(Vec::new()) };
+            calls.push(offered);
+        }
+        // A row at a time must be possible in all of them.
+        let one_row = self.workspace_at(graph, node, 1, Bytes::ZERO)?.1;
+        let ways = candidates::few(&candidates::together(&calls), LEANER - 1);
+        let ways = ways.into_iter().map(|(bytes, time)| (with_slack(Bytes(bytes as u64)).max(one_row), time));
+        let mut ways: Vec<(Bytes, f32)> = ways.collect();
+        ways.dedup_by_key(|(bytes, _)| *bytes);
+        Ok(ways)
     }
 
     /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
@@ -228,7 +270,7 @@ impl Gpu {
                         self.convolutions.time(&self.stream, convolution, &places, &self.times)?;
                     }
                     Work::Kernel(_)
-                    | Work::Bias(_)
+                    | Work::Finish(_)
                     | Work::Update(_)
                     | Work::Zero { .. }
                     | Work::Copy { .. } => {}
@@ -245,7 +287,7 @@ impl Gpu {
         let kernels: Vec<Kernel> = work
             .chain(joined::all(graph, rows, self.tf32))
             .filter_map(|work| match work {
-                Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),
+                Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
             })
             .collect();
@@ -284,12 +326,12 @@ impl Gpu {
     /// Puts the work of a node into the stream.
     pub(crate) fn run(&self, lowered: &Lowered, slots: &Slots<'_>) -> Result<(), CudaError> {
         let at = |address: Address| slots.at(address);
-        let mut has_bias = false;
+        let mut is_finished = false;
         for work in &lowered.work {
             match work {
                 Work::Kernel(kernel) => self.launch(kernel, slots)?,
-                Work::Bias(kernel) => {
-                    if !has_bias {
+                Work::Finish(kernel) => {
+                    if !is_finished {
                         self.launch(kernel, slots)?;
                     }
                 }
@@ -309,7 +351,7 @@ impl Gpu {
                     self.products.run(&self.stream, product, &slots.of_product(lowered, product))?
                 }
                 Work::Convolution(convolution) => {
-                    has_bias = self.convolve(convolution, lowered, slots)?;
+                    is_finished = self.convolve(convolution, lowered, slots)?;
                 }
             }
         }
@@ -346,7 +388,7 @@ impl Gpu {
     }
 
     /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
-    /// added its bias.
+    /// added its bias and rectified the sum.
     fn convolve(
         &self,
         convolution: &Convolution,
@@ -357,7 +399,7 @@ impl Gpu {
         if convolution.rows < 2 || self.convolutions.fits(convolution, places.workspace_bytes)? {
             return self.convolutions.run(convolution, &places);
         }
-        // Of several, each might choose another way, so that none adds the bias.
+        // Of several, each might choose another way, so that none finishes its part.
         for part in convolution.halves() {
             self.convolve(&part, lowered, slots)?;
         }
@@ -373,6 +415,12 @@ impl Gpu {
         // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.
         unsafe { driver::launch(&self.stream, function, kernel.blocks, kernel.threads, &mut pointers) }
     }
+}
+
+/// A library's workspace in a slot that begins anywhere.
+fn with_slack(libraries: Bytes) -> Bytes {
+    let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
+    (libraries + slack).align_up(ALIGNMENT)
 }
 
 impl Slots<'_> {

@@ -174,6 +174,13 @@ impl Pinned {
         unsafe { self.start.as_ptr().add(offset).cast() }
     }
 
+    /// A part, to be read. The device is done with it.
+    pub(crate) fn part(&self, offset: usize, bytes: usize) -> &[u8] {
+        assert!(offset + bytes <= self.bytes, "a part of the buffer");
+        // SAFETY: as above, and borrowed with the buffer.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), bytes) }
+    }
+
     /// A part, to be written. The device is done with it.
     pub(crate) fn part_mut(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
         assert!(offset + bytes <= self.bytes, "a part of the buffer");

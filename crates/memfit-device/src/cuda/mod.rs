@@ -21,6 +21,7 @@ mod products;
 mod roofline;
 mod store;
 mod times;
+pub(crate) mod told;
 mod updates;
 pub mod usage;
 pub mod work;
@@ -41,7 +42,7 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     let work = graph.nodes.iter().flat_map(both).flatten().chain(joined::all(graph, rows, false));
     let mut texts: Vec<String> = work
         .filter_map(|work| match work {
-            Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => {
+            Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => {
                 Some(compiler::text(&kernel.source))
             }
             Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
@@ -52,9 +53,9 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     texts
 }
 
-/// What runs for a node at so many rows, in full precision.
-pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool) -> Lowered {
-    lower::lower(&call_of(graph, node, rows, fresh, false))
+/// What runs for a node at so many rows; where factors may be rounded to TF32, as on a device with tensor cores for them.
+pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool, tf32: bool) -> Lowered {
+    lower::lower(&call_of(graph, node, rows, fresh, tf32))
 }
 
 /// A node at the rows of a piece.

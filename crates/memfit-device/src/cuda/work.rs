@@ -40,8 +40,8 @@ pub enum Work {
     Product(Product),
     /// A convolution of a library.
     Convolution(Convolution),
-    /// A kernel that adds the bias of the convolution before it, where that did not do so by itself.
-    Bias(Kernel),
+    /// A kernel that adds the bias of the convolution before it and rectifies the sum, where that did not do so by itself.
+    Finish(Kernel),
 }
 
 /// A kernel with its arguments.
@@ -159,6 +159,8 @@ pub struct Convolution {
     pub y: Address,
     /// A number for each filter in the type of `y`, added where the library does that in the same pass.
     pub bias: Option<Address>,
+    /// Whether what is negative becomes 0, where the library does that in the same pass too.
+    pub relu: bool,
     /// Whether the result is added to what is there.
     pub adds: bool,
 }
@@ -175,7 +177,7 @@ pub enum Pass {
 }
 
 impl Convolution {
-    /// The same over the first half of the rows and over the rest; without a bias, which somebody else then adds.
+    /// The same over the first half of the rows and over the rest; without bias and ReLU, which somebody else then sees to.
     pub(crate) fn halves(&self) -> [Convolution; 2] {
         let first = self.rows / 2;
         let bytes =
@@ -185,10 +187,11 @@ impl Convolution {
             x: self.x.behind(bytes(self.input)),
             y: self.y.behind(bytes(self.output)),
             bias: None,
+            relu: false,
             adds: self.adds || self.pass == Pass::Filter,
             ..*self
         };
-        [Convolution { rows: first, bias: None, ..*self }, rest]
+        [Convolution { rows: first, bias: None, relu: false, ..*self }, rest]
     }
 }
 

@@ -269,7 +269,11 @@ fn costs(graph: &Graph, estimates: Vec<Cost>, batch: usize, known: &Table) -> Ve
 fn class(op: &Op) -> usize {
     let convolves = matches!(
         op,
-        Op::Conv2D(_) | Op::Conv2DGradInput(..) | Op::Conv2DGradKernel(_) | Op::Conv2DGradKernelOf(..)
+        Op::Conv2D(_)
+            | Op::Conv2DRelu(_)
+            | Op::Conv2DGradInput(..)
+            | Op::Conv2DGradKernel(_)
+            | Op::Conv2DGradKernelOf(..)
     );
     if convolves || matches!(op, Op::Conv2DMaxPool(_) | Op::Conv2DMaxPoolGradKernel(_)) {
         0

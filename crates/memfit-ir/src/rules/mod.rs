@@ -99,7 +99,7 @@ impl Rule<'_> {
                 self.require(is_float(*dtype), "a type of floats to cast to")?;
                 vec![Type { shape: self.floats(0)?.clone(), dtype: *dtype }]
             }
-            Op::Conv2D(conv) => vec![self.conv(conv)?],
+            Op::Conv2D(conv) | Op::Conv2DRelu(conv) => vec![self.conv(conv)?],
             Op::Conv2DGradInput(conv, size) => {
                 self.count(2..=2)?;
                 let (dy, kernel) = (self.image(0)?, self.singles(1)?);
@@ -158,9 +158,15 @@ impl Rule<'_> {
                 self.count(1..=1)?;
                 vec![f32(self.singles(0)?.clone())]
             }
-            Op::MaxPool2D(pool) => {
+            Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) => {
                 self.count(1..=1)?;
                 self.max_pool(pool, self.image(0)?)?
+            }
+            Op::WinnersBiasGrad => {
+                self.count(2..=2)?;
+                let same = *self.floats(0)? == self.inputs[1].shape;
+                self.require(same && self.inputs[1].dtype == DType::U8, "a winner's byte for every slope")?;
+                vec![]
             }
             Op::AveragePool2D(pool) => {
                 self.count(1..=1)?;
@@ -204,6 +210,7 @@ impl Rule<'_> {
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
             }
             Op::MaskBits
+            | Op::MaskBitsBiasGrad
             | Op::MaskBitsOfSum
             | Op::Softmax
             | Op::SoftmaxGrad

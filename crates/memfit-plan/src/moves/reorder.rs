@@ -11,6 +11,7 @@ use crate::lives::Lives;
 use crate::place::{Packing, place};
 use crate::schedule::{Event, Schedule, whole};
 use crate::storage::Storage;
+use crate::ways::FASTEST;
 
 /// A schedule of more events is left in its order: looking costs more than it gives.
 const EVENTS: usize = 20_000;
@@ -26,7 +27,7 @@ const WINDOW: usize = 96;
 
 /// The plan of the whole batch in the graph's own order, to compare with.
 pub fn as_written(problem: &Problem) -> Plan {
-    place(&Figures::new(problem, problem.batch), &whole(&problem.graph), Packing::Well)
+    place(&Figures::new(problem, problem.batch), &whole(&problem.graph), Packing::Well, FASTEST)
 }
 
 /// The same schedule in an order with a lower peak, if one is found.

@@ -5,6 +5,7 @@ from ._errors import Error
 from ._handover import Handover
 from ._request import request, require_model
 from ._rows import rows_of
+from ._steps import TEST_HOOKS, ahead_of, steps
 
 
 def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weight=None, steps=None, callbacks=None,
@@ -20,7 +21,7 @@ def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weig
     callbacks = _listed(callbacks, model, rows)
     evaluator = Evaluator(model, rows, {**options, "dims": rows.dims})
     callbacks.on_test_begin()
-    logs = evaluator.run(callbacks.on_test_batch_begin, callbacks.on_test_batch_end)
+    logs = evaluator.run(callbacks)
     callbacks.on_test_end(logs)
     if verbose in ("auto", 1, 2):
         print(" - ".join(f"{name}: {value_text(value)}" for name, value in logs.items()))
@@ -83,19 +84,17 @@ class Evaluator:
         self.handover = Handover(self.session, model)
         self.names = ["loss", *self.session.metrics()]
 
-    def run(self, before_batch=None, after_batch=None):
+    def run(self, callbacks):
         """Names and values over all rows."""
         logs = {}
         self.rows.restart()
         self.handover.open()
         try:
-            for number, batch in enumerate(self.rows.epoch()):
-                if before_batch:
-                    before_batch(number)
-                loss, metrics, *_ = self.session.step(*batch)
+            ahead = ahead_of(self.session, callbacks, TEST_HOOKS)
+            run = steps(self.session, self.rows.epoch(), ahead, callbacks.on_test_batch_begin)
+            for number, (loss, metrics, *_) in enumerate(run):
                 logs = logs_of(self.names, [loss, *metrics])
-                if after_batch:
-                    after_batch(number, logs)
+                callbacks.on_test_batch_end(number, logs)
         finally:
             self.session.close()
         if not logs:
@@ -125,9 +124,14 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
         for number, batch in enumerate(rows.epoch()):
             callbacks.on_predict_batch_begin(number)
             made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
-            for first in range(0, batch.rows, piece):
-                count = min(piece, batch.rows - first)
-                session.step(batch.arrays, batch.start + first, count, batch.order)
+            pieces = [(first, min(piece, batch.rows - first)) for first in range(0, batch.rows, piece)]
+            then = [(batch.start + first, count) for first, count in pieces[1:]]
+            # The next batch begins with a piece of its own.
+            then.append(batch.next and (batch.next[0], min(piece, batch.next[1])))
+            for (first, count), after in zip(pieces, then):
+                # What is predicted is read before the next piece writes there.
+                session.begin(batch.arrays, batch.start + first, count, batch.order, after)
+                session.end(batch.arrays, batch.start + first, batch.order)
                 for output, array in enumerate(made):
                     session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
             for part, array in zip(parts, made):

@@ -8,12 +8,15 @@ from ._request import input_names, knows_input, require_batch_size
 
 
 class Batch(NamedTuple):
-    """Rows of one step: rows `start…` of the arrays, or of `order`, which names their rows."""
+    """Rows of one step: rows `start…` of the arrays, or of `order`, which names their rows. `next` is the start and the rows of the
+    next batch, where it is one of the same arrays and order: a GPU gets them while it computes. Batches that somebody else makes are
+    not asked for early, since he may make the next where this one stands."""
 
     arrays: list
     start: int
     rows: int
     order: object
+    next: object = None
 
 
 def rows_of(model, x, y=None, sample_weight=None, *, batch_size=None, class_weight=None, shuffle=False, steps=None,
@@ -114,8 +117,10 @@ class Arrays:
         import numpy as np
 
         order = np.random.permutation(self.count).astype(np.int64) if self.shuffle else None
-        for start in range(0, self.count, self.batch_size):
-            yield Batch(self.lent, start, min(self.batch_size, self.count - start), order)
+        starts = range(0, self.count, self.batch_size)
+        batches = [(start, min(self.batch_size, self.count - start)) for start in starts]
+        for (start, rows), after in zip(batches, [*batches[1:], None]):
+            yield Batch(self.lent, start, rows, order, after)
 
 
 class _Batches:

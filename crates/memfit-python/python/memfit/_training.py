@@ -12,6 +12,7 @@ from ._inference import Evaluator, logs_of, value_text
 from ._plan import Plan
 from ._request import describe, request, require_model, schedule_in_python
 from ._rows import rows_of, split
+from ._steps import TRAIN_HOOKS, ahead_of, steps
 
 
 def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
@@ -131,16 +132,14 @@ class _Training:
         self._open_again()
         self.session.begin_epoch()
         logs = {}
-        for number, batch in enumerate(self.rows.epoch()):
-            callbacks.on_train_batch_begin(number)
-            loss, metrics, _, held, _ = self.session.step(*batch, self._rate())
+        ahead = ahead_of(self.session, callbacks, TRAIN_HOOKS)
+        run = steps(self.session, self._batches(), ahead, callbacks.on_train_batch_begin, self._rate)
+        for number, (loss, metrics, _, held, _) in enumerate(run):
             logs = logs_of(self.names, [loss, *metrics])
             if self.watched_steps:
                 self.handover.store()
             callbacks.on_train_batch_end(number, logs)
             self.progress.step(number, logs, held)
-            if model.stop_training:
-                break
         if not logs:
             return None
         if self.rows.limit is not None and number + 1 < self.rows.limit and not model.stop_training:
@@ -155,7 +154,7 @@ class _Training:
                 self.evaluator = None
                 self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
             callbacks.on_test_begin()
-            found = self.evaluator.run(callbacks.on_test_batch_begin, callbacks.on_test_batch_end)
+            found = self.evaluator.run(callbacks)
             self._look_at_peak()
             callbacks.on_test_end(found)
             logs.update({f"val_{name}": value for name, value in found.items()})
@@ -164,6 +163,13 @@ class _Training:
         if self.watched and not validates:
             self.handover.load()
         return logs
+
+    def _batches(self):
+        """Batches of an epoch, up to the one behind which a callback has had enough."""
+        for batch in self.rows.epoch():
+            yield batch
+            if self.model.stop_training:
+                return
 
     def _rate(self):
         """The learning rate of the next step, where it is not the engine that knows it."""

@@ -13,7 +13,7 @@ use memfit_testkit::random_graphs::random_graph;
 use super::has_gpu;
 
 /// So many rows that a copy takes longer than a launch.
-const BATCH: usize = 4096;
+pub(super) const BATCH: usize = 4096;
 
 /// Steps: launch by launch, recorded, and played.
 const STEPS: u64 = 5;
@@ -45,7 +45,7 @@ fn values_that_are_copied_out_come_back_to_the_bit() {
 }
 
 /// The plan with a wait right behind every copy.
-fn one_after_the_other(mut plan: Plan) -> Plan {
+pub(super) fn one_after_the_other(mut plan: Plan) -> Plan {
     let steps = std::mem::take(&mut plan.body);
     for step in steps.into_iter().filter(|step| !matches!(step, Step::Wait(_))) {
         let copied = match &step {
@@ -59,7 +59,7 @@ fn one_after_the_other(mut plan: Plan) -> Plan {
     plan
 }
 
-fn problem(seed: u64) -> Problem {
+pub(super) fn problem(seed: u64) -> Problem {
     // Rows meet, so that the batch is not split.
     let training = Training {
         losses: vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }],
@@ -95,7 +95,7 @@ fn trained(problem: &Problem, plan: Plan) -> Vec<Vec<f32>> {
     weights(problem, &runner)
 }
 
-fn weights(problem: &Problem, runner: &Runner) -> Vec<Vec<f32>> {
+pub(super) fn weights(problem: &Problem, runner: &Runner) -> Vec<Vec<f32>> {
     let weights = (0..problem.graph.tensors.len()).map(TensorId);
     weights
         .filter(|id| problem.graph.tensors[id.0].kind == Kind::Weight { trainable: true })
@@ -131,10 +131,10 @@ fn rows_that_were_staged_ahead_are_those_of_their_batch() {
 }
 
 /// This batch and those behind it.
-struct Batches<'a> {
-    graph: &'a Graph,
-    batches: &'a [Values],
-    next: Option<usize>,
+pub(super) struct Batches<'a> {
+    pub(super) graph: &'a Graph,
+    pub(super) batches: &'a [Values],
+    pub(super) next: Option<usize>,
 }
 
 impl Batches<'_> {

@@ -2,8 +2,8 @@
 
 use memfit_device::{Choice, Context};
 use memfit_ir::{
-    Bytes, Conv2D, DType, Graph, Kind, Node, NodeId, Op, Pads, Phase, PooledConv2D, Shape, Slot, TensorId,
-    random,
+    Bytes, Conv2D, DType, Graph, Kind, Node, NodeId, Op, Pads, Phase, Pool2D, PooledConv2D, Shape, Slot,
+    TensorId, random,
 };
 use memfit_testkit::node_runs::CONTEXT;
 
@@ -152,7 +152,7 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
             }
             let none = pooled.relu && most <= 0.0;
             expected.y.push(if none { 0.0 } else { most });
-            expected.winners.push(if none { PooledConv2D::NONE } else { winner as u8 });
+            expected.winners.push(if none { Pool2D::NOBODY } else { winner as u8 });
             if !none {
                 let slope = dy[window * filters + f];
                 expected.dbias[f] += slope;

@@ -187,6 +187,7 @@ inline unsigned __match_any_sync(unsigned, unsigned value) {
     for (int lane = 0; lane < 32; lane++) alike |= (unsigned)(lanes.of(lane) == value) << lane;
     return alike;
 }
+template <class T> T atomicMax(T* to, T value) { T before = *to; *to = before < value ? value : before; return before; }
 template <class T> T atomicMin(T* to, T value) { T before = *to; *to = value < before ? value : before; return before; }
 template <class T> T atomicAdd(T* to, T value) { T before = *to; *to = before + value; return before; }
 
@@ -195,6 +196,7 @@ inline float __int_as_float(int x) { return same_bits<float>(x); }
 inline int __float_as_int(float x) { return same_bits<int>(x); }
 inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline size_t __cvta_generic_to_shared(const void* p) { return (size_t)p; }
 template <class T> T __ldg(const T* p) { return *p; }
 inline float __fmul_rn(float a, float b) { volatile float c = a * b; return c; }
 inline float __fadd_rn(float a, float b) { volatile float c = a + b; return c; }
@@ -228,4 +230,57 @@ inline uint16_t bf16_of_float(float x) {
     uint32_t bits = same_bits<uint32_t>(x);
     if (x != x) return 0x7fff;
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+inline float float_of_bf16(uint16_t bits) { return same_bits<float>((uint32_t)bits << 16); }
+
+// To ten bits behind the first, halves away from zero.
+inline uint32_t tf32_of_float(float x) {
+    uint32_t bits = same_bits<uint32_t>(x);
+    return isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
+}
+
+// A copy to shared memory, which is there at once.
+inline void copy_or_zero(void* to, const void* from, bool there, size_t bytes) {
+    if (there) memcpy(to, from, bytes);
+    else memset(to, 0, bytes);
+}
+
+// Four tiles of eight rows of eight halves, whose rows lanes name: every lane gets a pair of each.
+inline void load_tiles_of_halves(uint32_t (&to)[4], const void* row, bool turned) {
+    auto rows = emulator::hand_over((uint64_t)row);
+    int lane = threadIdx.x % 32, first = lane / 4, second = lane % 4 * 2;
+    for (int tile = 0; tile < 4; tile++) {
+        auto at = [&](int line, int place) { return (uint32_t)((const uint16_t*)rows.of(8 * tile + line))[place]; };
+        to[tile] = turned ? at(second, first) | at(second + 1, first) << 16 : at(first, second) | at(first, second + 1) << 16;
+    }
+}
+
+// A product of 16 by 8: of A a lane holds words of rows g and g + 8, of B of column g, first of place q and then of place q + 4.
+template <class Term> void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Term term) {
+    struct Two { uint32_t at[2]; };
+    int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    float products[4] = {};
+    Two of_a[2][4];
+    for (int half = 0; half < 2; half++) {
+        auto words = emulator::hand_over(Two{{a[2 * half], a[2 * half + 1]}});
+        for (int i = 0; i < 4; i++) of_a[half][i] = words.of(4 * g + i);
+    }
+    auto of_b = emulator::hand_over(Two{{b[0], b[1]}});
+    for (int j = 0; j < 4; j++)
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 4; i++) products[j] += term(of_a[half][i].at[j / 2], of_b.of((2 * q + j % 2) * 4 + i).at[half]);
+    for (int j = 0; j < 4; j++) sums[j] += products[j];
+}
+inline void multiply_floats(float (&sums)[4], const float (&a)[4], const float (&b)[2]) {
+    uint32_t left[4], right[2];
+    memcpy(left, a, sizeof left);
+    memcpy(right, b, sizeof right);
+    // What is behind the ten bits is not read.
+    auto read = [](uint32_t bits) { return same_bits<float>(bits & ~0x1fffu); };
+    multiply_tile(sums, left, right, [&](uint32_t x, uint32_t y) { return read(x) * read(y); });
+}
+inline void multiply_halves(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float (*widen)(uint16_t)) {
+    uint32_t right[2] = {b0, b1};
+    auto product = [&](uint32_t x, uint32_t y) { return widen((uint16_t)x) * widen((uint16_t)y) + widen(x >> 16) * widen(y >> 16); };
+    multiply_tile(sums, a, right, product);
 }

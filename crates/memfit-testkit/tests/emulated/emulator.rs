@@ -18,14 +18,33 @@ use tempfile::TempDir;
 const DEVICE: &str = include_str!("device.hpp");
 const MAIN: &str = include_str!("main.hpp");
 
-/// Instructions of a GPU that have a plain meaning, and how C++ says it. Texts with others are not run.
-const INSTRUCTIONS: [(&str, &str); 4] = [
-    (r#"asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits))"#, "y = float_of_f16(x.bits)"),
-    (r#"asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x))"#, "y.bits = f16_of_float(x)"),
-    (r#"asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x))"#, "y.bits = bf16_of_float(x)"),
+/// Instructions of a GPU that have a plain meaning: how their statements begin, and how C++ says them. Texts with others are not run.
+const INSTRUCTIONS: [(&str, &str); 17] = [
+    (r#"asm("cvt.f32.f16 "#, "y = float_of_f16(x.bits);"),
+    (r#"asm("cvt.rn.f16.f32 "#, "y.bits = f16_of_float(x);"),
+    (r#"asm("cvt.rn.bf16.f32 "#, "y.bits = bf16_of_float(x);"),
+    (r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44"#, "y = exp2f(x * 1.4426950408889634f);"),
+    (r#"asm("ex2.approx.ftz.f32 "#, "y = exp2f(x);"),
+    (r#"asm("max.NaN.f32 "#, "most = a != a || b != b ? NAN : a < b ? b : a;"),
+    (r#"asm("cvt.rn.f16x2.f32 "#, "pair = f16_of_float(first) | (u32)f16_of_float(second) << 16;"),
+    (r#"asm("cvt.rn.bf16x2.f32 "#, "pair = bf16_of_float(first) | (u32)bf16_of_float(second) << 16;"),
+    (r#"asm("cvt.rna.tf32.f32 "#, "bits = tf32_of_float(x);"),
+    (r#"asm volatile("cp.async.cg.shared.global "#, "copy_or_zero(to, from, there, 16);"),
+    (r#"asm volatile("cp.async.ca.shared.global "#, "copy_or_zero(to, from, there, 4);"),
+    (r#"asm volatile("cp.async.wait_all;"#, ";"),
+    (r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 "#, "load_tiles_of_halves(to, row, false);"),
     (
-        r#"asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f))"#,
-        "y = exp2f(x * 1.4426950408889634f)",
+        r#"asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 "#,
+        "load_tiles_of_halves(to, row, true);",
+    ),
+    (r#"asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "#, "multiply_floats(sums, a, b);"),
+    (
+        r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "#,
+        "multiply_halves(sums, a, b0, b1, float_of_bf16);",
+    ),
+    (
+        r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "#,
+        "multiply_halves(sums, a, b0, b1, float_of_f16);",
     ),
 ];
 
@@ -49,15 +68,32 @@ pub(crate) struct Places<'a> {
 /// The kernels of a node.
 pub(crate) fn kernels(lowered: &Lowered) -> impl Iterator<Item = &Kernel> {
     lowered.work.iter().filter_map(|work| match work {
-        Work::Kernel(kernel) | Work::Bias(kernel) | Work::Update(kernel) => Some(kernel),
+        Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
         Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
     })
 }
 
 /// The text as C++; none where it holds instructions that only a GPU has.
 fn plain(text: &str) -> Option<String> {
-    let text = INSTRUCTIONS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
-    (!text.contains("asm")).then(|| text.replace("extern \"C\"", ""))
+    let text = INSTRUCTIONS.iter().fold(without_groups(text), |text, (start, meaning)| {
+        let mut parts = text.split(start);
+        let mut plain = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            let (_, rest) = part.split_once(");").expect("a statement ends");
+            plain += meaning;
+            plain += rest;
+        }
+        plain
+    });
+    let runs = !text.contains("asm") && !text.contains("multiply_grouped");
+    runs.then(|| text.replace("extern \"C\"", ""))
+}
+
+/// The text as devices see it that do not multiply by groups of warps.
+fn without_groups(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("#if WARPGROUPS\n") else { return text.to_owned() };
+    let (_, other) = rest.split_once("#else\n").expect("there is another way");
+    format!("{before}#if 1\n{other}")
 }
 
 /// Whether a text can be run here.
@@ -193,7 +229,7 @@ impl Running<'_> {
         forwards: bool,
     ) -> Result<(), String> {
         let mut words = vec![u64::from(forwards)];
-        words.push(lowered.work.iter().map(|work| u64::from(!matches!(work, Work::Bias(_)))).sum());
+        words.push(lowered.work.len() as u64);
         for work in &lowered.work {
             self.encode(work, places, &mut words);
         }
@@ -228,7 +264,8 @@ impl Running<'_> {
         };
         let place = |address: Option<Address>| address.map_or(0, at);
         match work {
-            Work::Kernel(kernel) => {
+            // The convolution before leaves bias and ReLU to it.
+            Work::Kernel(kernel) | Work::Finish(kernel) => {
                 let blocks = kernel.blocks.map(u64::from);
                 self.encode_kernel(kernel, blocks, &kernel.arguments, places, words);
             }
@@ -240,8 +277,6 @@ impl Running<'_> {
                 let blocks = count.cast_unsigned().div_ceil(1024).max(1);
                 self.encode_kernel(kernel, [blocks, 1, 1], &arguments, places, words);
             }
-            // The convolution before it has added the bias.
-            Work::Bias(_) => {}
             Work::Zero { to, bytes: Bytes(bytes) } => words.extend([1, at(*to), *bytes]),
             Work::Copy { from, to, bytes: Bytes(bytes) } => words.extend([2, at(*from), at(*to), *bytes]),
             Work::Product(product) => {
@@ -269,10 +304,9 @@ impl Running<'_> {
                 words
                     .extend([kernel, strides, dilation, pads].as_flattened().iter().map(|size| *size as u64));
                 words.push(convolution.groups as u64);
-                words.extend([convolution.adds, convolution.bias.is_some()].map(u64::from));
+                words.push(u64::from(convolution.adds));
                 words.push(number_of(convolution.dtype));
                 words.extend([at(convolution.x), at(convolution.filter), at(convolution.y)]);
-                words.push(place(convolution.bias));
             }
         }
     }

@@ -53,9 +53,9 @@ inline void convolve(char* memory) {
     for (int64_t& v : dilation) v = word();
     for (int64_t& v : pads) v = word();
     int64_t groups = word();
-    bool adds = word(), has_bias = word();
+    bool adds = word();
     Type type = (Type)word();
-    char *x = memory + word(), *filter = memory + word(), *y = memory + word(), *bias = memory + word();
+    char *x = memory + word(), *filter = memory + word(), *y = memory + word();
     int64_t channels = in[2] / groups, filters = out[2] / groups;
     int64_t sizes[3] = {rows * out[0] * out[1] * out[2], rows * in[0] * in[1] * in[2], out[2] * kernel[0] * kernel[1] * channels};
     std::vector<double> sums(sizes[pass]);
@@ -76,7 +76,7 @@ inline void convolve(char* memory) {
     }
     char* to = pass == 0 ? y : pass == 1 ? x : filter;
     for (int64_t i = 0; i < sizes[pass]; i++)
-        store_as(type, to, i, sums[i] + (adds ? load_as(type, to, i) : 0.0) + (has_bias ? load_as(type, bias, i % out[2]) : 0.0));
+        store_as(type, to, i, sums[i] + (adds ? load_as(type, to, i) : 0.0));
 }
 
 inline void launch(char* memory) {

@@ -12,11 +12,12 @@ use super::Windows;
 /// The most channels whose slopes are added one by one.
 const FEW: usize = 4;
 
-/// Writes the largest element and its place; the first of equals wins, margins never do.
-pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
+/// Writes the largest element and its place; the first of equals wins, margins never do. With a ReLU, what is not positive becomes 0 and
+/// has no winner.
+pub(crate) fn forward(operands: &Operands, pool: &Pool2D, relu: bool) {
     let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
     let (x, y, winners) = (operands.input(0), operands.output(0), operands.output(1));
-    forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, winners);
+    forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, winners, relu);
 }
 
 /// As above, for so many images of these sizes.
@@ -28,10 +29,11 @@ pub(crate) fn forward_of(
     x: &[f32],
     y: &mut [f32],
     winners: &mut [u8],
+    relu: bool,
 ) {
     let windows = Windows { pool, input, output };
     let cut = Cut::items(rows * output[0], input[1] * input[2]);
-    let work = Forward { windows, cut, x, y: Shared::new(y), winners: Shared::new(winners) };
+    let work = Forward { windows, cut, x, y: Shared::new(y), winners: Shared::new(winners), relu };
     tasks::run(threads, cut.count(), &work);
 }
 
@@ -64,6 +66,7 @@ struct Forward<'a> {
     x: &'a [f32],
     y: Shared<'a, f32>,
     winners: Shared<'a, u8>,
+    relu: bool,
 }
 
 impl Tasks for Forward<'_> {
@@ -116,6 +119,12 @@ impl Forward<'_> {
                     winner = winner.or_where(wins, L::splat(f32::from_bits(place + x as u32)));
                 }
                 values = values.wrapping_add(line);
+            }
+            if self.relu {
+                let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
+                most = most.at_least(L::splat(0.0));
+                let nobody = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
+                winner = nobody.or_where(positive, winner);
             }
             // SAFETY: so many channels are left.
             unsafe {

@@ -5,7 +5,8 @@
 
 // COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is how many sums that are.
 // With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
-// With SUMMED, dy is the sum of two gradients where a bit is set, and is written; rows of bits are whole bytes.
+// With BITS, what is summed counts only where a bit is set, and is written so; rows of bits are whole bytes. With SUMMED, it is the
+// sum of two gradients besides. With WINNERS, it counts only where somebody won.
 // With MADE, x is what a chain makes of other values, and is written: LOADED (packs of a row), LOAD_PACKS, TAKE_PACKED, CHAIN and RESULT;
 // with AGAIN, so is another value of theirs.
 
@@ -20,7 +21,12 @@ struct Row {
 #endif
 #ifdef SUMMED
     Pack<X, WIDTH> other;
+#endif
+#ifdef BITS
     u32 bits;
+#endif
+#ifdef WINNERS
+    Pack<u8, WIDTH> winners;
 #endif
 };
 
@@ -38,6 +44,9 @@ __device__ __forceinline__ void add_terms(const Row& row, const Centre& centre, 
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         float a = widen(row.first.at[j]);
+#ifdef WINNERS
+        a = row.winners.at[j] != 255 ? a : 0.0f;
+#endif
 #if COLUMNS == 0
         sums[0][j] += a;
 #elif COLUMNS == 1
@@ -100,18 +109,29 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #if COLUMNS == 2
             loaded.second = seconds[-from_last * packs];
 #endif
+            [[maybe_unused]] const i64 at = (rows - 1 - from_last) * packs + pack;
 #ifdef SUMMED
-            const i64 at = (rows - 1 - from_last) * packs + pack;
             loaded.other = pack_at<WIDTH>(other, at);
+#endif
+#ifdef WINNERS
+            loaded.winners = pack_at<WIDTH>(winners, at);
+#endif
+#ifdef BITS
             loaded.bits = (u32)bits[at * WIDTH >> 3] >> (int)(at * WIDTH & 7);
 #endif
             return loaded;
         };
         // What counts as the slopes of a row.
         auto take_slopes = [&](Row& row, i64 from_last) {
-#ifdef SUMMED
+#ifdef BITS
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) narrow(row.bits >> j & 1 ? widen(row.first.at[j]) + widen(row.other.at[j]) : 0.0f, row.first.at[j]);
+            for (int j = 0; j < WIDTH; j++) {
+                float slope = widen(row.first.at[j]);
+#ifdef SUMMED
+                slope += widen(row.other.at[j]);
+#endif
+                narrow(row.bits >> j & 1 ? slope : 0.0f, row.first.at[j]);
+            }
             ((Pack<X, WIDTH>*)slopes)[(rows - 1 - from_last) * packs + pack] = row.first;
 #endif
 #ifdef MADE

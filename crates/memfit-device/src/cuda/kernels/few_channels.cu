@@ -56,8 +56,12 @@ extern "C" __global__ void __launch_bounds__(256) few_forward(const float* x, co
         }
         float4* to = (float4*)y + (line * out_width + first) * quads + quad;
 #pragma unroll
-        for (int p = 0; p < STRIP; p++)
+        for (int p = 0; p < STRIP; p++) {
+#ifdef RELU
+            sums[p] = make_float4(f_relu(sums[p].x), f_relu(sums[p].y), f_relu(sums[p].z), f_relu(sums[p].w));
+#endif
             if (first + p < out_width) to[(i64)p * quads] = sums[p];
+        }
     }
 }
 

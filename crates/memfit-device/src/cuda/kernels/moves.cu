@@ -59,17 +59,18 @@ extern "C" __global__ void convert_both(const F* from, T* to, i64 count, const F
 }
 
 #ifdef WIDTH
-// Adds a weight of the last axis to every element; a thread always meets the same WIDTH channels.
-extern "C" __global__ void add_bias(T* y, const F* bias, i64 packs_all, int packs) {
+// Adds a weight of the last axis to every element, where there is one, and takes a function of the sum, where there is one; a thread
+// always meets the same WIDTH channels.
+extern "C" __global__ void finish_pixels(T* y, const F* bias, i64 packs_all, int packs) {
     i64 all = item_stride(), stride = all - all % packs, i = first_item();
     if (i >= stride) return;
-    float offset[WIDTH];
-    load_pack<WIDTH>(bias, i % packs, offset);
+    float offset[WIDTH] = {};
+    if (bias) load_pack<WIDTH>(bias, i % packs, offset);
     for (; i < packs_all; i += stride) {
         float a[WIDTH];
         load_pack<WIDTH>(y, i, a);
 #pragma unroll
-        for (int j = 0; j < WIDTH; j++) a[j] += offset[j];
+        for (int j = 0; j < WIDTH; j++) a[j] = FUNCTION(a[j] + offset[j]);
         store_pack<WIDTH>(y, i, a);
     }
 }

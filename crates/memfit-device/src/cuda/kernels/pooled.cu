@@ -31,20 +31,9 @@ __device__ __forceinline__ float largest(const float (&values)[4], u8& winner) {
 #define STRIDE ((SEEN + 15) / 32 * 32 + 16)
 #define WINDOWS (TILE_DOWN * TILE_ACROSS)
 
-// Which windows of which image a tile has.
-struct Tile { i64 row; int down, across; };
-__device__ __forceinline__ Tile tile_of(i64 tile, int out_height, int out_width) {
-    int tiles_down = (out_height + TILE_DOWN - 1) / TILE_DOWN, tiles_across = (out_width + TILE_ACROSS - 1) / TILE_ACROSS;
-    i64 line = tile / tiles_across, row = line / tiles_down;
-    return {row, (int)(line - row * tiles_down) * TILE_DOWN, (int)(tile - line * tiles_across) * TILE_ACROSS};
-}
-
 #ifndef ROUNDED
 #define ROUNDED(value) value
 #endif
-
-// Floats of a line that a lane reads, all at once.
-#define OF_LANE ((SEEN + 31) / 32)
 
 // Copies what a tile's windows see, with zeros around the image: a line a warp. No read hangs on a condition.
 __device__ __forceinline__ void stage(float* seen, const X* x, Tile tile, int height, int width, int top, int left, int first_channel) {

@@ -5,36 +5,12 @@
 #define FILTERS (8 * TILES)
 #define OF_ROW (S * C)
 
-// Where a tap stands behind the pixel that a place sees first, in bytes, and the float at such a place.
+// Where a tap stands behind the pixel that a place sees first, in bytes.
 __device__ __forceinline__ int behind(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
-__device__ __forceinline__ float at_byte(const float* from, int offset) { return *(const float*)((const char*)from + offset); }
 
-// Begins to copy what a tile's windows see, with zeros around the image: a line a warp.
-__device__ __forceinline__ void begin_stage(float* seen, const float* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
+__device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const float* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
     const Tile tile = tile_of(index, out_height, out_width);
-    int lane = threadIdx.x & 31, first = (2 * tile.across - left) * C + lane, floats = width * C;
-    const float* image = x + tile.row * height * floats;
-    for (int line = threadIdx.x >> 5; line < LINES; line += 8) {
-        int h = 2 * tile.down - top + line;
-        bool exists = 0 <= h && h < height;
-        const float* from = image + ((i64)h * floats + first);
-#pragma unroll
-        for (int j = 0; j < OF_LANE; j++) {
-            bool inside = exists && (u32)(first + 32 * j) < (u32)floats;
-            if (32 * j + 31 < SEEN || 32 * j + lane < SEEN) copy_4(seen + line * STRIDE + 32 * j + lane, inside ? from + 32 * j : x, inside);
-        }
-    }
-}
-
-// Waits for this thread's copies, and rounds what they brought.
-__device__ __forceinline__ void end_stage(float* seen) {
-    wait_for_copies();
-    for (int line = threadIdx.x >> 5; line < LINES; line += 8) {
-        float* own = seen + line * STRIDE + (threadIdx.x & 31);
-#pragma unroll
-        for (int j = 0; j < OF_LANE; j++)
-            if (32 * j + 31 < SEEN || 32 * j + (threadIdx.x & 31) < SEEN) own[32 * j] = ROUNDED(own[32 * j]);
-    }
+    begin_stage(staged, seen, x + tile.row * height * width * C, 2 * tile.down - top, (2 * tile.across - left) * C, height, width * C);
 }
 
 #ifdef FORWARD
@@ -82,12 +58,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
     for (int pair = 0; pair < TILES / 2; pair++)
 #pragma unroll
         for (int j = 0; j < 4; j++) start[pair][j] = bias ? bias[first_filter + pair * 16 + q * 4 + j] : 0.0f;
-    if (blockIdx.x < tiles) begin_stage(seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+    Staged staged;
+    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
     int turn = 0;
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
-        end_stage(seen[turn]);
+        end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_stage(seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int group = threadIdx.x >> 5; group < WINDOWS / 8; group += 8) {
             int line = group / (TILE_ACROSS / 8), window = group % (TILE_ACROSS / 8) / 2 * 16 + group % 2 + 2 * g;
@@ -164,12 +141,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* 
 #pragma unroll
             for (int j = 0; j < 4; j++) sums[m][t][j] = 0.0f;
     }
-    if (blockIdx.x < tiles) begin_stage(seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+    Staged staged;
+    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
     int turn = 0;
     for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
-        end_stage(seen[turn]);
+        end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_stage(seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int group = warp; group < WINDOWS / AT_ONCE; group += 8) {
             int line = group / (TILE_ACROSS / AT_ONCE), window = group % (TILE_ACROSS / AT_ONCE) * AT_ONCE;

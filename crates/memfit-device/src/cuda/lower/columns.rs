@@ -2,6 +2,7 @@
 
 use memfit_ir::Bytes;
 
+use super::rows;
 use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
 use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source};
 
@@ -20,29 +21,70 @@ const FINISHED_AT_ONCE: usize = 32;
 const MASKED: &str = "#define MASKED\n#define MORE_PARAMETERS const float* variance, const float* gamma, const float* beta, float epsilon, float below,\n";
 
 /// What it must know to add two gradients, and where it writes them.
-const SUMMED: &str = "#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* slopes,\n";
+const SUMMED: &str =
+    "#define BITS\n#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* slopes,\n";
+
+/// What it must know to mask a gradient, and where it writes that.
+const BITS: &str = "#define BITS\n#define MORE_PARAMETERS const u8* bits, X* slopes,\n";
+
+/// What it must know to leave out slopes that go to nobody.
+const WINNERS: &str = "#define WINNERS\n#define MORE_PARAMETERS const u8* winners,\n";
 
 /// Where it need not know more.
 const NO_MORE: &str = "#define MORE_PARAMETERS\n";
 
 /// `dbias += Σ dy` over every axis but the last.
 pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
-    bias_grad_of(call, "", Vec::new())
+    add_columns(call, Lowered::default(), call.input(0), Terms::Values, &[])
 }
 
 /// The same, where `dy` is made and written on the way, as these defines and arguments say.
-pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: Vec<Argument>) -> Lowered {
-    let (dy, dbias) = (call.input(0), call.update(0));
-    let mut columns = Columns::of(dy, Terms::Values);
-    if !made.is_empty() {
-        columns.source.defines = columns.source.defines.replace(NO_MORE, made);
+pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: &[Argument]) -> Lowered {
+    let mut columns = Columns::of(call.input(0), Terms::Values);
+    columns.source.defines = columns.source.defines.replace(NO_MORE, made);
+    add_parts(call, Lowered::default(), call.input(0), &columns, more)
+}
+
+/// The same of slopes that have a winner.
+pub(super) fn winners_bias_grad(call: &Call<'_>) -> Lowered {
+    let winners = call.input(1).pointer();
+    add_columns(call, Lowered::default(), call.input(0), Terms::Won, &[winners])
+}
+
+/// A gradient where a bit is set, and its sum.
+pub(super) fn mask_bits_bias_grad(call: &Call<'_>) -> Lowered {
+    let (dy, bits, dx) = (call.input(0), call.input(1), call.output(0));
+    if dy.shape().elements_per_row().is_multiple_of(8) {
+        let more = [bits.pointer(), dx.pointer()];
+        return add_columns(call, Lowered::default(), dy, Terms::Masked, &more);
     }
-    let mut lowered = Lowered::default();
+    // Bits of a row that end within a byte are not where a pixel's number says.
+    add_columns(call, rows::mask_bits(call), dx, Terms::Values, &[])
+}
+
+/// Adds the sums of a tensor's columns to what a node updates.
+fn add_columns(
+    call: &Call<'_>,
+    lowered: Lowered,
+    dy: Operand<'_>,
+    terms: Terms,
+    more: &[Argument],
+) -> Lowered {
+    add_parts(call, lowered, dy, &Columns::of(dy, terms), more)
+}
+
+fn add_parts(
+    call: &Call<'_>,
+    mut lowered: Lowered,
+    dy: Operand<'_>,
+    columns: &Columns,
+    more: &[Argument],
+) -> Lowered {
     let mut arguments = vec![dy.pointer(), Argument::Null, Argument::Null];
     arguments.extend(more);
     let parts = columns.parts(&mut lowered, arguments);
     let mut arguments = columns.parts_arguments(parts);
-    arguments.extend([dbias.pointer(), call.fresh()]);
+    arguments.extend([call.update(0).pointer(), call.fresh()]);
     lowered.kernel(columns.finish("add_columns", arguments));
     lowered
 }
@@ -52,6 +94,10 @@ pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: Vec<Argument>) -> 
 pub(super) enum Terms {
     /// Values.
     Values,
+    /// Values where a bit is set. These are written.
+    Masked,
+    /// Values where somebody won.
+    Won,
     /// Distances from the first row, and their squares.
     Moments,
     /// Slopes, and their products with distances from the mean.
@@ -82,6 +128,8 @@ impl Columns {
         let (lanes, groups) = (THREADS as usize / packs.min(MOST_PACKS), packs.div_ceil(MOST_PACKS));
         let (kind, sums, at_once, more) = match terms {
             Terms::Values => (0, 1, 8, NO_MORE),
+            Terms::Masked => (0, 1, 8, BITS),
+            Terms::Won => (0, 1, 8, WINNERS),
             Terms::Moments => (1, 2, 8, NO_MORE),
             Terms::Products => (2, 2, 8, NO_MORE),
             Terms::MaskedProducts => (2, 2, 8, MASKED),

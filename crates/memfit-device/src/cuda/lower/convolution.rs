@@ -8,6 +8,7 @@
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
 use super::few_channels::Few;
+use super::few_tensor_cores::FewOnTensorCores;
 use super::moves::source;
 use super::product::{Sizes, as_type};
 use super::scaled;
@@ -17,8 +18,8 @@ use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, P
 /// Elements of an image tensor that the library can count.
 const ELEMENTS_MOST: usize = (1 << 31) - 1;
 
-/// `y = x ∗ kernel + bias`.
-pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
+/// `y = x ∗ kernel + bias`, rectified where that is asked for.
+pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
     let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows).widened(x.dtype());
     let bias = (call.node.inputs.len() == 3).then(|| call.input(2));
@@ -28,24 +29,31 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         let bias = bias.map(|bias| as_type(&mut lowered, bias, y.dtype()));
         let product = geometry.sizes().product(x.dtype(), y.dtype(), [x.address(), b, y.address()]);
         lowered.work.push(Work::Product(Product { bias, ..product }));
+        if relu {
+            lowered.kernel(finish(None, y, true));
+        }
         return lowered;
     }
+    if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
+        return few.forward(call, relu);
+    }
     if let Some(few) = geometry.few(x.dtype()) {
-        return few.forward(call);
+        return few.forward(call, relu);
     }
     let filter = geometry.filter_to_library(&mut lowered, kernel, x.dtype());
     let padded = geometry.padded(&mut lowered, x.address(), x.dtype());
     let mut calls = geometry.work(Pass::Forward, x.dtype(), [padded, filter, y.address()]);
-    let Some(bias) = bias else {
+    if bias.is_none() && !relu {
         lowered.work.extend(calls);
         return lowered;
-    };
-    let kernel = add_bias(bias, y);
+    }
+    let kernel = finish(bias, y, relu);
     // One call may add the bias by itself; of several, each might choose another way.
     if let [Work::Convolution(only)] = &mut calls[..] {
-        only.bias = Some(as_type(&mut lowered, bias, y.dtype()));
+        only.bias = bias.map(|bias| as_type(&mut lowered, bias, y.dtype()));
+        only.relu = relu;
         lowered.work.extend(calls);
-        lowered.work.push(Work::Bias(kernel));
+        lowered.work.push(Work::Finish(kernel));
     } else {
         lowered.work.extend(calls);
         lowered.kernel(kernel);
@@ -53,17 +61,24 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     lowered
 }
 
-/// A kernel that adds a bias to every pixel.
-fn add_bias(bias: Operand<'_>, y: Operand<'_>) -> Kernel {
-    let width = pack_width(bias.elements, y.dtype());
-    let mut source = source(bias.dtype(), y.dtype());
-    source.defines += &format!("#define WIDTH {width}\n");
+/// A kernel that adds a bias to every pixel, where there is one, and rectifies the sum where that is asked for.
+fn finish(bias: Option<Operand<'_>>, y: Operand<'_>, relu: bool) -> Kernel {
+    let channels = y.shape().last();
+    let width = pack_width(channels, y.dtype());
+    let mut source = source(DType::F32, y.dtype());
+    let function = if relu { "f_relu" } else { "" };
+    source.defines += &format!("#define WIDTH {width}\n#define FUNCTION {function}\n");
     Kernel {
         source,
-        entry: "add_bias",
-        blocks: blocks_for((y.elements / width).div_ceil(2).max(bias.elements)),
+        entry: "finish_pixels",
+        blocks: blocks_for((y.elements / width).div_ceil(2).max(channels)),
         threads: THREADS,
-        arguments: vec![y.pointer(), bias.pointer(), long(y.elements / width), int(bias.elements / width)],
+        arguments: vec![
+            y.pointer(),
+            bias.map_or(Argument::Null, |bias| bias.pointer()),
+            long(y.elements / width),
+            int(channels / width),
+        ],
     }
 }
 
@@ -102,6 +117,9 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         let product = Sizes { m: k, n, k: m }.product(x.dtype(), dkernel.dtype(), addresses);
         lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
         return lowered;
+    }
+    if let Some(few) = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype()) {
+        return few.grad_kernel(call);
     }
     if let Some(few) = geometry.few(x.dtype()) {
         return few.grad_kernel(call);
@@ -291,6 +309,7 @@ impl<'a> Geometry<'a> {
                     filter,
                     y: y.behind(bytes(output, first)),
                     bias: None,
+                    relu: false,
                     adds: pass == Pass::Filter && first != 0,
                 })
             })

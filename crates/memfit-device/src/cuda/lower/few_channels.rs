@@ -75,15 +75,19 @@ impl<'a> Few<'a> {
         THREADS as usize / (self.output[2] / 4)
     }
 
-    /// `y = x ∗ kernel + bias`.
-    pub(super) fn forward(&self, call: &Call<'_>) -> Lowered {
+    /// `y = x ∗ kernel + bias`, rectified where that is asked for.
+    pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
         let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
         let bias = call.input_if(call.node.inputs.len() == 3, 2);
         let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer()];
         arguments.extend(self.sizes());
         let blocks = self.strips().div_ceil(self.groups()).clamp(1, 4096);
         let blocks = [u32::try_from(blocks).expect("there are few blocks"), 1, 1];
-        Kernel { source: self.source(), entry: "few_forward", blocks, threads: THREADS, arguments }.into()
+        let mut source = self.source();
+        if relu {
+            source.defines += "#define RELU\n";
+        }
+        Kernel { source, entry: "few_forward", blocks, threads: THREADS, arguments }.into()
     }
 
     /// The gradient of the kernel, added to what is there.

@@ -45,7 +45,7 @@ pub(crate) fn sums(call: &Call<'_>, made: &str, inputs: usize) -> Lowered {
     let mut more: Vec<Argument> =
         (own..own + inputs).map(|index| Argument::At(Address::operand(index))).collect();
     more.extend([call.input(0).pointer(), Argument::Null]);
-    bias_grad_of(call, made, more)
+    bias_grad_of(call, made, &more)
 }
 
 /// Lets the first kernel write a function of input `read` of its chain too, to operand `to`.

@@ -71,7 +71,7 @@ fn moved(work: Work, address: &impl Fn(Address) -> Address) -> Work {
     match work {
         Work::Kernel(of) => Work::Kernel(kernel(of)),
         Work::Update(of) => Work::Update(kernel(of)),
-        Work::Bias(of) => Work::Bias(kernel(of)),
+        Work::Finish(of) => Work::Finish(kernel(of)),
         Work::Zero { to, bytes } => Work::Zero { to: address(to), bytes },
         Work::Copy { from, to, bytes } => Work::Copy { from: address(from), to: address(to), bytes },
         Work::Product(of) => Work::Product(Product {

@@ -10,6 +10,7 @@ mod conv3d;
 mod convolution;
 mod embedding;
 mod few_channels;
+mod few_tensor_cores;
 pub(crate) mod joined;
 mod layer_norm;
 mod loss;
@@ -50,7 +51,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Plus(Summand::LayerNormGrad(norm, axes)) => layer_norm::grad(call, norm, *axes, true),
         Op::DenseGradKernel => product::dense_grad_kernel(call),
         Op::MatMul(matmul) => product::matmul(call, *matmul),
-        Op::Conv2D(conv) => convolution::forward(call, conv),
+        Op::Conv2D(conv) => convolution::forward(call, conv, false),
+        Op::Conv2DRelu(conv) => convolution::forward(call, conv, true),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
         Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
@@ -67,8 +69,11 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::AddZero => moves::add_zero(call),
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => columns::bias_grad(call),
+        Op::WinnersBiasGrad => columns::winners_bias_grad(call),
+        Op::MaskBitsBiasGrad => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
-        Op::MaxPool2D(pool) => pool::max_pool(call, pool),
+        Op::MaxPool2D(pool) => pool::max_pool(call, pool, false),
+        Op::MaxPool2DRelu(pool) => pool::max_pool(call, pool, true),
         Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
         Op::GlobalAveragePool2D => pool::global_average(call),
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),

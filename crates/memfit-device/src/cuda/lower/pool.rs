@@ -10,11 +10,12 @@ const TEXT: &str = include_str!("../kernels/pool.cu");
 /// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses them.
 const WINDOWS_OF_A_TILE: usize = 9;
 
-/// The largest element of every window, and its place.
-pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D) -> Lowered {
+/// The largest element of every window, and its place; where what is not positive becomes 0, that has none.
+pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D, relu: bool) -> Lowered {
     let (x, y, winners) = (call.input(0), call.output(0), call.output(1));
     let operands = [x.pointer(), y.pointer(), winners.pointer()];
-    windows("max_pool", pool, [x, y], y.elements / y.shape().last(), operands, &[])
+    let more = if relu { "#define RELU\n" } else { "" };
+    windows("max_pool", pool, [x, y], y.elements / y.shape().last(), operands, &[], more)
 }
 
 /// Hands every window's slope to its winner.
@@ -24,11 +25,11 @@ pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     let ([height, width], [down, across]) = (size(dx), pool.strides);
     let pixels = dx.elements / dx.shape().last();
     if WINDOWS_OF_A_TILE < pool.window[0].div_ceil(down) * pool.window[1].div_ceil(across) {
-        return windows("max_pool_grad_pixels", pool, [dx, dy], pixels, operands, &[]);
+        return windows("max_pool_grad_pixels", pool, [dx, dy], pixels, operands, &[], "");
     }
     let tiles = [(height + pool.pads.top).div_ceil(down), (width + pool.pads.left).div_ceil(across)];
     let count = pixels / (height * width) * tiles[0] * tiles[1];
-    windows("max_pool_grad", pool, [dx, dy], count, operands, &tiles)
+    windows("max_pool_grad", pool, [dx, dy], count, operands, &tiles, "#define TILED\n")
 }
 
 /// A kernel with a thread for each pack of channels of so many pixels or tiles.
@@ -39,6 +40,7 @@ fn windows(
     count: usize,
     operands: [Argument; 3],
     tiles: &[usize],
+    more: &str,
 ) -> Lowered {
     let channels = large.shape().last();
     let width = pack_width(channels, large.dtype());
@@ -51,11 +53,8 @@ fn windows(
     let mut kernel = kernel(entry, large, width, blocks_for(count), arguments);
     let ([window_height, window_width], [down, across]) = (pool.window, pool.strides);
     kernel.source.defines += &format!(
-        "#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n#define STRIDE_HEIGHT {down}\n#define STRIDE_WIDTH {across}\n"
+        "#define WINDOW_HEIGHT {window_height}\n#define WINDOW_WIDTH {window_width}\n#define STRIDE_HEIGHT {down}\n#define STRIDE_WIDTH {across}\n{more}"
     );
-    if !tiles.is_empty() {
-        kernel.source.defines += "#define TILED\n";
-    }
     kernel.into()
 }
 

@@ -6,11 +6,17 @@ use memfit_ir::{Bytes, DType, PooledConv2D};
 use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 
-const PLAIN: &str = concat!(include_str!("../kernels/pooled.cu"), include_str!("../kernels/pooled_plain.cu"));
+const PLAIN: &str = concat!(
+    include_str!("../kernels/tiles.cu"),
+    include_str!("../kernels/pooled.cu"),
+    include_str!("../kernels/pooled_plain.cu")
+);
 const TENSOR_CORES: &str = concat!(
     include_str!("../kernels/tensor_cores.cu"),
     include_str!("../kernels/tf32.cu"),
+    include_str!("../kernels/tiles.cu"),
     include_str!("../kernels/pooled.cu"),
+    include_str!("../kernels/staged.cu"),
     include_str!("../kernels/pooled_tensor_cores.cu")
 );
 

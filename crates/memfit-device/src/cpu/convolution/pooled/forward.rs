@@ -1,6 +1,6 @@
 //! Convolution and pool of images: a tile of windows is summed in registers, and only their largest is written.
 
-use memfit_ir::PooledConv2D;
+use memfit_ir::Pool2D;
 
 use super::super::super::gemm::driver::{LINE, aligned};
 use super::super::super::lanes::{COLUMNS_MAX, Lanes, store};
@@ -289,7 +289,7 @@ pub(super) unsafe fn largest<L: Lanes>(
     if line.pooled.relu {
         let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
         most = most.at_least(L::splat(0.0));
-        let none = L::splat(f32::from_bits(u32::from(PooledConv2D::NONE)));
+        let none = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
         winner = none.or_where(positive, winner);
     }
     // SAFETY: the caller's promise.

@@ -1,6 +1,6 @@
 //! The gradient of a convolution by its filter and its bias, from the gradient behind its pool.
 
-use memfit_ir::PooledConv2D;
+use memfit_ir::Pool2D;
 
 use super::super::super::gemm::driver::{LINE, PARTIALS_MAX, aligned};
 use super::super::super::lanes::{LANES_MAX, Lanes, load};
@@ -230,7 +230,7 @@ impl Masked<'_> {
                 let (dy, winners) = (&dy[at..at + self.columns], &winners[at..at + self.columns]);
                 // SAFETY: both have so many elements.
                 unsafe {
-                    let none = L::bytes_equal(winners.as_ptr(), PooledConv2D::NONE, self.columns);
+                    let none = L::bytes_equal(winners.as_ptr(), Pool2D::NOBODY, self.columns);
                     sum = sum.add(load::<L>(dy.as_ptr(), self.columns).keep(!none));
                 }
             }

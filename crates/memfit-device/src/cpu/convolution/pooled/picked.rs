@@ -9,7 +9,7 @@
 //! pairs     a₀ b₀ a₁ b₁ a₂ b₂ a₃ b₃ …     b₀ b₁
 //! ```
 
-use memfit_ir::PooledConv2D;
+use memfit_ir::Pool2D;
 
 use super::super::super::lanes::{LANES_MAX, Lanes, load};
 use super::super::Convolution;
@@ -115,7 +115,7 @@ impl Taps<'_> {
             // SAFETY: checked above.
             unsafe {
                 let place = L::load_bytes(winners, columns).pick(places.as_ptr());
-                let none = L::bytes_equal(winners, PooledConv2D::NONE, columns);
+                let none = L::bytes_equal(winners, Pool2D::NOBODY, columns);
                 let slope = load::<L>(dy, columns).keep(!none);
                 bias = bias.add(slope);
                 for (row, partial) in partial.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! Convolution and pool as one against the two apart, at every level of vectors and on several threads.
 
-use memfit_ir::{Pads, PooledConv2D};
+use memfit_ir::{Pads, Pool2D, PooledConv2D};
 
 use super::super::super::gemm::tests::{assert_close, noise};
 use super::super::super::lanes::Level;
@@ -66,12 +66,8 @@ fn check_forward(threads: &[Threads], pooled: &Pooled) {
             (vec![f32::NAN; pooled.output_floats()], vec![9; pooled.output_floats()]);
         let sizes = [conv.output, pooled.output()];
         let pool = PooledConv2D::POOL;
-        largest::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places);
-        if pooled.relu {
-            for (value, place) in expected.iter_mut().zip(&mut places).filter(|(value, _)| **value <= 0.0) {
-                (*value, *place) = (0.0, PooledConv2D::NONE);
-            }
-        }
+        let relu = pooled.relu;
+        largest::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places, relu);
         let mut results = Vec::new();
         for threads in threads {
             let (mut y, mut winners) = (vec![f32::NAN; expected.len()], vec![9; expected.len()]);
@@ -99,7 +95,7 @@ fn assert_near(pooled: &Pooled, between: &[f32], [y, expected]: [&[f32]; 2], win
         let (row, down) = (line / height, line % height);
         let y = row * pooled.conv.output[0] + 2 * down + place / 2;
         let x = 2 * across + place % 2;
-        let none = *winner == PooledConv2D::NONE;
+        let none = *winner == Pool2D::NOBODY;
         let won = if none { 0.0 } else { between[(y * pooled.conv.output[1] + x) * channels + channel] };
         assert!(near(won) && (place < 4 || pooled.relu && none), "place {place} of {value} has {won}");
     }
@@ -122,7 +118,7 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
     let winners: Vec<u8> = draws
         .iter()
         .map(|draw| match (draw.to_bits() >> 3) % 5 {
-            4 if pooled.relu => PooledConv2D::NONE,
+            4 if pooled.relu => Pool2D::NOBODY,
             place => (place % 4) as u8,
         })
         .collect();

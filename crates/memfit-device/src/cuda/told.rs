@@ -1,0 +1,48 @@
+//! What steps tell the host: copies of a few small slots in pinned memory, so that the next step is launched before they are read.
+
+use memfit_ir::Bytes;
+
+use super::driver::{CudaError, Event, Stream};
+use super::memory::Pinned;
+
+/// Steps whose words the host may not have read yet.
+pub(crate) const TURNS: usize = 2;
+
+/// Pinned memory with a part for each turn, and when what was asked for there has come.
+pub(crate) struct Told {
+    memory: Pinned,
+    bytes: usize,
+    over: [Event; TURNS],
+}
+
+impl Told {
+    /// Room for so many bytes of each step.
+    pub(crate) fn new(bytes: Bytes) -> Result<Told, CudaError> {
+        let bytes = bytes.to_usize();
+        Ok(Told { memory: Pinned::new(bytes * TURNS)?, bytes, over: [Event::new()?, Event::new()?] })
+    }
+
+    /// Begins to copy stretches of the device, by address and bytes, one behind the other to the part of a turn, behind all
+    /// launches so far.
+    pub(crate) fn begin(
+        &mut self,
+        stream: &Stream,
+        turn: usize,
+        parts: impl Iterator<Item = (u64, usize)>,
+    ) -> Result<(), CudaError> {
+        let mut end = 0;
+        for (from, bytes) in parts {
+            assert!(end + bytes <= self.bytes, "what a step tells has its room");
+            // SAFETY: the part is read once its event has passed, and written again by a step that begins behind that.
+            unsafe { stream.download(from, self.memory.at(turn * self.bytes + end), bytes)? };
+            end += bytes;
+        }
+        self.over[turn].record(stream)
+    }
+
+    /// Waits for what a turn's step told, and reads it.
+    pub(crate) fn read(&self, turn: usize) -> Result<&[u8], CudaError> {
+        self.over[turn].wait()?;
+        Ok(self.memory.part(turn * self.bytes, self.bytes))
+    }
+}

@@ -1,0 +1,56 @@
+//! What a step tells the host when it is over: sums of losses, metrics and penalties, and the verdict on its gradients.
+//!
+//! On a device that works on its own they are copied behind the step's last launch, and the next step may be launched before anybody
+//! reads them; elsewhere they are read where they stand.
+
+use memfit_device::Device;
+use memfit_ir::{Bytes, CheckedPlan, Op, Slot, TensorId};
+
+/// Where a step leaves what it tells.
+pub(crate) struct Told {
+    /// Each tensor with its slot, and where its floats begin among those that are copied.
+    places: Vec<(TensorId, Slot, usize)>,
+}
+
+impl Told {
+    pub(crate) fn of(plan: &CheckedPlan) -> Told {
+        let mut places: Vec<(TensorId, Slot, usize)> = Vec::new();
+        let mut end = 0;
+        for node in &plan.problem().graph.nodes {
+            let tells = matches!(
+                node.op,
+                Op::Loss(_) | Op::Metric(_) | Op::Penalty(_) | Op::ActivityPenalty(_) | Op::CheckFinite(_)
+            );
+            let Some(tensor) = node.updates.first().copied().filter(|_| tells) else { continue };
+            if places.iter().any(|(known, _, _)| *known == tensor) {
+                continue;
+            }
+            let plan = plan.plan();
+            let mut known = plan.persistent.iter().chain(&plan.kept);
+            let (_, slot) = known.find(|(id, _)| *id == tensor).expect("what a step tells is kept");
+            places.push((tensor, *slot, end));
+            end += slot.bytes.to_usize() / size_of::<f32>();
+        }
+        Told { places }
+    }
+
+    /// All that a step tells.
+    pub(crate) fn bytes(&self) -> Bytes {
+        self.slots().map(|slot| slot.bytes).sum()
+    }
+
+    /// Where it stands when a step is over.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.places.iter().map(|(_, slot, _)| *slot)
+    }
+
+    /// What the step of a turn left in a tensor.
+    pub(crate) fn floats<'a>(&self, device: &'a Device, turn: usize, tensor: TensorId) -> &'a [f32] {
+        let place = self.places.iter().find(|(known, _, _)| *known == tensor);
+        let (_, slot, start) = *place.expect("only what a step tells is asked for");
+        match device.steps_ahead() {
+            0 => device.floats(slot),
+            _ => &device.told(turn)[start..start + slot.bytes.to_usize() / size_of::<f32>()],
+        }
+    }
+}
