@@ -10,6 +10,8 @@
 
 #[path = "emulated/emulator.rs"]
 mod emulator;
+#[path = "emulated/joined.rs"]
+mod joined;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -9,6 +9,7 @@ use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot};
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
+use super::joined;
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
 use super::roofline::Roofline;
@@ -282,6 +283,7 @@ impl Gpu {
         self.context.make_current()?;
         let work = graph.nodes.iter().flat_map(|node| self.lowered(graph, node, rows).work);
         let kernels: Vec<Kernel> = work
+            .chain(joined::all(graph, rows, self.tf32))
             .filter_map(|work| match work {
                 Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
