@@ -38,7 +38,7 @@ fn joined_launches_give_the_bits_of_single_ones() {
         .map(|(dtype, columns)| (dtype, columns, graph(dtype, columns)))
         .collect();
     let nodes = [NodeId(0), NodeId(1), NodeId(2)];
-    let single = |graph: &Graph| nodes.map(|id| lowered(graph, &graph.nodes[id.0], ROWS, true));
+    let single = |graph: &Graph| nodes.map(|id| lowered(graph, &graph.nodes[id.0], ROWS, true, false));
     let mut wanted = Wanted::new();
     for (_, _, graph) in &cases {
         for lowered in single(graph).iter().chain(&lowered_joined(graph, nodes, ROWS)) {
