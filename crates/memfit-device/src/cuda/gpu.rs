@@ -208,7 +208,9 @@ impl Gpu {
                 | Work::Finish(_)
                 | Work::Update(_)
                 | Work::Zero { .. }
-                | Work::Copy { .. } => continue,
+                | Work::Copy { .. } => {
+                    continue;
+                }
             };
             // Where one of them was not timed, nothing is known of the node.
             let Some(offered) = offered else { return Ok(Vec::new()) };
