@@ -91,6 +91,8 @@ struct OnGpu {
     store: Option<Bytes>,
     /// What a step tells the host.
     told: Bytes,
+    /// Whether a node is computed in its fastest way alone.
+    fixed: bool,
 }
 
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
@@ -113,8 +115,13 @@ pub fn open_on(
     match choice.settled() {
         Choice::Cpu | Choice::Best => open(threads),
         Choice::Cuda(number) => {
-            let gpu =
-                OnGpu { gpu: Gpu::open(number, tf32)?, rows: rows.max(1), store: None, told: Bytes::ZERO };
+            let gpu = OnGpu {
+                gpu: Gpu::open(number, tf32)?,
+                rows: rows.max(1),
+                store: None,
+                told: Bytes::ZERO,
+                fixed: false,
+            };
             // The host only feeds.
             Ok(Setup { gpu: Some(gpu), ..open(Some(1))? })
         }
@@ -135,7 +142,11 @@ impl Setup {
 
     /// A GPU that is open already, for a plan that was made for it.
     pub(crate) fn on_gpu(threads: Arc<Threads>, gpu: Arc<Gpu>) -> Setup {
-        Setup { threads, store: None, gpu: Some(OnGpu { gpu, rows: 1, store: None, told: Bytes::ZERO }) }
+        Setup {
+            threads,
+            store: None,
+            gpu: Some(OnGpu { gpu, rows: 1, store: None, told: Bytes::ZERO, fixed: false }),
+        }
     }
 
     /// How many threads run kernels.
@@ -186,12 +197,24 @@ impl Setup {
         }
     }
 
+    /// Offers the fastest way to compute each node alone, so that no budget changes how results are rounded.
+    pub fn fix_ways(&mut self) {
+        if let Some(on) = &mut self.gpu {
+            on.fixed = true;
+        }
+    }
+
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.
     pub fn costs(&self, graph: &Graph) -> Vec<Cost> {
         let nodes = graph.nodes.iter();
         match &self.gpu {
             None => nodes.map(|node| cost::cost(graph, node, self.threads())).collect(),
-            Some(on) => nodes.map(|node| cuda::cost::cost(&on.gpu, graph, node, on.rows)).collect(),
+            Some(on) => nodes
+                .map(|node| {
+                    let cost = cuda::cost::cost(&on.gpu, graph, node, on.rows);
+                    if on.fixed { Cost { leaner: Default::default(), ..cost } } else { cost }
+                })
+                .collect(),
         }
     }
 

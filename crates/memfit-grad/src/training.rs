@@ -8,7 +8,9 @@ use memfit_ir::{
 };
 
 use crate::rules::Backward;
-use crate::{ClipBy, Optimizer, biases, compact, fuse, norms, penalties, pooled, weights};
+use crate::{
+    ClipBy, Optimizer, biases, compact, fuse, neighbours, norms, penalties, pooled, rounded, weights,
+};
 
 /// What to train for.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct Training {
     pub optimizer: Optimizer,
     /// Tensors whose gradients are kept for reading when the step ends.
     pub gradients_of: Vec<TensorId>,
+    /// Whether a GPU runs it, whose products want weights beside halves rounded, and where neighbours may share a launch.
+    pub for_gpu: bool,
 }
 
 /// A metric of one output.
@@ -43,7 +47,8 @@ impl Training {
     pub fn new(optimizer: Optimizer) -> Training {
         let weights_of_samples = vec![];
         let (losses, metrics, gradients_of) = (vec![], vec![], vec![]);
-        Training { losses, metrics, sample_weights: 0, weights_of_samples, optimizer, gradients_of }
+        let for_gpu = false;
+        Training { losses, metrics, sample_weights: 0, weights_of_samples, optimizer, gradients_of, for_gpu }
     }
 }
 
@@ -125,6 +130,10 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     fuse::fuse(&mut graph);
     fuse::fuse(&mut graph);
     biases::with_masks(&mut graph);
+    if training.for_gpu {
+        neighbours::bring_together(&mut graph);
+        rounded::round_weights(&mut graph);
+    }
     add_updates(&mut graph, &weight_gradients, &training.optimizer);
     add_zeros(&mut graph);
     Ok(graph)

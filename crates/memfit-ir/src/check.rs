@@ -51,7 +51,7 @@ pub enum CheckError {
     Size(Slot),
     /// A slot's offset is not aligned.
     Misaligned(Slot),
-    /// A workspace is smaller than the node wants.
+    /// A workspace is that of no way to compute the node.
     Workspace(NodeId),
     /// A node reads or changes a tensor that is not there.
     NotThere(NodeId, TensorId),
@@ -363,7 +363,8 @@ impl<'a> Machine<'a> {
         for (tensor, slot) in operands.iter().zip(args) {
             self.size(*tensor, slot)?;
         }
-        if workspace.bytes < self.problem.costs[id.0].workspace(self.problem.graph.rows_of(id, self.rows)) {
+        let rows = self.problem.graph.rows_of(id, self.rows);
+        if self.problem.costs[id.0].nanos_beyond(workspace.bytes, rows).is_none() {
             return Err(CheckError::Workspace(id));
         }
         let again = 0 < self.launched[id.0] && !node.updates.is_empty();

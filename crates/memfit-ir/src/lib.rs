@@ -64,7 +64,7 @@ pub use metric::{ClassAverage, ClassOf, FBeta, Iou, Metric, RowValue};
 pub use noise::{Noise, NoiseKind};
 pub use op::{Loss, LossKind, Norm, Op};
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
-pub use problem::{Budget, Cost, Nanos, Problem, Transfers};
+pub use problem::{Budget, Cost, LEANER, Leaner, Nanos, Problem, Transfers};
 pub use recurrent::{Cell, Gate, Recurrent};
 pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};

@@ -66,6 +66,21 @@ pub struct Cost {
     pub nanos_per_row: f64,
     /// What it took on this machine, where that was measured: it decides what is fastest, but never what fits.
     pub measured: Option<Nanos>,
+    /// Other ways to compute it that the device offers beside this, the fastest: each with less scratch memory than the one before
+    /// it, and slower. A launch's workspace says which of them it is.
+    pub leaner: [Option<Leaner>; LEANER],
+}
+
+/// How many other ways a device offers at most.
+pub const LEANER: usize = 3;
+
+/// Another way to compute a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Leaner {
+    /// Scratch memory whatever the rows; what there is for each row is the same in all ways.
+    pub workspace_fixed: Bytes,
+    /// Time beyond the fastest way's.
+    pub nanos: Nanos,
 }
 
 /// Time as a function of the rows of a piece.
@@ -75,6 +90,13 @@ pub struct Nanos {
     pub fixed: f64,
     /// For each row.
     pub per_row: f64,
+}
+
+impl Nanos {
+    /// At so many rows.
+    pub fn at(&self, rows: usize) -> f64 {
+        self.fixed + self.per_row * rows as f64
+    }
 }
 
 impl Cost {
@@ -92,10 +114,28 @@ impl Cost {
         self.workspace_fixed + self.workspace_per_row * rows as u64
     }
 
+    /// All ways at `rows`, the fastest first: scratch memory, and time beyond the fastest way's.
+    pub fn ways(&self, rows: usize) -> impl Iterator<Item = (Bytes, Nanos)> {
+        let per_row = self.workspace_per_row * rows as u64;
+        let leaner =
+            self.leaner.into_iter().flatten().map(move |way| (way.workspace_fixed + per_row, way.nanos));
+        std::iter::once((self.workspace(rows), Nanos::default())).chain(leaner)
+    }
+
+    /// Scratch memory for a piece of `rows` of the way that takes least.
+    pub fn workspace_least(&self, rows: usize) -> Bytes {
+        self.ways(rows).map(|(workspace, _)| workspace).min().unwrap_or_default()
+    }
+
+    /// What the way with this scratch memory at `rows` takes beyond the fastest; none where no way has it.
+    pub fn nanos_beyond(&self, workspace: Bytes, rows: usize) -> Option<Nanos> {
+        self.ways(rows).find(|(known, _)| *known == workspace).map(|(_, nanos)| nanos)
+    }
+
     /// Time for a piece of `rows`: measured, or else the estimate.
     pub fn nanos(&self, rows: usize) -> f64 {
         match self.measured {
-            Some(nanos) => nanos.fixed + nanos.per_row * rows as f64,
+            Some(nanos) => nanos.at(rows),
             None => self.nanos_estimated(rows),
         }
     }

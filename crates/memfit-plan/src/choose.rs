@@ -16,6 +16,7 @@ use crate::moves::split;
 use crate::place::{Packing, place};
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
+use crate::ways::{FASTEST, LEAST, Level, Variant, spend, variants};
 use crate::{seconds, solved};
 
 /// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
@@ -45,6 +46,8 @@ struct Size<'a> {
     figures: Figures<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
+    /// What each comes to with other workspaces.
+    variants: Vec<Vec<Variant>>,
     /// Whether each is on a way down by estimates with nothing folded: what fits at all is decided by these alone, so that neither a
     /// clock decides it nor how much was looked at.
     decides: Vec<bool>,
@@ -59,6 +62,7 @@ struct Size<'a> {
 struct Choice {
     size: usize,
     point: usize,
+    level: Level,
     nanos: f64,
     /// No packing is lower.
     bound: Bytes,
@@ -79,10 +83,11 @@ pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Pl
     let figures = Figures::new(problem, problem.batch);
     let schedule = schedule(&figures);
     // Far above the line, packing well would be in vain.
-    if problem.budget.arena() < bound(&figures, Storage::new(&figures, &schedule).live()) {
+    if problem.budget.arena() < bound(&figures, live_fastest(&figures, &schedule)) {
         return None;
     }
-    Some(place(&figures, &schedule, Packing::Well)).filter(|plan| fits(problem, plan) && may_hold(plan))
+    Some(place(&figures, &schedule, Packing::Well, FASTEST))
+        .filter(|plan| fits(problem, plan) && may_hold(plan))
 }
 
 /// The first plan that is found to fit, in a fraction of the time: the largest pieces that fit with nothing computed twice, or
@@ -96,11 +101,18 @@ pub fn first(problem: &Problem) -> Option<Plan> {
             let whole = schedule(&figures);
             let room = problem.budget.arena().saturating_sub(figures.persistent_bytes).0;
             let found = if recomputes { first_within(&figures, &whole, room)? } else { whole };
-            Some(place(&figures, &found, Packing::Quick)).filter(|plan| fits(problem, plan))
+            Some(place(&figures, &found, Packing::Quick, LEAST)).filter(|plan| fits(problem, plan))
         };
         let split_alone = || sizes().find_map(|rows| in_room(rows, false));
         split_alone().or_else(|| sizes().find_map(|rows| in_room(rows, true)))
     })
+}
+
+/// Most live bytes of a schedule in which every launch has the workspace of its fastest way.
+fn live_fastest(figures: &Figures, schedule: &Schedule) -> u64 {
+    let mut storage = Storage::new(figures, schedule);
+    spend(figures, schedule, &mut storage, FASTEST);
+    storage.live()
 }
 
 /// No packing of so many live bytes is lower.
@@ -140,6 +152,11 @@ impl<'a> Choices<'a> {
         for size in &mut sizes {
             let found: Vec<Vec<Point>> = found.by_ref().take(size.walks.len()).collect();
             size.join(found);
+        }
+        let high = sizes.iter().map(|size| live_fastest(&size.figures, &size.points[0].schedule)).max();
+        for size in &mut sizes {
+            let variants = |at: &Point| variants(&size.figures, &at.schedule, at.live, high.unwrap_or(0));
+            size.variants = size.points.iter().map(variants).collect();
         }
         Choices { problem: family.problem, sizes }
     }
@@ -190,7 +207,7 @@ impl<'a> Choices<'a> {
             return plan;
         }
         let size = &self.sizes[choice.size];
-        let well = place(&size.figures, &size.points[choice.point].schedule, Packing::Well);
+        let well = place(&size.figures, &size.points[choice.point].schedule, Packing::Well, choice.level);
         if well.bytes_peak < plan.bytes_peak { well } else { plan }
     }
 
@@ -223,20 +240,25 @@ impl<'a> Choices<'a> {
         let mut all = Vec::new();
         for (index, size) in self.sizes.iter().enumerate() {
             let pieces = self.problem.batch.div_ceil(size.figures.rows) as f64;
-            all.extend(size.points.iter().enumerate().map(|(point, at)| Choice {
-                size: index,
-                point,
-                nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces,
-                decides: size.decides[point],
-                bound: bound(&size.figures, at.live),
-            }));
+            for (point, (at, variants)) in size.points.iter().zip(&size.variants).enumerate() {
+                // What fits at all is decided by the least workspaces, which no clock has a part in.
+                let least = variants.first().map(|variant| variant.level);
+                all.extend(variants.iter().map(|Variant { level, live, nanos }| Choice {
+                    size: index,
+                    point,
+                    level: *level,
+                    nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces + nanos,
+                    decides: size.decides[point] && Some(*level) == least,
+                    bound: bound(&size.figures, *live),
+                }));
+            }
         }
         all
     }
 
     fn place(&self, choice: &Choice) -> Plan {
         let size = &self.sizes[choice.size];
-        place(&size.figures, &size.points[choice.point].schedule, Packing::Quick)
+        place(&size.figures, &size.points[choice.point].schedule, Packing::Quick, choice.level)
     }
 }
 
@@ -301,7 +323,7 @@ impl<'a> Size<'a> {
         let nanos = nanos_of_step(problem, &schedule, rows);
         let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
         let decides = vec![problem.graph.folds.is_empty()];
-        Size { figures, points, decides, nanos, walks }
+        Size { figures, points, variants: Vec::new(), decides, nanos, walks }
     }
 
     /// What one path leads to.

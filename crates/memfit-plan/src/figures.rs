@@ -21,7 +21,7 @@ pub struct Figures<'a> {
     pub producers: Vec<Option<NodeId>>,
     /// Time of each node: measured where it was, or estimated.
     pub nanos: Vec<f64>,
-    /// Scratch memory of each node.
+    /// Scratch memory of each node, in the way that takes least.
     pub workspace: Vec<Bytes>,
     /// Which output of each node may stand where which input stood.
     pub in_place: Vec<Vec<(usize, usize)>>,
@@ -51,7 +51,7 @@ impl<'a> Figures<'a> {
             persistent,
             producers,
             nanos: of_nodes(problem, rows, Cost::nanos),
-            workspace: of_nodes(problem, rows, Cost::workspace),
+            workspace: of_nodes(problem, rows, Cost::workspace_least),
             in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
             wiring: Wiring::new(graph),
         }
@@ -61,6 +61,11 @@ impl<'a> Figures<'a> {
     pub fn estimated(problem: &'a Problem, rows: usize) -> Figures<'a> {
         let nanos = of_nodes(problem, rows, Cost::nanos_estimated);
         Figures { nanos, ..Figures::new(problem, rows) }
+    }
+
+    /// Whether some node can be computed in several ways.
+    pub fn has_ways(&self) -> bool {
+        self.problem.costs.iter().any(|cost| cost.leaner[0].is_some())
     }
 
     /// The graph.

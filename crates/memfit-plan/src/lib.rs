@@ -22,6 +22,7 @@ mod schedule;
 mod storage;
 mod timeline;
 mod transfers;
+mod ways;
 mod wiring;
 
 pub use choose::{curve, fastest, first, least_seconds, smallest};
@@ -97,6 +98,28 @@ pub fn nodes_recomputed(plan: &Plan) -> usize {
     launches - nodes.len()
 }
 
+/// Launches of a piece that have less workspace than their fastest way takes.
+pub fn launches_leaner(problem: &Problem, plan: &Plan) -> usize {
+    let problem = &*solved(problem, plan);
+    let is_leaner = |step: &&memfit_ir::Step| match step {
+        memfit_ir::Step::Launch { node, workspace, .. } => {
+            let rows = problem.graph.rows_of(*node, plan.micro_batch);
+            workspace.bytes < problem.costs[node.0].workspace(rows)
+        }
+        memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => false,
+    };
+    plan.body.iter().filter(is_leaner).count()
+}
+
+/// The largest workspace of a launch.
+pub fn bytes_workspace(plan: &Plan) -> Bytes {
+    let workspace = |step: &memfit_ir::Step| match step {
+        memfit_ir::Step::Launch { workspace, .. } => workspace.bytes,
+        memfit_ir::Step::Copy { .. } | memfit_ir::Step::Wait(_) => Bytes::ZERO,
+    };
+    plan.steps().map(workspace).max().unwrap_or_default()
+}
+
 /// Bytes that are copied out to the second store for each piece.
 pub fn bytes_offloaded(plan: &Plan) -> Bytes {
     plan.steps()
@@ -117,8 +140,10 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
         steps
             .iter()
             .map(|step| match step {
-                memfit_ir::Step::Launch { node, .. } => {
-                    problem.costs[node.0].nanos(problem.graph.rows_of(*node, rows))
+                memfit_ir::Step::Launch { node, workspace, .. } => {
+                    let (cost, at) = (&problem.costs[node.0], |rows| problem.graph.rows_of(*node, rows));
+                    let beyond = cost.nanos_beyond(workspace.bytes, at(plan.micro_batch));
+                    cost.nanos(at(rows)) + beyond.unwrap_or_default().at(at(rows))
                 }
                 memfit_ir::Step::Copy { from: Place::Feed(_), to: Place::Arena(slot) } => {
                     slot.bytes.0 as f64 * problem.transfers.nanos_per_byte_fed * share

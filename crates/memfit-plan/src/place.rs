@@ -7,6 +7,7 @@ use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, Within};
 use crate::transfers;
+use crate::ways::{self, Level};
 
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
 const SEARCH_NODES: u64 = 5_000;
@@ -23,10 +24,11 @@ pub enum Packing {
     Well,
 }
 
-/// The plan of a schedule over pieces of `rows`.
-pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing) -> Plan {
+/// The plan of a schedule over pieces of `rows`, whose launches reach to a level.
+pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing, level: Level) -> Plan {
     let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
-    let storage = Storage::new(figures, schedule);
+    let mut storage = Storage::new(figures, schedule);
+    ways::spend(figures, schedule, &mut storage, level);
     let items = storage.items();
     let effort = match packing {
         Packing::Well if items.len() <= SEARCH_ITEMS => Effort::nodes(SEARCH_NODES),

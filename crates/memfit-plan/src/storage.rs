@@ -114,8 +114,16 @@ impl Storage {
     fn add_workspaces(&mut self, figures: &Figures, schedule: &Schedule) {
         for (time, event) in schedule.events.iter().enumerate() {
             let Event::Launch { node, .. } = event else { continue };
-            let bytes = figures.workspace[node.0];
-            if bytes != Bytes::ZERO {
+            self.set_workspace(time, figures.workspace[node.0]);
+        }
+    }
+
+    /// Gives an event a workspace of so many bytes, no fewer than it has.
+    pub fn set_workspace(&mut self, time: usize, bytes: Bytes) {
+        match self.workspace[time].index() {
+            Some(stretch) => self.transient[stretch].bytes = bytes,
+            None if bytes == Bytes::ZERO => {}
+            None => {
                 self.workspace[time] = Within::stretch(self.transient.len());
                 self.transient.push(Stretch { lower: time, upper: time + 1, bytes });
             }

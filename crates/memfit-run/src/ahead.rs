@@ -7,7 +7,7 @@
 use memfit_device::Context;
 use memfit_ir::{MadeUp, Place, Plan, Slot, Step, TensorId};
 
-use crate::runner::Loop;
+use crate::step::Loop;
 use crate::{NotFinite, RunError};
 
 /// Parts of a plan that are recorded apart.

@@ -6,6 +6,7 @@ mod ahead;
 mod finite;
 mod loss_scale;
 mod runner;
+mod step;
 mod told;
 mod totals;
 mod trace;

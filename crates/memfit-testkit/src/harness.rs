@@ -20,7 +20,9 @@ pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
 
 /// The same with the costs of some device.
 pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: usize) -> Problem {
-    let graph = training_graph(forward, training).expect("the case has a training graph");
+    let for_gpu = matches!(choice, Choice::Cuda(_));
+    let training = Training { for_gpu, ..training.clone() };
+    let graph = training_graph(forward, &training).expect("the case has a training graph");
     let setup = opened(choice, batch);
     setup.make_ready(&graph).expect("the device can run the case");
     let budget =

@@ -149,6 +149,7 @@ fn in_slices() -> Graph {
         nanos_fixed: 0.0,
         nanos_per_row: 0.0,
         measured: None,
+        leaner: Default::default(),
     };
     let budget = Budget { total: Bytes::ZERO, runtime: Bytes::ZERO, granule: Bytes::ZERO, host: Bytes::ZERO };
     let costs = vec![none; graph.nodes.len()];

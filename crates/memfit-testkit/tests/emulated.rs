@@ -10,6 +10,8 @@
 
 #[path = "emulated/emulator.rs"]
 mod emulator;
+#[path = "emulated/joined.rs"]
+mod joined;
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -20,7 +22,7 @@ use std::time::Instant;
 use emulator::{Emulator, Places, Running, Wanted, is_plain, kernels};
 use memfit_device::cuda::lowered;
 use memfit_device::cuda::work::{Address, Argument, Kernel, Lowered, Source};
-use memfit_ir::{Bytes, DType, Graph};
+use memfit_ir::{Bytes, Graph};
 use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, on_cpu};
 use memfit_testkit::op_cases::ROWS;

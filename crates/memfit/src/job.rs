@@ -163,6 +163,10 @@ pub struct MemorySection {
     /// Split the batch though BatchNormalization then sees pieces of it.
     #[serde(default)]
     pub allow_batchnorm_split: bool,
+    /// Let a GPU's libraries compute convolutions and products by the same algorithms under every budget: where the fastest take
+    /// more workspace than there is room for, something else has to give way.
+    #[serde(default)]
+    pub fixed_algorithms: bool,
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
@@ -267,7 +271,11 @@ impl Job {
     /// Opens the device that it runs on.
     pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<memfit_device::Setup, Error> {
         let tf32 = self.train.tf32.unwrap_or(true);
-        Ok(memfit_device::open_on(self.train.device, threads, self.train.batch, tf32)?)
+        let mut setup = memfit_device::open_on(self.train.device, threads, self.train.batch, tf32)?;
+        if self.memory.fixed_algorithms {
+            setup.fix_ways();
+        }
+        Ok(setup)
     }
 
     /// What must hold whatever the model is.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use memfit_data::Source;
-use memfit_device::{Setup, heap};
+use memfit_device::{Choice, Setup, heap};
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
@@ -286,7 +286,15 @@ pub(crate) fn training(
     let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.data.lent_sample_weights);
     let weights_of_samples = job.data.lent_weights_of_samples.clone();
     let optimizer = compiled.optimizer.clone();
-    Ok((Training { losses, metrics, sample_weights, weights_of_samples, ..Training::new(optimizer) }, names))
+    let training = Training {
+        losses,
+        metrics,
+        sample_weights,
+        weights_of_samples,
+        for_gpu: matches!(job.train.device.settled(), Choice::Cuda(_)),
+        ..Training::new(optimizer)
+    };
+    Ok((training, names))
 }
 
 /// A plan that may run, or why there is none.

@@ -44,6 +44,10 @@ pub struct Summary {
     pub nodes_recomputed: usize,
     /// Values that are not kept, since those who read them in backward make them again.
     pub values_folded: usize,
+    /// The largest workspace of a launch.
+    pub bytes_workspace: Bytes,
+    /// Launches of a piece by a slower algorithm, since the fastest takes more workspace than there is room for.
+    pub launches_leaner: usize,
     /// Bytes of a piece that are copied out to the disk.
     pub bytes_offloaded: Bytes,
     /// Whether pieces are normalised by themselves, which changes the result.
@@ -141,6 +145,8 @@ impl Summary {
             region: region(problem, &plan),
             nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
             values_folded: plan.folds.len(),
+            bytes_workspace: memfit_plan::bytes_workspace(&plan),
+            launches_leaner: memfit_plan::launches_leaner(problem, &plan),
             bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
             splits_batchnorm: plan.micro_batches() > 1
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
@@ -182,6 +188,8 @@ impl Summary {
             "region": self.region.as_ref().map(RegionSummary::to_json),
             "nodes_recomputed": self.nodes_recomputed,
             "values_folded": self.values_folded,
+            "bytes_workspace": self.bytes_workspace.0,
+            "launches_leaner": self.launches_leaner,
             "bytes_offloaded": self.bytes_offloaded.0,
             "precision": self.precision.as_ref().map(PrecisionSummary::to_json),
             "bytes_smallest_budget": self.bytes_smallest_budget.0,

@@ -99,6 +99,12 @@ fn split(summary: &Summary) -> String {
     if summary.values_folded > 0 {
         text += &format!(", {} values are made again where they are read", summary.values_folded);
     }
+    if summary.launches_leaner > 0 {
+        let (count, most) = (summary.launches_leaner, summary.bytes_workspace);
+        text += &format!(
+            ", {count} launches by an algorithm of less workspace than the fastest (at most {most})"
+        );
+    }
     if summary.bytes_offloaded != Bytes::ZERO {
         text += &format!(", {} copied out to disk for each piece", summary.bytes_offloaded);
     }

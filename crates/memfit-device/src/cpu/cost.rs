@@ -1,6 +1,6 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, Node, Op, Shape, Summand};
+use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
 use super::convolution::{self, Convolution, pooled};
@@ -39,6 +39,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         nanos_fixed: LAUNCH_NANOS + nanos(0),
         nanos_per_row: nanos(1) - nanos(0),
         measured: None,
+        leaner: [None; LEANER],
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memfit_ir::{DType, Graph, Node, Op, Shape, Slot, Tensor};
 
 use super::half::Half;
-use super::lanes::{LANES_MAX, Lanes, load};
+use super::lanes::{LANES_MAX, Lanes, load, prefetch_read};
 use super::tasks::BLOCK;
 use super::threads::Threads;
 use crate::Context;
@@ -394,6 +394,14 @@ impl<'a> Floats<'a> {
                 true => self.vector(element, count),
                 false => load(self.start.cast::<f32>().as_ptr().add(element), count),
             }
+        }
+    }
+
+    /// Asks for the cache line of an element of single precision that is read soon, whether or not it lies inside.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, element: usize) {
+        if self.half.is_none() {
+            prefetch_read(self.singles().wrapping_add(element));
         }
     }
 

@@ -123,6 +123,13 @@ pub(crate) trait Terms<const N: usize>: Sync {
     /// # Safety
     /// The elements lie inside what is summed.
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, column: usize, count: usize) -> [L; N];
+
+    /// Whether several rows are added up in registers, a vector of columns after the other: the fastest way over one operand,
+    /// where [`Terms::prefetch`] asks for it in time. Several operands are read row by row.
+    const IN_REGISTERS: bool = false;
+
+    /// Asks for the cache line of an element that is summed soon, or lies behind the last; `#[inline(always)]`.
+    fn prefetch(&self, _element: usize) {}
 }
 
 impl Columns {
@@ -166,17 +173,33 @@ impl Columns {
             partials: Shared::new(partials),
         };
         tasks::run(threads, parts * blocks, &work);
-        for column in 0..self.columns {
-            let mut sums = [0.0; N];
-            for part in 0..parts {
-                for (kind, sum) in sums.iter_mut().enumerate() {
-                    let row = &partials[(part * N + kind) * self.width..][..self.width];
-                    *sum += row.iter().skip(column).step_by(self.columns).sum::<f64>();
+        let columns = self.columns;
+        for part in 0..parts {
+            let (totals, part_sums) = partials.split_at_mut(part * N * self.width);
+            for kind in 0..N {
+                let row = &mut part_sums[kind * self.width..][..self.width];
+                // What was summed side by side comes together, row by row as memory lies.
+                let (sums, periods) = row.split_at_mut(columns);
+                for period in periods.chunks_exact(columns.max(1)) {
+                    add(sums, period);
                 }
+                if 0 < part {
+                    add(&mut totals[kind * self.width..][..columns], sums);
+                }
+            }
+        }
+        for column in 0..columns {
+            let mut sums = [0.0; N];
+            for (kind, sum) in sums.iter_mut().enumerate() {
+                *sum = partials[kind * self.width + column];
             }
             finish(column, sums);
         }
     }
+}
+
+fn add(totals: &mut [f64], terms: &[f64]) {
+    totals.iter_mut().zip(terms).for_each(|(total, term)| *total += term);
 }
 
 /// Into how many parts the rows of a matrix are cut at most: fewer where columns make tasks enough.
@@ -202,27 +225,18 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
         // Room for a whole vector behind the last column.
         let mut totals = [[0.0; SPAN + LANES_MAX]; N];
         let mut near = [[0.0; SPAN + LANES_MAX]; N];
-        // Row by row, as memory is read fastest.
-        for row in part * self.rows..end {
-            if T::ROWS == 1 {
+        let mut row = part * self.rows;
+        while row < end {
+            let next = end.min(row - row % T::ROWS + T::ROWS);
+            if T::IN_REGISTERS {
+                self.rows::<L>(row..next, first, columns, &mut totals);
+            } else if T::ROWS == 1 {
                 self.row::<L, f64>(row, first, columns, &mut totals);
-                continue;
+            } else {
+                (row..next).for_each(|row| self.row::<L, f32>(row, first, columns, &mut near));
+                settle_near::<L, N>(&mut near, &mut totals, columns);
             }
-            self.row::<L, f32>(row, first, columns, &mut near);
-            if (row + 1).is_multiple_of(T::ROWS) || row + 1 == end {
-                for (near, totals) in near.iter_mut().zip(&mut totals) {
-                    let mut column = 0;
-                    while column < columns {
-                        // SAFETY: a vector's worth of both is left.
-                        unsafe {
-                            let near = near.as_mut_ptr().add(column);
-                            L::load(near).add_to(totals.as_mut_ptr().add(column));
-                            L::splat(0.0).store(near);
-                        }
-                        column += L::COUNT;
-                    }
-                }
-            }
+            row = next;
         }
         for (kind, totals) in totals.iter().enumerate() {
             let start = (part * N + kind) * self.of.width + first;
@@ -254,6 +268,91 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
                 // SAFETY: a vector's worth of totals is left.
                 unsafe { F::add(totals[kind], terms[kind]) };
                 totals[kind] = totals[kind].wrapping_add(L::COUNT);
+            }
+            column += L::COUNT;
+        }
+    }
+
+    /// Adds the terms of some columns of a few rows, at most `T::ROWS`, to their totals. Rows are added up in registers, so
+    /// that memory sees each element once and each total once for all of them.
+    #[inline(always)]
+    fn rows<L: Lanes>(
+        &self,
+        rows: Range<usize>,
+        first: usize,
+        columns: usize,
+        totals: &mut [[f64; SPAN + LANES_MAX]; N],
+    ) {
+        // Only the very last row may end before its columns do.
+        let last = (rows.end - 1) * self.of.width + first;
+        let limit = columns.min(self.of.elements.saturating_sub(last));
+        let mut totals = totals.each_mut().map(|totals| totals.as_mut_ptr());
+        let mut column = 0;
+        // Reads go down a few rows at a time, which no processor foresees; so the next rows are asked for, line by line where
+        // they are this task's from end to end.
+        let next = rows.end * self.of.width + first;
+        let ahead = |column: usize, at: usize| match self.blocks {
+            1 => next + column * T::ROWS + at * L::COUNT,
+            _ => next + at * self.of.width + column,
+        };
+        while column < columns {
+            (0..T::ROWS).for_each(|at| self.terms.prefetch(ahead(column, at)));
+            let count = L::COUNT.min(columns - column);
+            let left = count.min(limit.saturating_sub(column));
+            let sums = if rows.len() == T::ROWS && left == L::COUNT {
+                self.together::<L>(rows.start, T::ROWS, first + column, [L::COUNT; 2])
+            } else {
+                self.together::<L>(rows.start, rows.len(), first + column, [count, left])
+            };
+            for kind in 0..N {
+                // SAFETY: a vector's worth of totals is left.
+                unsafe { sums[kind].add_to(totals[kind]) };
+                totals[kind] = totals[kind].wrapping_add(L::COUNT);
+            }
+            column += L::COUNT;
+        }
+    }
+
+    /// The terms of neighbouring elements in so many rows, added up in their order; the last row has a count of its own.
+    #[inline(always)]
+    fn together<L: Lanes>(
+        &self,
+        row: usize,
+        rows: usize,
+        column: usize,
+        [count, last]: [usize; 2],
+    ) -> [L; N] {
+        let mut sums = [L::splat(0.0); N];
+        for at in row..row + rows {
+            let count = if at + 1 == row + rows { last } else { count };
+            if count == 0 {
+                break;
+            }
+            // SAFETY: so many elements are left in this row.
+            let terms = unsafe { self.terms.terms::<L>(at, at * self.of.width + column, column, count) };
+            for (sum, term) in sums.iter_mut().zip(terms) {
+                *sum = sum.add(term);
+            }
+        }
+        sums
+    }
+}
+
+/// Adds what a few rows gave to the totals, and begins anew.
+#[inline(always)]
+fn settle_near<L: Lanes, const N: usize>(
+    near: &mut [[f32; SPAN + LANES_MAX]; N],
+    totals: &mut [[f64; SPAN + LANES_MAX]; N],
+    columns: usize,
+) {
+    for (near, totals) in near.iter_mut().zip(totals) {
+        let mut column = 0;
+        while column < columns {
+            // SAFETY: a vector's worth of both is left.
+            unsafe {
+                let near = near.as_mut_ptr().add(column);
+                L::load(near).add_to(totals.as_mut_ptr().add(column));
+                L::splat(0.0).store(near);
             }
             column += L::COUNT;
         }

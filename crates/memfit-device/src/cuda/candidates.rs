@@ -41,6 +41,22 @@ impl<T: Copy> Candidates<T> {
             .or_else(|| self.all.iter().min_by_key(|one| one.workspace))
     }
 
+    /// Workspaces within a limit that make a difference, with the milliseconds of the best way within each: the least first, each
+    /// larger one faster. None where nothing was timed, or nothing is so small.
+    pub(crate) fn offered(&self, limit: usize) -> Option<Vec<(usize, f32)>> {
+        let timed = self.all.iter().filter(|one| one.workspace <= limit);
+        let mut timed: Vec<(usize, f32)> =
+            timed.filter_map(|one| Some((one.workspace, one.milliseconds?))).collect();
+        timed.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+        let mut offered: Vec<(usize, f32)> = Vec::new();
+        for one in timed {
+            if offered.last().is_none_or(|(_, fastest)| one.1 < *fastest) {
+                offered.push(one);
+            }
+        }
+        (!offered.is_empty()).then_some(offered)
+    }
+
     /// Adds to the times of some ways what they leave to others.
     pub(crate) fn add_time(&mut self, milliseconds: impl Fn(&T) -> f32) {
         for one in &mut self.all {
@@ -79,6 +95,15 @@ impl<T: Copy> Candidates<T> {
         Ok(())
     }
 
+    #[cfg(test)]
+    fn timed(ways: &[(T, usize, f32)]) -> Candidates<T> {
+        let mut made = Candidates::new(ways.iter().map(|(way, workspace, _)| (*way, *workspace)).collect());
+        for (one, (_, _, time)) in made.all.iter_mut().zip(ways) {
+            one.milliseconds = Some(*time);
+        }
+        made
+    }
+
     fn measure(
         &mut self,
         stream: &Stream,
@@ -110,5 +135,78 @@ impl<T: Copy> Candidates<T> {
             times.push(best.max(1e-6));
         }
         Ok(times)
+    }
+}
+
+/// What several calls that share one workspace take together: workspaces that make a difference, the least with which all of them
+/// can run first, each larger one faster.
+pub(crate) fn together(calls: &[Vec<(usize, f32)>]) -> Vec<(usize, f32)> {
+    let least = calls.iter().filter_map(|call| Some(call.first()?.0)).max().unwrap_or(0);
+    let mut sizes: Vec<usize> =
+        calls.iter().flatten().map(|(workspace, _)| (*workspace).max(least)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let within = |call: &Vec<(usize, f32)>, limit: usize| {
+        call.iter().rfind(|(workspace, _)| *workspace <= limit).map_or(0.0, |(_, time)| *time)
+    };
+    let mut found: Vec<(usize, f32)> = Vec::new();
+    for size in sizes {
+        let time = calls.iter().map(|call| within(call, size)).sum();
+        if found.last().is_none_or(|(_, fastest)| time < *fastest) {
+            found.push((size, time));
+        }
+    }
+    found
+}
+
+/// The fastest, the least, and between them at most so many that each take half as much as the one before or less: the fastest
+/// first.
+pub(crate) fn few(offered: &[(usize, f32)], between: usize) -> Vec<(usize, f32)> {
+    let [least, larger @ ..] = offered else { return Vec::new() };
+    let Some((fastest, rest)) = larger.split_last() else { return vec![*least] };
+    let mut few = vec![*fastest];
+    for one in rest.iter().rev() {
+        if few.len() <= between && few.last().is_some_and(|last| one.0 <= last.0 / 2) {
+            few.push(*one);
+        }
+    }
+    few.push(*least);
+    few
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_larger_and_no_faster_is_not_offered() {
+        let all = Candidates::timed(&[
+            ('a', 64, 1.0),
+            ('b', 0, 4.0),
+            ('c', 32, 2.0),
+            ('d', 48, 2.5),
+            ('e', 99, 0.5),
+        ]);
+        assert_eq!(all.offered(64), Some(vec![(0, 4.0), (32, 2.0), (64, 1.0)]));
+        // What is offered at a size is what runs in it.
+        for (size, _) in all.offered(64).unwrap_or_default() {
+            assert_eq!(all.best(size).map(|one| one.workspace), Some(size));
+        }
+        assert_eq!(Candidates::new(vec![('a', 0)]).offered(64), None, "nothing was timed");
+    }
+
+    #[test]
+    fn calls_of_one_node_share_its_workspace() {
+        let calls = [vec![(0, 4.0), (32, 2.0)], vec![(16, 3.0), (48, 1.0)]];
+        assert_eq!(together(&calls), [(16, 7.0), (32, 5.0), (48, 3.0)]);
+        assert_eq!(together(&[]), []);
+    }
+
+    #[test]
+    fn a_handful_is_offered() {
+        let offered: Vec<(usize, f32)> = (0..8).map(|way| (way * 10, 9.0 - way as f32)).collect();
+        assert_eq!(few(&offered, 2).iter().map(|one| one.0).collect::<Vec<_>>(), [70, 30, 10, 0]);
+        assert_eq!(few(&offered[..1], 2).len(), 1);
+        assert_eq!(few(&offered[..2], 2).iter().map(|one| one.0).collect::<Vec<_>>(), [10, 0]);
     }
 }

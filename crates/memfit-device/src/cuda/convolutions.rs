@@ -66,6 +66,16 @@ impl Convolutions {
         best.ok_or_else(|| unknown(convolution))
     }
 
+    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where nothing was timed.
+    pub(crate) fn offered(
+        &self,
+        convolution: &Convolution,
+        limit: Bytes,
+    ) -> Result<Option<Vec<(usize, f32)>>, CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        Ok(self.prepare(&mut prepared, Key::of(convolution))?.candidates.offered(limit.to_usize()))
+    }
+
     /// Runs a convolution; says whether it has added its bias and rectified the sum.
     pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<bool, CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");

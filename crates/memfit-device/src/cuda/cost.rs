@@ -1,6 +1,6 @@
 //! What a node costs on a GPU: the workspace of its kernels and libraries, and its time, roughly.
 
-use memfit_ir::{Attention, Bytes, Cost, DType, Graph, Node, Op, TensorId};
+use memfit_ir::{Attention, Bytes, Cost, DType, Graph, LEANER, Leaner, Nanos, Node, Op, TensorId};
 
 use super::gpu::Gpu;
 use super::work::Work;
@@ -11,16 +11,29 @@ pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
     let own = |rows: usize| gpu.lowered(graph, node, rows).workspace.0;
     let (fixed, per_row) = line_above(own, most, most);
     // An algorithm that wants more than there is at some other number of rows is not chosen there.
-    let libraries = gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
-    let nanos = |rows: usize| nanos(gpu, graph, node, rows);
     let rows = most.max(1);
+    let ways = gpu.ways(graph, node, rows).unwrap_or_default();
+    let judged = || gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
+    let libraries = ways.first().map_or_else(judged, |(libraries, _)| *libraries);
+    let nanos = |rows: usize| nanos(gpu, graph, node, rows);
     Cost {
         workspace_fixed: Bytes(fixed) + libraries,
         workspace_per_row: Bytes(per_row),
         nanos_fixed: nanos(0),
         nanos_per_row: ((nanos(rows) - nanos(0)) / rows as f64).max(0.0),
         measured: None,
+        leaner: leaner(&ways, rows, Bytes(fixed)),
     }
+}
+
+/// The ways of libraries that take less workspace than their fastest, beside so much of the kernels' own.
+fn leaner(ways: &[(Bytes, f32)], rows: usize, own: Bytes) -> [Option<Leaner>; LEANER] {
+    let Some(((_, fastest), rest)) = ways.split_first() else { return [None; LEANER] };
+    let mut leaner = rest.iter().map(|(libraries, milliseconds)| Leaner {
+        workspace_fixed: own + *libraries,
+        nanos: Nanos { fixed: 0.0, per_row: f64::from(milliseconds - fastest) * 1e6 / rows as f64 },
+    });
+    std::array::from_fn(|_| leaner.next())
 }
 
 /// The time of a node at so many rows, as memory and arithmetic bound it.

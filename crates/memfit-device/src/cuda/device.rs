@@ -6,6 +6,7 @@ use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
 
 use super::driver::{CudaError, Event, Recording};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
+use super::joined::Joined;
 use super::memory::{DeviceArena, Pinned};
 use super::store::Store;
 use super::told::Told;
@@ -40,6 +41,8 @@ pub(crate) struct CudaDevice {
     /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
     /// stream sends them off first.
     updates: Mutex<Option<Updates>>,
+    /// Elementwise work that waits for what may join it. Never together with updates.
+    joined: Mutex<Option<Joined>>,
     last_context: Option<Context>,
     /// The batch's first row in the sequence of made-up rows.
     source_row: u64,
@@ -88,6 +91,7 @@ impl CudaDevice {
             store,
             views: Mutex::default(),
             updates: Mutex::default(),
+            joined: Mutex::default(),
             last_context: None,
             source_row: 0,
             kept: None,
@@ -158,14 +162,25 @@ impl CudaDevice {
         fresh: bool,
         context: &Context,
     ) {
-        let shares = matches!(node.op, Op::Update(_));
-        if !shares {
+        if !matches!(node.op, Op::Update(_) | Op::Cast(_)) {
             self.send_updates();
+        }
+        if !matches!(node.op, Op::Elementwise(_) | Op::BiasGrad) {
+            self.send_joined();
         }
         self.settle_views();
         self.set_context(context);
         let call = call_of(graph, node, context.rows, fresh, self.gpu.tf32);
         if call.rows == 0 && graph.slice_of(node).is_some() {
+            return;
+        }
+        let waiting = self.joined.get_mut().expect("nobody panics with the lock");
+        if waiting.as_mut().is_some_and(|joined| joined.take(&call, args, workspace)) {
+            return;
+        }
+        self.send_joined();
+        if let Some(joined) = Joined::begin(&call, args, workspace) {
+            self.joined = Mutex::new(Some(joined));
             return;
         }
         let lowered = lower::lower(&call);
@@ -190,6 +205,20 @@ impl CudaDevice {
         }
     }
 
+    /// Puts everything that waits into the stream.
+    fn send_waiting(&self) {
+        self.send_joined();
+        self.send_updates();
+    }
+
+    /// Puts elementwise work that waits into the stream, with what has joined it.
+    fn send_joined(&self) {
+        let waiting = self.joined.lock().expect("nobody panics with the lock").take();
+        if let Some(Joined { lowered, args, workspace, .. }) = waiting {
+            self.gpu.run(&lowered, &Slots { arena: &self.arena, args: &args, workspace }).expect(FAILED);
+        }
+    }
+
     /// Puts updates that wait into the stream.
     fn send_updates(&self) {
         let waiting = self.updates.lock().expect("nobody panics with the lock").take();
@@ -204,7 +233,7 @@ impl CudaDevice {
             return;
         }
         self.enter();
-        self.send_updates();
+        self.send_waiting();
         self.last_context = Some(*context);
         let number = self.contexts_used % CONTEXTS;
         self.contexts_used = number + 1;
@@ -252,7 +281,7 @@ impl CudaDevice {
         row_start: usize,
         to: Slot,
     ) {
-        self.send_updates();
+        self.send_waiting();
         let none = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
         let slots = Slots { arena: &self.arena, args: &[to], workspace: none };
         self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
@@ -276,7 +305,7 @@ impl CudaDevice {
 
     /// Waits until everything is done.
     pub(crate) fn synchronise(&mut self) {
-        self.send_updates();
+        self.send_waiting();
         self.gpu.stream.synchronise().expect(FAILED);
         self.last_context = None;
     }
@@ -357,7 +386,7 @@ impl CudaDevice {
     /// Copies staged rows into a slot.
     pub(crate) fn copy_staged(&mut self, offset: usize, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
-        self.send_updates();
+        self.send_waiting();
         // SAFETY: the staged part is not written again before its event has passed.
         unsafe {
             let from = self.staging[self.half].at(offset);
@@ -404,7 +433,7 @@ impl CudaDevice {
 
     /// Ends a recording.
     pub(crate) fn end_recording(&mut self, key: u64) {
-        self.send_updates();
+        self.send_waiting();
         let recording = self.gpu.stream.end_recording().expect("what runs can be recorded");
         self.recordings.push((key, recording));
     }
@@ -452,7 +481,7 @@ impl CudaDevice {
     }
 
     fn download(&self, slot: Slot) -> View {
-        self.send_updates();
+        self.send_waiting();
         let bytes = slot.bytes.to_usize();
         let mut words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
         if bytes != 0 {
@@ -468,7 +497,7 @@ impl CudaDevice {
 
     /// Sends off what waits here before anything else happens on the device.
     fn settle(&mut self) {
-        self.send_updates();
+        self.send_waiting();
         self.settle_views();
     }
 

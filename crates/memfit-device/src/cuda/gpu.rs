@@ -4,21 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, Node, Slot};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot};
 
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
+use super::joined;
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
 use super::roofline::Roofline;
 use super::times::Times;
 use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
-use super::{call_of, compiler, libraries, lower, usage};
+use super::{call_of, candidates, compiler, libraries, lower, usage};
 
-/// Workspace that a library's algorithm may take, unless none takes so little.
-const LIBRARY_WORKSPACE: Bytes = Bytes::mib(64);
+/// Workspace of a library's algorithm that is looked at, unless none takes so little; how much a launch has is the plan's choice.
+const LIBRARY_WORKSPACE: Bytes = Bytes::mib(256);
 
 /// Where the workspace of a library begins.
 const LIBRARY_ALIGNMENT: u64 = 256;
@@ -161,19 +162,24 @@ impl Gpu {
         node: &Node,
         rows: usize,
     ) -> Result<(Bytes, Bytes), CudaError> {
-        let (own, libraries) = self.workspace_at(graph, node, rows)?;
-        Ok((own, libraries.max(self.workspace_at(graph, node, 1)?.1)))
+        let (own, libraries) = self.workspace_at(graph, node, rows, LIBRARY_WORKSPACE)?;
+        Ok((own, libraries.max(self.workspace_at(graph, node, 1, Bytes::ZERO)?.1)))
     }
 
-    fn workspace_at(&self, graph: &Graph, node: &Node, rows: usize) -> Result<(Bytes, Bytes), CudaError> {
+    /// The same at so many rows, for the best ways of the libraries that take no more than a limit, or else the least.
+    fn workspace_at(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+        limit: Bytes,
+    ) -> Result<(Bytes, Bytes), CudaError> {
         let lowered = self.lowered(graph, node, rows);
         let mut libraries = Bytes::ZERO;
         for work in &lowered.work {
             libraries = libraries.max(match work {
-                Work::Product(product) => self.products.workspace(product, LIBRARY_WORKSPACE)?,
-                Work::Convolution(convolution) => {
-                    self.convolutions.workspace(convolution, LIBRARY_WORKSPACE)?
-                }
+                Work::Product(product) => self.products.workspace(product, limit)?,
+                Work::Convolution(convolution) => self.convolutions.workspace(convolution, limit)?,
                 Work::Kernel(_)
                 | Work::Finish(_)
                 | Work::Update(_)
@@ -181,8 +187,41 @@ impl Gpu {
                 | Work::Copy { .. } => Bytes::ZERO,
             });
         }
-        let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
-        Ok((lowered.workspace, (libraries + slack).align_up(ALIGNMENT)))
+        Ok((lowered.workspace, with_slack(libraries)))
+    }
+
+    /// The ways in which libraries compute a node at so many rows, where they were timed: their workspace, as [`Gpu::workspace`] has
+    /// it, and milliseconds; the fastest first, the least last, and only a handful.
+    pub(crate) fn ways(
+        &self,
+        graph: &Graph,
+        node: &Node,
+        rows: usize,
+    ) -> Result<Vec<(Bytes, f32)>, CudaError> {
+        let mut calls = Vec::new();
+        for work in &self.lowered(graph, node, rows).work {
+            let offered = match work {
+                Work::Product(product) => self.products.offered(product, LIBRARY_WORKSPACE)?,
+                Work::Convolution(convolution) => {
+                    self.convolutions.offered(convolution, LIBRARY_WORKSPACE)?
+                }
+                Work::Kernel(_)
+                | Work::Finish(_)
+                | Work::Update(_)
+                | Work::Zero { .. }
+                | Work::Copy { .. } => continue,
+            };
+            // Where one of them was not timed, nothing is known of the node.
+            let Some(offered) = offered else { return Ok(Vec::new()) };
+            calls.push(offered);
+        }
+        // A row at a time must be possible in all of them.
+        let one_row = self.workspace_at(graph, node, 1, Bytes::ZERO)?.1;
+        let ways = candidates::few(&candidates::together(&calls), LEANER - 1);
+        let ways = ways.into_iter().map(|(bytes, time)| (with_slack(Bytes(bytes as u64)).max(one_row), time));
+        let mut ways: Vec<(Bytes, f32)> = ways.collect();
+        ways.dedup_by_key(|(bytes, _)| *bytes);
+        Ok(ways)
     }
 
     /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
@@ -244,6 +283,7 @@ impl Gpu {
         self.context.make_current()?;
         let work = graph.nodes.iter().flat_map(|node| self.lowered(graph, node, rows).work);
         let kernels: Vec<Kernel> = work
+            .chain(joined::all(graph, rows, self.tf32))
             .filter_map(|work| match work {
                 Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
@@ -373,6 +413,12 @@ impl Gpu {
         // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.
         unsafe { driver::launch(&self.stream, function, kernel.blocks, kernel.threads, &mut pointers) }
     }
+}
+
+/// A library's workspace in a slot that begins anywhere.
+fn with_slack(libraries: Bytes) -> Bytes {
+    let slack = if libraries == Bytes::ZERO { Bytes::ZERO } else { Bytes(LIBRARY_ALIGNMENT) };
+    (libraries + slack).align_up(ALIGNMENT)
 }
 
 impl Slots<'_> {

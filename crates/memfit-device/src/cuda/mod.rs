@@ -13,6 +13,7 @@ pub(crate) mod device;
 mod driver;
 mod engines;
 mod gpu;
+mod joined;
 pub mod libraries;
 mod lower;
 mod memory;
@@ -27,6 +28,7 @@ pub mod work;
 
 pub use driver::{CudaError, Description, descriptions};
 pub use gpu::Gpu;
+pub use joined::joined as lowered_joined;
 
 use memfit_ir::{Bytes, Graph, Node};
 
@@ -37,7 +39,7 @@ use work::{Lowered, Work};
 /// is no device.
 pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     let both = |node| [false, true].map(|tf32| lower::lower(&call_of(graph, node, rows, false, tf32)).work);
-    let work = graph.nodes.iter().flat_map(both).flatten();
+    let work = graph.nodes.iter().flat_map(both).flatten().chain(joined::all(graph, rows, false));
     let mut texts: Vec<String> = work
         .filter_map(|work| match work {
             Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => {

@@ -83,6 +83,16 @@ impl Products {
         Ok(Bytes(best(known, limit.to_usize(), product)?.1 as u64))
     }
 
+    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where nothing was timed.
+    pub(crate) fn offered(
+        &self,
+        product: &Product,
+        limit: Bytes,
+    ) -> Result<Option<Vec<(usize, f32)>>, CudaError> {
+        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        Ok(self.prepare(&mut prepared, key(product))?.candidates.offered(limit.to_usize()))
+    }
+
     /// Runs a product.
     pub(crate) fn run(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
         let mut prepared = self.prepared.lock().expect("nobody panics with the lock");

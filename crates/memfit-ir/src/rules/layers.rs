@@ -18,14 +18,18 @@ impl Rule<'_> {
 
     pub(super) fn dense(&self) -> Result<Type, ShapeError> {
         self.count(2..=3)?;
-        let (x, kernel) = (self.floats(0)?, self.singles(1)?);
+        let (x, kernel) = (self.floats(0)?, self.weight(1)?);
         self.require(kernel.dims.len() >= 2 && !kernel.batched, "a kernel[in,out]")?;
         self.require(
             !x.dims.is_empty() && beginning(kernel.dims.iter(), x.last()),
             &format!("a last axis of {}", kernel.dims[0]),
         )?;
         let outputs = kernel.elements_per_row() / x.last().max(1);
-        self.bias(outputs)?;
+        if self.inputs.len() == 3 {
+            let bias = self.weight(2)?;
+            let fits = !bias.batched && bias.elements_per_row() == outputs;
+            self.require(fits, &format!("a bias of {outputs}"))?;
+        }
         Ok(self.typed(with_last(x, outputs)))
     }
 

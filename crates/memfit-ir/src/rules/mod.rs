@@ -62,7 +62,7 @@ impl Rule<'_> {
             Op::Dense => vec![self.dense()?],
             Op::DenseGradInput => {
                 self.count(2..=2)?;
-                let (dy, kernel) = (self.floats(0)?, self.singles(1)?);
+                let (dy, kernel) = (self.floats(0)?, self.weight(1)?);
                 let sides = beginning(kernel.dims.iter().rev(), dy.last());
                 self.require(sides, "dy[…,out] and kernel[in,out]")?;
                 vec![self.typed(with_last(dy, kernel.elements_per_row() / dy.last().max(1)))]
@@ -498,6 +498,11 @@ impl Rule<'_> {
             Some(tensor) if tensor.dtype == DType::F32 => Ok(&tensor.shape),
             _ => Err(self.error("f32 operands")),
         }
+    }
+
+    /// A weight of a product: f32, or rounded to the type of the first operand.
+    fn weight(&self, index: usize) -> Result<&Shape, ShapeError> {
+        self.singles(index).or_else(|_| self.alike(index))
     }
 
     /// An operand of the type of the first.

@@ -7,11 +7,12 @@ use crate::figures::Figures;
 use crate::moves::reorder::reorder;
 use crate::place::{Packing, place};
 use crate::schedule::whole;
+use crate::ways::{FASTEST, LEAST};
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
     let figures = Figures::new(problem, rows);
-    place(&figures, &schedule(&figures), Packing::Well)
+    place(&figures, &schedule(&figures), Packing::Well, FASTEST)
 }
 
 /// Whether the batch may be cut at all.
@@ -35,7 +36,8 @@ pub fn pieces(batch: usize) -> Vec<usize> {
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
     // One order for every batch, so that bytes grow with the rows.
     let schedule = reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
-    let peak = |batch: usize| place(&Figures::new(problem, batch), &schedule, Packing::Well).bytes_peak;
+    let peak =
+        |batch: usize| place(&Figures::new(problem, batch), &schedule, Packing::Well, LEAST).bytes_peak;
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
     let mut curve = Vec::new();
     if !fits(1) {

@@ -40,6 +40,8 @@ class Plan:
     micro_batches: int
     nodes_recomputed: int
     values_folded: int
+    bytes_workspace: int
+    launches_leaner: int
     bytes_offloaded: int
     precision: dict[str, Any] | None
     bytes_smallest_budget: int

@@ -1,5 +1,5 @@
-//! Training on the GPU under every move: the same bits where nothing but memory moves, near the whole batch where it is split, and
-//! near the CPU in any case.
+//! Training on the GPU under every move: the same bits where nothing but memory moves, near the whole batch where it is split or where
+//! libraries compute by other algorithms, and near the CPU in any case.
 
 use memfit_device::Choice;
 use memfit_ir::{Bytes, DType};
@@ -25,10 +25,14 @@ fn every_move_agrees_on_the_gpu() {
         return;
     }
     let (mut whole, mut split, mut recomputed, mut offloaded, mut in_slices) = (0, 0, 0, 0, 0);
+    let mut leaner = 0;
     for seed in 0..24 {
         let mut problem = random_problem(GPU, seed, seed % 4 == 0);
         // These graphs are far smaller than what the device gives out at once.
         problem.budget.granule = Bytes(4096);
+        let offered = problem.clone();
+        // The same algorithms under every budget.
+        problem.costs.iter_mut().for_each(|cost| cost.leaner = Default::default());
         // Every third graph may copy values out to the host, and computes so slowly that it will.
         if seed % 3 == 0 {
             problem.budget.host = Bytes(1 << 30);
@@ -41,6 +45,18 @@ fn every_move_agrees_on_the_gpu() {
             let on_cpu = random_problem(Choice::Cpu, seed, seed % 4 == 0);
             let wanted = trained_weights(&on_cpu, runner(&on_cpu));
             compare(&reference, &wanted, DEVICES_APART * tolerance(&problem), seed);
+        }
+        let lowest = memfit_plan::smallest_budget(&offered);
+        for total in [lowest, Bytes((lowest.0 + most.0) / 2), most] {
+            let tight = with_budget(&offered, total.max(lowest));
+            let plan = memfit_plan::plan(&tight).unwrap();
+            leaner += memfit_plan::launches_leaner(&tight, &plan);
+            compare(
+                &trained_weights(&tight, runner_on(GPU, &tight, plan)),
+                &reference,
+                tolerance(&problem),
+                seed,
+            );
         }
         let smallest = memfit_plan::smallest_budget(&problem);
         let mut draws = Draws { seed, next: 1000 };
@@ -64,7 +80,8 @@ fn every_move_agrees_on_the_gpu() {
         }
     }
     let counts = format!(
-        "{whole} whole, {split} split, {recomputed} recomputed, {offloaded} offloaded, {in_slices} in slices"
+        "{whole} whole, {split} split, {recomputed} recomputed, {offloaded} offloaded, {in_slices} in slices, \
+         {leaner} launches by another algorithm"
     );
     println!("{counts}");
     assert!(whole > 10 && split > 10 && recomputed > 5 && offloaded > 3, "{counts}");

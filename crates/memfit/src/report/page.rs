@@ -281,6 +281,13 @@ fn batch(report: &Report) -> String {
         let again = grouped(summary.nodes_recomputed as u64);
         text += &format!(" Values are given up and computed again by {again} launches, to the bit the same.");
     }
+    if summary.launches_leaner > 0 {
+        let leaner = grouped(summary.launches_leaner as u64);
+        text += &format!(
+            " {leaner} launches run by an algorithm that takes less workspace than the fastest, at most {}.",
+            summary.bytes_workspace
+        );
+    }
     if summary.values_folded > 0 {
         let folded = grouped(summary.values_folded as u64);
         text += &format!(
@@ -418,6 +425,8 @@ mod tests {
             region: None,
             nodes_recomputed: 3,
             values_folded: 0,
+            bytes_workspace: Bytes(4096),
+            launches_leaner: 0,
             bytes_offloaded: Bytes::mib(1),
             splits_batchnorm: false,
             precision: None,

@@ -90,6 +90,8 @@ pub(crate) const SIZES: &[[usize; 3]] = &[
     [33, 11, 5000],
     [11, 30, 1500],
     [8, 600, 9],
+    [14, 500, 10],
+    [31, 200, 32],
     [500, 10, 4],
     [4500, 10, 4],
     [4097, 3, 16],
@@ -101,6 +103,28 @@ fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
     for level in Level::available() {
         let threads = [1, 2, 5].map(|count| Threads::at(count, level).unwrap());
         SIZES.iter().for_each(|&[m, n, k]| check(&threads, m, n, k));
+    }
+}
+
+#[test]
+fn a_result_that_is_written_past_the_caches_is_the_same() {
+    // The columns are no multiple of a vector, so that some rows begin beside the lines that such writes ask for.
+    let (m, k) = (3, 2);
+    let shape = Gemm {
+        m,
+        n: few_rows::STREAMED / size_of::<f32>() / m + 5,
+        k,
+        transpose_a: false,
+        transpose_b: true,
+    };
+    let (a, b) = (noise(m * k, 1), noise(k * shape.n, 2));
+    let reference = reference(&shape, &a, &b, None, &[], false);
+    for level in Level::available() {
+        let threads = Threads::at(2, level).unwrap();
+        let mut c = vec![f32::NAN; m * shape.n];
+        let mut workspace = vec![f32::NAN; workspace(&shape, 2)];
+        gemm(&threads, &shape, &a, &b, None, &mut c, false, &mut workspace);
+        assert_close(&c, &reference, k, level.name());
     }
 }
 

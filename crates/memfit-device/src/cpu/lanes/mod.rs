@@ -57,6 +57,16 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
     }
+    /// The square root.
+    #[inline(always)]
+    fn root(self) -> Self {
+        let mut values = floats(self);
+        for value in &mut values[..Self::COUNT] {
+            *value = value.sqrt();
+        }
+        // SAFETY: there is room for every vector.
+        unsafe { Self::load(values.as_ptr()) }
+    }
     /// `self · 2ⁿ` for whole numbers `n` from −252 to 254; `self` where both are not numbers.
     #[inline(always)]
     fn times_power_of_two(self, n: Self) -> Self {

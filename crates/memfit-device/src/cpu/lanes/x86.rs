@@ -170,6 +170,12 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
+    fn root(self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_sqrt_ps(self) }
+    }
+
+    #[inline(always)]
     fn times_power_of_two(self, n: Self) -> Self {
         // SAFETY: see above.
         unsafe {
@@ -402,6 +408,12 @@ impl Lanes for __m512 {
     fn div(self, other: Self) -> Self {
         // SAFETY: see above.
         unsafe { _mm512_div_ps(self, other) }
+    }
+
+    #[inline(always)]
+    fn root(self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm512_sqrt_ps(self) }
     }
 
     #[inline(always)]

@@ -326,6 +326,7 @@ struct Moments<'a, const HALVES: bool> {
 
 impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
     const ROWS: usize = ROWS_NEAR;
+    const IN_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
@@ -334,6 +335,11 @@ impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
             self.x.vector_of::<L, HALVES>(element, count).sub(load(self.pivots.as_ptr().add(column), count))
         };
         [distance, distance.mul(distance)]
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, element: usize) {
+        self.x.prefetch(element);
     }
 }
 

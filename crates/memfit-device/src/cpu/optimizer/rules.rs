@@ -1,5 +1,7 @@
 //! The loops of the optimizers. Which state a rule has is decided outside the loops, so that they become vector code.
 
+use super::super::lanes::{Lanes, load, store};
+
 /// What happens to gradient and weight before a rule sees them.
 pub(super) struct Before {
     /// Gradients are cut to this.
@@ -15,6 +17,12 @@ impl Before {
     pub(super) fn gradient(&self, g: f32) -> f32 {
         let g = if g > self.limit { self.limit } else { g };
         self.factor * if g < -self.limit { -self.limit } else { g }
+    }
+
+    /// The same of a vector.
+    #[inline(always)]
+    pub(super) fn gradients<L: Lanes>(&self, g: L) -> L {
+        g.at_most(L::splat(self.limit)).at_least(L::splat(-self.limit)).mul(L::splat(self.factor))
     }
 
     #[inline(always)]
@@ -66,16 +74,23 @@ pub(super) struct Adam {
     pub(super) amsgrad: bool,
 }
 
+/// Vectors of each operand that are read before any is written.
+const VECTORS: usize = 4;
+
 impl Adam {
     #[inline(always)]
-    pub(super) fn apply(
+    pub(super) fn apply<L: Lanes>(
         &self,
         before: &Before,
         gradient: &[f32],
         weight: &mut [f32],
         [m, v, most]: [&mut [f32]; 3],
     ) {
-        assert!(m.len() == weight.len() && v.len() == weight.len(), "both means for every weight");
+        let count = weight.len();
+        assert!(
+            m.len() == count && v.len() == count && gradient.len() == count,
+            "both means for every weight"
+        );
         if self.amsgrad {
             assert_eq!(most.len(), weight.len(), "a largest mean for every weight");
             for ((((w, m), v), most), g) in weight.iter_mut().zip(m).zip(v).zip(most).zip(gradient) {
@@ -83,12 +98,60 @@ impl Adam {
                 *most = if *v > *most { *v } else { *most };
                 *w = before.weight(*w) - *m * self.alpha / (most.sqrt() + self.epsilon);
             }
-        } else {
-            for (((w, m), v), g) in weight.iter_mut().zip(m).zip(v).zip(gradient) {
-                self.means(m, v, before.gradient(*g));
-                *w = before.weight(*w) - *m * self.alpha / (v.sqrt() + self.epsilon);
+            return;
+        }
+        let (operands, mut at) = ([weight.as_mut_ptr(), m.as_mut_ptr(), v.as_mut_ptr()], 0);
+        while at < count {
+            let left = L::COUNT.min(count - at);
+            // SAFETY: all four hold `count` floats, of which so many are left.
+            at += unsafe {
+                match count - at >= VECTORS * L::COUNT {
+                    true => self.vectors::<L, VECTORS>(before, gradient.as_ptr(), operands, at, L::COUNT),
+                    false => self.vectors::<L, 1>(before, gradient.as_ptr(), operands, at, left),
+                }
+            };
+        }
+    }
+
+    /// Some vectors, or the first `count` of one, and how many floats these are. All of them are read before any is written.
+    ///
+    /// # Safety
+    /// From `at` on, the gradient can be read, and weight and means can be written.
+    #[inline(always)]
+    unsafe fn vectors<L: Lanes, const N: usize>(
+        &self,
+        before: &Before,
+        gradient: *const f32,
+        operands: [*mut f32; 3],
+        at: usize,
+        count: usize,
+    ) -> usize {
+        let (mut g, mut values) = ([L::splat(0.0); N], [[L::splat(0.0); N]; 3]);
+        for i in 0..N {
+            // SAFETY: the caller's promise.
+            g[i] = unsafe { load(gradient.add(at + i * L::COUNT), count) };
+            for (values, operand) in values.iter_mut().zip(operands) {
+                // SAFETY: the caller's promise.
+                values[i] = unsafe { load(operand.add(at + i * L::COUNT), count) };
             }
         }
+        let [rest_1, rest_2] = [self.rest_1, self.rest_2].map(L::splat);
+        let [alpha, epsilon, decay] = [self.alpha, self.epsilon, before.decay].map(L::splat);
+        for i in 0..N {
+            let g = before.gradients(g[i]);
+            let [w, m, v] = [values[0][i], values[1][i], values[2][i]];
+            let m = m.add(g.sub(m).mul(rest_1));
+            let v = v.add(g.mul(g).sub(v).mul(rest_2));
+            let w = w.sub(w.mul(decay)).sub(m.mul(alpha).div(v.root().add(epsilon)));
+            [values[0][i], values[1][i], values[2][i]] = [w, m, v];
+        }
+        for i in 0..N {
+            for (values, operand) in values.iter().zip(operands) {
+                // SAFETY: the caller's promise.
+                unsafe { store(values[i], operand.add(at + i * L::COUNT), count) };
+            }
+        }
+        if N == 1 { count } else { N * L::COUNT }
     }
 
     #[inline(always)]

@@ -7,10 +7,15 @@
 // With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
 // With BITS, what is summed counts only where a bit is set, and is written so; rows of bits are whole bytes. With SUMMED, it is the
 // sum of two gradients besides. With WINNERS, it counts only where somebody won.
+// With MADE, x is what a chain makes of other values, and is written: LOADED (packs of a row), LOAD_PACKS, TAKE_PACKED, CHAIN and RESULT;
+// with AGAIN, so is another value of theirs.
 
 // What a thread reads of one row.
 struct Row {
     Pack<X, WIDTH> first;
+#ifdef MADE
+    LOADED
+#endif
 #if COLUMNS == 2
     Pack<X, WIDTH> second;
 #endif
@@ -87,13 +92,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #endif
         // All blocks sweep over the rows together, from the last to the first: what was written last may still be in the cache, and
         // what comes behind begins at the first row, which is then in the cache.
+#ifndef MADE
         const Pack<X, WIDTH>* firsts = (const Pack<X, WIDTH>*)first + (rows - 1) * packs + pack;
+#endif
 #if COLUMNS == 2
         const Pack<X, WIDTH>* seconds = (const Pack<X, WIDTH>*)second + (rows - 1) * packs + pack;
 #endif
         auto load_row = [&](i64 from_last) {
             Row loaded;
+#ifdef MADE
+            const i64 i = (rows - 1 - from_last) * packs + pack;
+            LOAD_PACKS
+#else
             loaded.first = firsts[-from_last * packs];
+#endif
 #if COLUMNS == 2
             loaded.second = seconds[-from_last * packs];
 #endif
@@ -121,6 +133,24 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
                 narrow(row.bits >> j & 1 ? slope : 0.0f, row.first.at[j]);
             }
             ((Pack<X, WIDTH>*)slopes)[(rows - 1 - from_last) * packs + pack] = row.first;
+#endif
+#ifdef MADE
+            const i64 i = (rows - 1 - from_last) * packs + pack;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                TAKE_PACKED
+                CHAIN
+                narrow(RESULT, row.first.at[j]);
+            }
+#ifdef AGAIN
+            Pack<X, WIDTH> values;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) {
+                AGAIN
+            }
+            ((Pack<X, WIDTH>*)again)[i] = values;
+#endif
+            ((Pack<X, WIDTH>*)made)[i] = row.first;
 #endif
         };
         float sums[SUMS][WIDTH];

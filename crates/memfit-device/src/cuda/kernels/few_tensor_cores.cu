@@ -1,5 +1,5 @@
 // Convolutions of images of few channels whose factors are rounded to TF32, as which halves are exact. Generated: X (the images' type),
-// R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 128 in all), what a tile sees
+// R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 256 in all), what a tile sees
 // (LINES, SEEN and STRIDE, with eight floats or more behind a line), and N_TILES (packs of eight filters that a warp has).
 //
 // Lanes read pixels so far apart that they read from different banks.
@@ -33,18 +33,21 @@ __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X*
 #define ROW_STEPS ((OF_ROW + 7) / 8)
 #define STEPS (PACKED ? (TAPS + 7) / 8 : R * ROW_STEPS)
 #define SPREAD (4 / (COMMON(ACROSS * C) < 4 ? COMMON(ACROSS * C) : 4))
+// Packs of which a lane has neighbouring filters, as many as it stores at once.
+#define TOGETHER (sizeof(X) == 2 && N_TILES % 4 == 0 ? 4 : 2)
 
 // The tap that a lane has in a step: the first of four neighbours, how many of these there are, and where it stands.
 __device__ __forceinline__ int first_tap(int step, int half) { return PACKED ? 8 * step + 4 * half : step / ROW_STEPS * OF_ROW + step % ROW_STEPS * 8 + 4 * half; }
 __device__ __forceinline__ int taps_there(int step, int half) { return PACKED ? TAPS - 8 * step - 4 * half : OF_ROW - step % ROW_STEPS * 8 - 4 * half; }
 
-// A warp has 16 pixels of a line at a time, rows g and g + 8 of a product. Columns are dealt out so that a lane has four neighbouring
-// filters of every two packs. While a tile is computed, the next one is on its way.
+// A warp has 16 pixels of a line at a time, rows g and g + 8 of a product. Columns are dealt out so that a lane has neighbouring
+// filters of every TOGETHER packs. While a tile is computed, the next one is on its way.
 extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, const float* filter, const float* bias, X* y, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
-    __shared__ float seen[2][LINES * STRIDE];
+    __shared__ float seen[2][LINES * STRIDE], start[64];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3;
-    const int first_filter = blockIdx.y * 64 + warp % N_WARPS * 8 * N_TILES;
-    float taps[STEPS][N_TILES][2], start[N_TILES / 2][4];
+    const int first_column = warp % N_WARPS * 8 * N_TILES, first_filter = blockIdx.y * 64 + first_column;
+    if (threadIdx.x < 64) start[threadIdx.x] = bias ? as_stored(bias[blockIdx.y * 64 + threadIdx.x]) : 0.0f;
+    float taps[STEPS][N_TILES][2];
     int offsets[STEPS][2];
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
@@ -55,14 +58,10 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
             offsets[step][half] = PACKED && there ? behind(tap) : 0;
 #pragma unroll
             for (int t = 0; t < N_TILES; t++) {
-                int of_lane = first_filter + t / 2 * 16 + g / 2 * 4 + t % 2 * 2 + g % 2;
+                int of_lane = first_filter + t / TOGETHER * TOGETHER * 8 + g / 2 * 2 * TOGETHER + t % TOGETHER * 2 + g % 2;
                 taps[step][t][half] = there ? ROUNDED(as_stored(filter[tap * F + of_lane])) : 0.0f;
             }
         }
-#pragma unroll
-    for (int pair = 0; pair < N_TILES / 2; pair++)
-#pragma unroll
-        for (int j = 0; j < 4; j++) start[pair][j] = bias ? as_stored(bias[first_filter + pair * 16 + q * 4 + j]) : 0.0f;
     Staged staged;
     if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
     int turn = 0;
@@ -85,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
 #pragma unroll
             for (int t = 0; t < N_TILES; t++)
 #pragma unroll
-                for (int j = 0; j < 4; j++) sums[t][j] = start[t / 2][t % 2 * 2 + j % 2];
+                for (int j = 0; j < 4; j++) sums[t][j] = start[first_column + t / TOGETHER * TOGETHER * 8 + q * 2 * TOGETHER + t % TOGETHER * 2 + j % 2];
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
                 float a[4];
@@ -105,13 +104,13 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
             for (int beside = 0; beside < 2; beside++) {
                 const int across = tile.across + pixels[beside];
                 if (across >= out_width) continue;
-                X* to = y + ((tile.row * out_height + down) * out_width + across) * F + first_filter + q * 4;
+                X* to = y + ((tile.row * out_height + down) * out_width + across) * F + first_filter + q * 2 * TOGETHER;
 #pragma unroll
-                for (int pair = 0; pair < N_TILES / 2; pair++) {
-                    float values[4];
+                for (int first = 0; first < N_TILES; first += TOGETHER) {
+                    float values[2 * TOGETHER];
 #pragma unroll
-                    for (int j = 0; j < 4; j++) values[j] = FUNCTION(sums[2 * pair + j / 2][2 * beside + j % 2]);
-                    store_pack<4>(to, pair * 4, values);
+                    for (int j = 0; j < 2 * TOGETHER; j++) values[j] = FUNCTION(sums[first + j / 2][2 * beside + j % 2]);
+                    store_pack<2 * TOGETHER>(to + first * 8, 0, values);
                 }
             }
         }

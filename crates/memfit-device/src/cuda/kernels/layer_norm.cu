@@ -285,23 +285,24 @@ extern "C" __global__ void weight_parts(const X* dy, const X* x, const float* me
 }
 #endif
 
-// Adds the parts of all blocks: `blockIdx.y` is 0 for gamma and 1 for beta; a warp's lanes are neighbouring columns.
+// Adds the parts of all blocks: `blockIdx.y` is 0 for gamma and 1 for beta. A block has eight neighbouring columns, which lie in one
+// sector of memory, and 128 threads for each.
 extern "C" __global__ void weight_sums(const float* parts, int count, int columns, float* dgamma, float* dbeta, int fresh) {
     float* to = blockIdx.y == 0 ? dgamma : dbeta;
     if (!to) return;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-    const int column = blockIdx.x * 32 + lane;
+    const int lane = threadIdx.x & 7, first = threadIdx.x >> 3, column = blockIdx.x * 8 + lane;
     double total = 0.0;
     if (column < columns) {
-#pragma unroll 4
-        for (int part = warp; part < count; part += warps) total += parts[((i64)part * 2 + blockIdx.y) * columns + column];
+#pragma unroll 8
+        for (int part = first; part < count; part += 128) total += parts[((i64)part * 2 + blockIdx.y) * columns + column];
     }
-    __shared__ double totals[32][33];
-    totals[warp][lane] = total;
+    __shared__ double totals[8][128];
+    totals[lane][first] = total;
     __syncthreads();
-    if (warp == 0 && column < columns) {
-        total = 0.0;
-        for (int i = 0; i < warps; i++) total += totals[i][lane];
-        to[column] = (float)((fresh ? 0.0 : (double)to[column]) + total);
-    }
+    // A warp for each of the columns.
+    const int own = threadIdx.x >> 5, at = threadIdx.x & 31;
+    if (8 <= own) return;
+    total = warp_sum(totals[own][at] + totals[own][at + 32] + totals[own][at + 64] + totals[own][at + 96]);
+    const int to_column = blockIdx.x * 8 + own;
+    if (at == 0 && to_column < columns) to[to_column] = (float)((fresh ? 0.0 : (double)to[to_column]) + total);
 }

@@ -38,6 +38,13 @@ pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
     add_columns(call, Lowered::default(), call.input(0), Terms::Values, &[])
 }
 
+/// The same, where `dy` is made and written on the way, as these defines and arguments say.
+pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: &[Argument]) -> Lowered {
+    let mut columns = Columns::of(call.input(0), Terms::Values);
+    columns.source.defines = columns.source.defines.replace(NO_MORE, made);
+    add_parts(call, Lowered::default(), call.input(0), &columns, more)
+}
+
 /// The same of slopes that have a winner.
 pub(super) fn winners_bias_grad(call: &Call<'_>) -> Lowered {
     let winners = call.input(1).pointer();
@@ -58,12 +65,21 @@ pub(super) fn mask_bits_bias_grad(call: &Call<'_>) -> Lowered {
 /// Adds the sums of a tensor's columns to what a node updates.
 fn add_columns(
     call: &Call<'_>,
-    mut lowered: Lowered,
+    lowered: Lowered,
     dy: Operand<'_>,
     terms: Terms,
     more: &[Argument],
 ) -> Lowered {
-    let columns = Columns::of(dy, terms);
+    add_parts(call, lowered, dy, &Columns::of(dy, terms), more)
+}
+
+fn add_parts(
+    call: &Call<'_>,
+    mut lowered: Lowered,
+    dy: Operand<'_>,
+    columns: &Columns,
+    more: &[Argument],
+) -> Lowered {
     let mut arguments = vec![dy.pointer(), Argument::Null, Argument::Null];
     arguments.extend(more);
     let parts = columns.parts(&mut lowered, arguments);

@@ -16,13 +16,13 @@ const TEXT: &str = concat!(
 
 /// Filters of a block, and output pixels of its tile; as in the kernel.
 const FILTERS: usize = 64;
-const PIXELS: usize = 128;
+const PIXELS: usize = 256;
 
 /// Taps of a filter, at most, and eights of them: a thread of the convolution has its filters in registers.
 const TAPS_MOST: usize = 160;
 const STEPS_MOST: usize = 21;
 
-/// Taps that a warp of four packs of filters can have in registers; of more it has two packs.
+/// Taps that a warp of many packs of filters can have in registers; of more it has two packs.
 const TAPS_FEW: usize = 32;
 
 /// Floats of a tile, of which a block has two in 48 KiB.
@@ -87,19 +87,18 @@ impl<'a> FewOnTensorCores<'a> {
         (self.seen() + 8).next_multiple_of(4)
     }
 
-    /// Packs of filters that a warp has, warps that share the taps, and warps that share the lines of a tile.
+    /// For the gradient: packs of filters that a warp has, warps that share the taps, and warps that share the lines of a tile.
     fn warps(&self) -> [usize; 3] {
         if self.taps() <= TAPS_FEW { [4, 1, 4] } else { [2, 2, 1] }
     }
 
     fn source(&self, pass: &str) -> Source {
         let ([r, s], channels, [down, across]) = (self.conv.kernel, self.input[2], self.conv.strides);
-        let ([tile_down, tile_across], [packs, of_taps, _]) = (self.tile(), self.warps());
+        let [tile_down, tile_across] = self.tile();
         let halves = if self.dtype == DType::F32 { "" } else { "#define HALVES\n" };
         let defines = format!(
             "typedef {} X;\n{halves}#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n#define F {}\n\
-             #define TILE_DOWN {tile_down}\n#define TILE_ACROSS {tile_across}\n#define LINES {}\n#define SEEN {}\n#define STRIDE {}\n\
-             #define N_TILES {packs}\n#define M_WARPS {of_taps}\n{pass}",
+             #define TILE_DOWN {tile_down}\n#define TILE_ACROSS {tile_across}\n#define LINES {}\n#define SEEN {}\n#define STRIDE {}\n{pass}",
             c_type(self.dtype),
             self.output[2],
             self.lines(),
@@ -130,21 +129,23 @@ impl<'a> FewOnTensorCores<'a> {
         arguments.extend(self.sizes());
         let blocks = [count(self.tiles().clamp(1, BLOCKS)), count(self.output[2] / FILTERS), 1];
         let function = if relu { "f_relu" } else { "" };
-        let source = self.source(&format!("#define FORWARD\n#define FUNCTION {function}\n"));
+        let packs = if self.taps() <= TAPS_FEW { 8 } else { 2 };
+        let source =
+            self.source(&format!("#define FORWARD\n#define FUNCTION {function}\n#define N_TILES {packs}\n"));
         Kernel { source, entry: "few_forward", blocks, threads: THREADS, arguments }.into()
     }
 
     /// The gradient of the kernel, added to what is there.
     pub(super) fn grad_kernel(&self, call: &Call<'_>) -> Lowered {
         let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
-        let [_, _, shares] = self.warps();
+        let [packs, of_taps, shares] = self.warps();
         let most = (PARTS_FLOATS / dkernel.elements / shares).max(1);
         let blocks = self.tiles().clamp(1, most);
         let mut lowered = Lowered::default();
         let parts = Argument::At(lowered.scratch(Bytes::of::<f32>(most * shares * dkernel.elements)));
         let mut arguments = vec![x.pointer(), dy.pointer(), parts];
         arguments.extend(self.sizes());
-        let source = self.source("");
+        let source = self.source(&format!("#define N_TILES {packs}\n#define M_WARPS {of_taps}\n"));
         lowered.kernel(Kernel {
             source: source.clone(),
             entry: "few_filter",

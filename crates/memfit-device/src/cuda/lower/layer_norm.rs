@@ -11,8 +11,9 @@ const TEXT: &str = include_str!("../kernels/layer_norm.cu");
 const HELD: usize = 32;
 /// Threads of a row that is too long to be held.
 const THREADS_LONG: u32 = 1024;
-/// Threads that add up the parts of 32 columns.
+/// Threads that add up the parts of so many columns.
 const THREADS_SUMS: u32 = 1024;
+const COLUMNS_SUMS: usize = 8;
 /// Blocks of forward, at most.
 const BLOCKS: usize = 2112;
 /// Threads of a gradient, at most: several hundred on every multiprocessor. Each block leaves a part of the sums for gamma and beta.
@@ -78,7 +79,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Low
         lowered.kernel(Kernel {
             source,
             entry: "weight_sums",
-            blocks: [count(columns.div_ceil(32)), 2, 1],
+            blocks: [count(columns.div_ceil(COLUMNS_SUMS)), 2, 1],
             threads: THREADS_SUMS,
             arguments: vec![parts, int(stretches), int(columns), dgamma, dbeta, call.fresh()],
         });

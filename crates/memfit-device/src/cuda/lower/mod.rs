@@ -11,6 +11,7 @@ mod convolution;
 mod embedding;
 mod few_channels;
 mod few_tensor_cores;
+pub(crate) mod joined;
 mod layer_norm;
 mod loss;
 mod made;

@@ -45,9 +45,23 @@ pub(super) fn add_zero(call: &Call<'_>) -> Lowered {
     Lowered { work, workspace: Bytes::ZERO }
 }
 
-/// Numbers as another type.
+/// Weights as halves, many in one launch.
+const ROUNDED: &str = include_str!("../kernels/rounded.cu");
+
+/// Numbers as another type. Weights share their launch with others.
 pub(super) fn cast(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
+    if !x.shape().batched {
+        let none = Argument::Null;
+        let kernel = Kernel {
+            source: Source { text: ROUNDED, ..source(x.dtype(), y.dtype()) },
+            entry: "update_many",
+            blocks: [0; 3],
+            threads: THREADS,
+            arguments: vec![x.pointer(), none, none, y.pointer(), none, none, none, none, long(x.elements)],
+        };
+        return Lowered { work: vec![Work::Update(kernel)], workspace: Bytes::ZERO };
+    }
     convert((x.address(), x.dtype()), (y.address(), y.dtype()), x.elements).into()
 }
 

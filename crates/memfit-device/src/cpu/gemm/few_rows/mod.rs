@@ -1,6 +1,7 @@
 //! Products with so few rows that time goes into reading the right operand, once and from where it lies.
 
 mod narrow;
+mod short;
 mod transposed;
 mod wide;
 
@@ -8,6 +9,7 @@ use super::super::threads::{Shared, Threads};
 use super::Gemm;
 use super::driver::{PARTIALS_MAX, even_tile};
 use narrow::Narrow;
+use short::{DEPTH_SHORT, Short};
 use transposed::Transposed;
 use wide::Wide;
 
@@ -15,12 +17,16 @@ use wide::Wide;
 const ROWS_FEW: usize = 8;
 const ROWS_FEW_NARROW: usize = 32;
 const COLUMNS_NARROW: usize = 32;
+/// The most where columns of a transposed right operand are short.
+const ROWS_FEW_SHORT: usize = 32;
 /// The most columns of a task: the result's rows stay in the first-level cache.
 const COLUMNS_TASK: usize = 1024;
 /// The fewest floats of the right operand that are worth a task.
 const FLOATS_TASK: usize = 1 << 15;
 /// About how many tasks a product is cut in.
 const TASKS: usize = 64;
+/// Bytes of a result that is gone from every cache before anybody reads it.
+pub(super) const STREAMED: usize = 32 << 20;
 
 /// Whether a product has few rows and a right operand that is worth it.
 pub(super) fn applies(shape: &Gemm) -> bool {
@@ -30,7 +36,11 @@ pub(super) fn applies(shape: &Gemm) -> bool {
 
 /// The most rows that are few, whatever rows this shape has.
 fn rows_few(shape: &Gemm) -> usize {
-    if shape.n <= COLUMNS_NARROW && !shape.transpose_b { ROWS_FEW_NARROW } else { ROWS_FEW }
+    match shape.transpose_b {
+        true if shape.k <= DEPTH_SHORT => ROWS_FEW_SHORT,
+        false if shape.n <= COLUMNS_NARROW => ROWS_FEW_NARROW,
+        true | false => ROWS_FEW,
+    }
 }
 
 /// At least as many floats as the partial results of such a product with no more rows have.
@@ -132,6 +142,7 @@ pub(super) fn run(
             target: target.pointer().wrapping_add(first * n + columns.start),
             target_step: n,
             add,
+            streams: STREAMED <= m * n * size_of::<f32>(),
         };
         task.run(threads, transpose_b);
     });
@@ -188,12 +199,16 @@ struct Task<'a> {
     target_step: usize,
     /// Whether the product is added to what is there.
     add: bool,
+    /// Whether it is written past the caches, where a kernel can.
+    streams: bool,
 }
 
 impl Task<'_> {
     fn run(self, threads: &Threads, transposed: bool) {
         let level = threads.level();
-        if transposed {
+        if transposed && self.right_step <= DEPTH_SHORT {
+            level.call(Short(self));
+        } else if transposed {
             level.call(Transposed(self));
         } else if self.columns == self.right_step && self.columns <= 2 * level.lanes() {
             level.call(Narrow(self));

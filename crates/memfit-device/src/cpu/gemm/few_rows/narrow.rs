@@ -2,11 +2,17 @@
 
 use std::ops::Range;
 
-use super::super::super::lanes::{COLUMNS_MAX, Kernel, Lanes};
+use super::super::super::lanes::{COLUMNS_MAX, Kernel, Lanes, prefetch_read};
 use super::Task;
 
 /// Depth after which sums leave their registers: many short sums are more exact than one long one.
 const DEPTH_SUM: usize = 1024;
+/// Depth over which a group of rows passes before the next: the right operand stays in the second-level cache, and rows of the
+/// left one are read in long runs.
+const DEPTH_RUN: usize = 8 * DEPTH_SUM;
+/// How far ahead both operands are asked for, in floats, and after how many depths: those of a cache line.
+const AHEAD: [usize; 2] = [64, 1024];
+const LINE: usize = 16;
 /// Rows that are summed at once.
 const GROUP: usize = 8;
 
@@ -25,16 +31,31 @@ impl Narrow<'_> {
     #[inline(always)]
     fn blocks<L: Lanes, const VECTORS: usize>(&self) {
         let task = &self.0;
-        for depth in (0..task.depth).step_by(DEPTH_SUM) {
-            let depth = depth..task.depth.min(depth + DEPTH_SUM);
+        for run in (0..task.depth).step_by(DEPTH_RUN) {
+            let end = task.depth.min(run + DEPTH_RUN);
             for row in (0..task.rows.count).step_by(GROUP) {
-                // Several depths at once where rows are few, or each addition would wait for the one before.
-                match task.rows.count - row {
-                    1 => self.sum::<L, VECTORS, 1, 4>(depth.clone(), row),
-                    2 => self.sum::<L, VECTORS, 2, 4>(depth.clone(), row),
-                    3 | 4 => self.sum::<L, VECTORS, 4, 2>(depth.clone(), row),
-                    _ => self.sum::<L, VECTORS, GROUP, 1>(depth.clone(), row),
+                for depth in (run..end).step_by(DEPTH_SUM) {
+                    let depth = depth..end.min(depth + DEPTH_SUM);
+                    // Several depths at once where rows are few, or each addition would wait for the one before.
+                    match task.rows.count - row {
+                        1 => self.sum::<L, VECTORS, 1, 4>(depth, row),
+                        2 => self.sum::<L, VECTORS, 2, 4>(depth, row),
+                        3 | 4 => self.sum::<L, VECTORS, 4, 2>(depth, row),
+                        _ => self.sum::<L, VECTORS, GROUP, 1>(depth, row),
+                    }
                 }
+            }
+        }
+    }
+
+    /// Asks for what is read soon: too few bytes of too many places for a processor to foresee.
+    #[inline(always)]
+    fn prefetch<const ROWS: usize, const DEPTHS: usize>(&self, depth: usize, first: usize) {
+        let task = &self.0;
+        prefetch_read(task.right.as_ptr().wrapping_add(depth * task.right_step + AHEAD[1]));
+        if depth % LINE < DEPTHS && task.rows.depth_step == 1 {
+            for row in first..first + ROWS {
+                prefetch_read(task.rows.start.wrapping_add(row * task.rows.row_step + depth + AHEAD[0]));
             }
         }
     }
@@ -52,6 +73,7 @@ impl Narrow<'_> {
         let mut at = depth.start;
         let mut sums = [[[L::splat(0.0); VECTORS]; ROWS]; DEPTHS];
         while at + DEPTHS <= depth.end.min(whole) {
+            self.prefetch::<ROWS, DEPTHS>(at, row);
             for (i, sums) in sums.iter_mut().enumerate() {
                 self.step::<L, VECTORS, ROWS, true>(at + i, row, sums);
             }

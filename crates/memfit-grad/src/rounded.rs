@@ -1,0 +1,70 @@
+//! Weights that products read as halves, rounded once a step: forward and backward then read the same halves, instead of rounding the
+//! weight each time. What is rounded is a value like any other: it waits for backward, or is rounded again where its bytes are missing.
+
+use memfit_ir::{DType, Graph, Kind, Node, Op, Phase, Summand, TensorId};
+
+/// Lets products beside halves read weights that a node before them rounds. Those of a layer are rounded one after the other, so that a
+/// device can take them in one launch.
+pub fn round_weights(graph: &mut Graph) {
+    // Weights in the order in which they are first read, with their halves and the node before which they are wanted.
+    let mut rounded: Vec<(TensorId, TensorId, usize)> = Vec::new();
+    for index in 0..graph.nodes.len() {
+        let node = &graph.nodes[index];
+        let count = weights_of(node);
+        let dtype = node.inputs.first().map_or(DType::F32, |x| graph.tensors[x.0].dtype);
+        if count == 0 || dtype == DType::F32 {
+            continue;
+        }
+        for place in 1..=count {
+            let weight = graph.nodes[index].inputs[place];
+            let tensor = graph.tensors[weight.0].clone();
+            if !matches!(tensor.kind, Kind::Weight { .. }) || tensor.dtype != DType::F32 {
+                continue;
+            }
+            let is_same = |(known, halves, _): &&(TensorId, TensorId, usize)| {
+                *known == weight && graph.tensors[halves.0].dtype == dtype
+            };
+            let halves = match rounded.iter().find(is_same) {
+                Some((_, halves, _)) => *halves,
+                None => {
+                    let name = format!("{}:rounded", tensor.name);
+                    let layer = tensor.layer;
+                    let halves = graph.tensor(name, tensor.shape, dtype, Kind::Activation, layer);
+                    let in_layer =
+                        |(known, _, _): &&(TensorId, TensorId, usize)| graph.tensors[known.0].layer == layer;
+                    let before = rounded.iter().find(in_layer).map_or(index, |(_, _, before)| *before);
+                    rounded.push((weight, halves, before));
+                    halves
+                }
+            };
+            graph.nodes[index].inputs[place] = halves;
+        }
+    }
+    let nodes = std::mem::take(&mut graph.nodes);
+    for (index, node) in nodes.into_iter().enumerate() {
+        for (weight, halves, _) in rounded.iter().filter(|(_, _, before)| *before == index) {
+            let tensor = &graph.tensors[halves.0];
+            graph.nodes.push(Node {
+                op: Op::Cast(tensor.dtype),
+                inputs: vec![*weight],
+                outputs: vec![*halves],
+                updates: vec![],
+                layer: tensor.layer,
+                phase: Phase::Piece,
+            });
+        }
+        graph.nodes.push(node);
+    }
+}
+
+/// How many of a node's operands behind the first are weights of a product.
+fn weights_of(node: &Node) -> usize {
+    let others = if matches!(node.op, Op::Dense | Op::DenseGradInput) {
+        1
+    } else if matches!(node.op, Op::Plus(Summand::Dense | Summand::DenseGradInput)) {
+        2
+    } else {
+        return 0;
+    };
+    node.inputs.len() - others
+}
