@@ -60,7 +60,7 @@ pub fn gemm(
     if m == 0 || n == 0 {
         return;
     }
-    if few_rows::applies(shape) {
+    if few_rows::applies(shape, threads.level()) {
         return few_rows::run(threads, shape, a, b, bias, c, accumulate, workspace);
     }
     Product {

@@ -5,6 +5,7 @@ mod short;
 mod transposed;
 mod wide;
 
+use super::super::lanes::{LANES_MAX, Level};
 use super::super::threads::{Shared, Threads};
 use super::Gemm;
 use super::driver::{PARTIALS_MAX, even_tile};
@@ -28,16 +29,28 @@ const TASKS: usize = 64;
 /// Bytes of a result that is gone from every cache before anybody reads it.
 pub(super) const STREAMED: usize = 32 << 20;
 
-/// Whether a product has few rows and a right operand that is worth it.
-pub(super) fn applies(shape: &Gemm) -> bool {
+/// Whether a product has few rows and a right operand that is worth it, for these vectors.
+pub(super) fn applies(shape: &Gemm, level: Level) -> bool {
     let columns_min = if shape.transpose_b { 16 } else { 1 };
-    shape.m <= rows_few(shape) && shape.n >= columns_min && shape.n * shape.k >= FLOATS_TASK / 8
+    let rows = if is_short(shape) && !turns_over(level) { ROWS_FEW } else { rows_few(shape) };
+    shape.m <= rows && shape.n >= columns_min && shape.n * shape.k >= FLOATS_TASK / 8
+}
+
+/// Whether columns of a transposed right operand are short.
+fn is_short(shape: &Gemm) -> bool {
+    shape.transpose_b && shape.k <= DEPTH_SHORT
+}
+
+/// Whether such columns are turned over once for all rows. That pays where a vector is a cache line: of shorter ones, which go to
+/// many rows by turns, each line would be written in parts.
+fn turns_over(level: Level) -> bool {
+    level.lanes() == LANES_MAX
 }
 
 /// The most rows that are few, whatever rows this shape has.
 fn rows_few(shape: &Gemm) -> usize {
     match shape.transpose_b {
-        true if shape.k <= DEPTH_SHORT => ROWS_FEW_SHORT,
+        true if is_short(shape) => ROWS_FEW_SHORT,
         false if shape.n <= COLUMNS_NARROW => ROWS_FEW_NARROW,
         true | false => ROWS_FEW,
     }
@@ -206,7 +219,7 @@ struct Task<'a> {
 impl Task<'_> {
     fn run(self, threads: &Threads, transposed: bool) {
         let level = threads.level();
-        if transposed && self.right_step <= DEPTH_SHORT {
+        if transposed && self.right_step <= DEPTH_SHORT && turns_over(level) {
             level.call(Short(self));
         } else if transposed {
             level.call(Transposed(self));
