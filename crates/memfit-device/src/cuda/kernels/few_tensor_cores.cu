@@ -2,7 +2,8 @@
 // R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 256 in all), what a tile sees
 // (LINES, SEEN and STRIDE, with eight floats or more behind a line), and N_TILES (packs of eight filters that a warp has).
 //
-// Lanes read pixels so far apart that they read from different banks.
+// Lanes read pixels so far apart that they read from different banks. Blocks of one tile and different filters run side by side, so that
+// whole pixels are written at about the same time.
 
 #define TAPS (R * S * C)
 #define OF_ROW (S * C)
@@ -45,8 +46,8 @@ __device__ __forceinline__ int taps_there(int step, int half) { return PACKED ? 
 extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, const float* filter, const float* bias, X* y, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE], start[64];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3;
-    const int first_column = warp % N_WARPS * 8 * N_TILES, first_filter = blockIdx.y * 64 + first_column;
-    if (threadIdx.x < 64) start[threadIdx.x] = bias ? as_stored(bias[blockIdx.y * 64 + threadIdx.x]) : 0.0f;
+    const int first_column = warp % N_WARPS * 8 * N_TILES, first_filter = blockIdx.x * 64 + first_column;
+    if (threadIdx.x < 64) start[threadIdx.x] = bias ? as_stored(bias[blockIdx.x * 64 + threadIdx.x]) : 0.0f;
     float taps[STEPS][N_TILES][2];
     int offsets[STEPS][2];
 #pragma unroll
@@ -63,12 +64,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
             }
         }
     Staged staged;
-    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+    if (blockIdx.y < tiles) begin_tile(staged, seen[0], x, blockIdx.y, height, width, out_height, out_width, top, left);
     int turn = 0;
-    for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
+    for (i64 index = blockIdx.y; index < tiles; index += gridDim.y, turn ^= 1) {
         end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.y < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.y, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int group = warp / N_WARPS; group < TILE_DOWN * TILE_ACROSS / 16; group += N_TILES) {
             const int line = group / (TILE_ACROSS / 16), part = group % (TILE_ACROSS / 16) * 2, down = tile.down + line;
@@ -130,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
 extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, const X* dy, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, share = warp / (M_WARPS * N_WARPS);
-    const int first_filter = blockIdx.y * 64 + warp / M_WARPS % N_WARPS * 8 * N_TILES, first_tap = warp % M_WARPS * M_TILES * 16;
+    const int first_filter = blockIdx.x * 64 + warp / M_WARPS % N_WARPS * 8 * N_TILES, first_tap = warp % M_WARPS * M_TILES * 16;
     int offsets[M_TILES][2];
     float sums[M_TILES][N_TILES][4];
 #pragma unroll
@@ -146,12 +147,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
             for (int j = 0; j < 4; j++) sums[m][t][j] = 0.0f;
     }
     Staged staged;
-    if (blockIdx.x < tiles) begin_tile(staged, seen[0], x, blockIdx.x, height, width, out_height, out_width, top, left);
+    if (blockIdx.y < tiles) begin_tile(staged, seen[0], x, blockIdx.y, height, width, out_height, out_width, top, left);
     int turn = 0;
-    for (i64 index = blockIdx.x; index < tiles; index += gridDim.x, turn ^= 1) {
+    for (i64 index = blockIdx.y; index < tiles; index += gridDim.y, turn ^= 1) {
         end_stage(staged, seen[turn]);
         __syncthreads();
-        if (index + gridDim.x < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.x, height, width, out_height, out_width, top, left);
+        if (index + gridDim.y < tiles) begin_tile(staged, seen[turn ^ 1], x, index + gridDim.y, height, width, out_height, out_width, top, left);
         const Tile tile = tile_of(index, out_height, out_width);
         for (int first = share; first < TILE_DOWN; first += SHARES * AT_ONCE) {
             if (tile.down + first >= out_height) break;
@@ -193,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
                 }
         }
     }
-    float* part = parts + ((i64)blockIdx.x * SHARES + share) * TAPS * F + first_filter + q * 2 * N_TILES;
+    float* part = parts + ((i64)blockIdx.y * SHARES + share) * TAPS * F + first_filter + q * 2 * N_TILES;
 #pragma unroll
     for (int m = 0; m < M_TILES; m++)
 #pragma unroll

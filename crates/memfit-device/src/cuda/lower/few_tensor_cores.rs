@@ -127,7 +127,7 @@ impl<'a> FewOnTensorCores<'a> {
         let bias = call.input_if(call.node.inputs.len() == 3, 2);
         let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer()];
         arguments.extend(self.sizes());
-        let blocks = [count(self.tiles().clamp(1, BLOCKS)), count(self.output[2] / FILTERS), 1];
+        let blocks = [count(self.output[2] / FILTERS), count(self.tiles().clamp(1, BLOCKS)), 1];
         let function = if relu { "f_relu" } else { "" };
         let packs = if self.taps() <= TAPS_FEW { 8 } else { 2 };
         let source =
@@ -149,7 +149,7 @@ impl<'a> FewOnTensorCores<'a> {
         lowered.kernel(Kernel {
             source: source.clone(),
             entry: "few_filter",
-            blocks: [count(blocks), count(self.output[2] / FILTERS), 1],
+            blocks: [count(self.output[2] / FILTERS), count(blocks), 1],
             threads: THREADS,
             arguments,
         });
