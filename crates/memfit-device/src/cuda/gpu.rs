@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot, random};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot};
 
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
 use super::joined;
-use super::memory::{Block, DeviceArena, Pinned};
+use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
 use super::roofline::Roofline;
 use super::times::Times;
@@ -245,7 +245,6 @@ impl Gpu {
         }
         let Some(bytes) = calls.iter().map(|(_, _, bytes)| *bytes).max() else { return Ok(()) };
         let arena = DeviceArena::map(&self.context, bytes)?;
-        self.fill_with_numbers(&arena)?;
         for (node, lowered, _) in calls {
             let Node { inputs, outputs, updates, .. } = node;
             let mut end = Bytes::ZERO;
@@ -275,30 +274,6 @@ impl Gpu {
                     | Work::Copy { .. } => {}
                 }
             }
-        }
-        self.stream.synchronise()
-    }
-
-    /// Fills memory with numbers of either sign between a half and two, whatever type of float they are read as: over zeros tensor cores
-    /// draw so little power that ways are timed at a clock at which they never run.
-    fn fill_with_numbers(&self, arena: &DeviceArena) -> Result<(), CudaError> {
-        // No power of two, so that rows differ.
-        const PERIOD: usize = (1 << 20) + 8;
-        let mut drawn = Pinned::new(PERIOD)?;
-        for (index, two) in drawn.part_mut(0, PERIOD).as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let [low, sign, ..] = random::bits(1, index as u64).to_ne_bytes();
-            *two = [low, 0x3F | sign & 0x80];
-        }
-        let start = arena.address(Slot { offset: Bytes::ZERO, bytes: arena.bytes() });
-        let bytes = arena.bytes().to_usize();
-        let mut done = PERIOD.min(bytes);
-        // SAFETY: within the arena, and the drawn numbers are kept until the copies are over.
-        unsafe { self.stream.upload(drawn.at(0), start, done)? };
-        while done < bytes {
-            let more = done.min(bytes - done);
-            // SAFETY: both within the arena, apart from each other.
-            unsafe { self.stream.copy(start, start + done as u64, more)? };
-            done += more;
         }
         self.stream.synchronise()
     }
