@@ -102,13 +102,14 @@ def run(name, build, batch, dtype, compiled, warm):
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     optimizer = optimizer(model.parameters())
-    runs = torch.compile(model) if compiled else model
+    whole = lambda x: loss(model(x))
+    runs = torch.compile(whole) if compiled else whole
 
     def step():
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype, enabled=dtype is not None):
-            out = runs(x)
-        loss(out).backward()
+            value = runs(x)
+        value.backward()
         optimizer.step()
 
     for _ in range(1 if warm else 4):
