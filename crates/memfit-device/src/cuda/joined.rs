@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memfit_ir::{Bytes, Graph, Node, NodeId, Op, Slot};
+use memfit_ir::{Graph, Node, NodeId, Op, Slot};
 
 use super::call::Call;
 use super::work::{Lowered, Work};
@@ -50,7 +50,7 @@ impl Joined {
     }
 
     fn take_sums(&mut self, call: &Call<'_>, args: &[Slot], workspace: Slot) -> bool {
-        let apart = |slot: &Slot| !overlap(*slot, workspace) && !overlap(*slot, args[1]);
+        let apart = |slot: &Slot| !slot.overlaps(&workspace) && !slot.overlaps(&args[1]);
         let suits = args[0] == self.result && call.input(0).elements == self.elements;
         if self.has_sums || !suits || !self.inputs.iter().chain([&self.result]).all(apart) {
             return false;
@@ -70,9 +70,9 @@ impl Joined {
         let to = args[chain.inputs];
         // A thread reads all operands of its places before it writes any: what is read may be written over, but by one alone.
         let mut others = self.inputs.iter().filter(|slot| **slot != to);
-        let apart = others.all(|slot| !overlap(*slot, to))
-            && [self.result, self.workspace, self.args[1]].iter().all(|slot| !overlap(*slot, to))
-            && !overlap(self.result, args[0]);
+        let apart = others.all(|slot| !slot.overlaps(&to))
+            && [self.result, self.workspace, self.args[1]].iter().all(|slot| !slot.overlaps(&to))
+            && !self.result.overlaps(&args[0]);
         let alike = y.c_type() == self.c_type && y.elements == self.elements;
         if !waits || chain.inputs != 1 || !alike || !apart {
             return false;
@@ -116,10 +116,6 @@ pub(crate) fn all(graph: &Graph, rows: usize, tf32: bool) -> Vec<Work> {
         }
     }
     work
-}
-
-fn overlap(a: Slot, b: Slot) -> bool {
-    a.bytes != Bytes::ZERO && b.bytes != Bytes::ZERO && a.offset < b.end() && b.offset < a.end()
 }
 
 /// For tests of the texts without a device: a chain, the sums over its result and what is computed again as one, over the operands of
