@@ -4,12 +4,17 @@
 //! for no gradient by their input as a rule. Where there are many channels, products outweigh the bytes, and backward
 //! stores the gradient of the image between anyway.
 
-use memfit_ir::{Chain, Conv2D, DType, Graph, Op, PooledConv2D, TensorId, Unary};
+use memfit_ir::{Chain, Conv2D, DType, Graph, Kind, Op, PooledConv2D, TensorId, Unary};
+
+use crate::rules::needs;
 
 /// From so many channels on there is more to compute than to move.
 const CHANNELS: usize = 16;
 /// The most products of one output.
 const PRODUCTS: usize = 128;
+/// The most units of a dense layer that takes a pool inside, and the fewest floats that it reads of a row.
+const UNITS: usize = 32;
+const FLOATS: usize = 1 << 16;
 
 /// The node that alone reads each tensor, where there is one. `wanted` names tensors that somebody else will ask for.
 fn only_readers(graph: &Graph, wanted: &[TensorId]) -> Vec<Option<usize>> {
@@ -76,6 +81,43 @@ pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
+/// A dense layer of few units that alone reads what such a pair gives takes it inside, where nothing before it learns: what the pool
+/// gives is never stored, and what goes back through it is not either.
+pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
+    let (readers, needs) = (only_readers(graph, wanted), needs(graph, wanted));
+    let mut gone = vec![false; graph.nodes.len()];
+    for first in 0..graph.nodes.len() {
+        let Op::Conv2DMaxPool(pooled) = &graph.nodes[first].op else { continue };
+        let Some(view) = readers[graph.nodes[first].outputs[0].0] else { continue };
+        let Some(last) = readers[graph.nodes[view].outputs[0].0] else { continue };
+        let [conv, flat, dense] = [first, view, last].map(|index| &graph.nodes[index]);
+        let inputs: Vec<TensorId> = conv.inputs.iter().chain(&dense.inputs[1..]).copied().collect();
+        let [image, weights @ ..] = &inputs[..] else { continue };
+        let is = |id: &TensorId, kind: Kind| graph.tensors[id.0].kind == kind;
+        let suits = matches!(flat.op, Op::Reshape(_))
+            && dense.op == Op::Dense
+            && weights.len() == 4
+            && weights.iter().all(|id| is(id, Kind::Weight { trainable: true }))
+            && !needs[image.0]
+            && pooled.picks(graph.tensors[image.0].shape.last());
+        if !suits || !takes(&graph.tensors[weights[2].0].shape.dims) {
+            continue;
+        }
+        let (op, winners) = (Op::Conv2DMaxPoolDense(pooled.clone()), conv.outputs[1]);
+        (gone[first], gone[view]) = (true, true);
+        let joined = &mut graph.nodes[last];
+        (joined.op, joined.inputs) = (op, inputs);
+        joined.outputs.push(winners);
+    }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
+}
+
+/// Whether a dense layer with a kernel of these dimensions has few units, and enough of it that storing what it reads is dear.
+fn takes(kernel: &[usize]) -> bool {
+    matches!(kernel, [floats, units] if *units <= UNITS && FLOATS <= *floats)
+}
+
 /// Whether a convolution and its pool are faster as one.
 fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
     let image = &graph.tensors[graph.nodes[node].inputs[0].0];
@@ -92,7 +134,7 @@ fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Kind, Pads, Shape};
+    use memfit_ir::{Pads, Shape};
 
     use super::*;
 

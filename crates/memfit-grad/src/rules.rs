@@ -19,21 +19,27 @@ pub struct Backward {
     weights: Vec<(TensorId, TensorId)>,
 }
 
+/// Whether a weight or a wanted tensor lies behind each tensor.
+pub fn needs(graph: &Graph, wanted: &[TensorId]) -> Vec<bool> {
+    let mut needs: Vec<bool> =
+        graph.tensors.iter().map(|tensor| tensor.kind == Kind::Weight { trainable: true }).collect();
+    for tensor in wanted {
+        needs[tensor.0] = true;
+    }
+    for node in &graph.nodes {
+        if node.inputs.iter().any(|input| needs[input.0]) {
+            for output in &node.outputs {
+                needs[output.0] = true;
+            }
+        }
+    }
+    needs
+}
+
 impl Backward {
     /// Starts behind a forward graph with its losses.
     pub fn new(graph: Graph, wanted: &[TensorId]) -> Backward {
-        let mut needs: Vec<bool> =
-            graph.tensors.iter().map(|tensor| tensor.kind == Kind::Weight { trainable: true }).collect();
-        for tensor in wanted {
-            needs[tensor.0] = true;
-        }
-        for node in &graph.nodes {
-            if node.inputs.iter().any(|input| needs[input.0]) {
-                for output in &node.outputs {
-                    needs[output.0] = true;
-                }
-            }
-        }
+        let needs = needs(&graph, wanted);
         let gradients = vec![None; graph.tensors.len()];
         Backward { graph, needs, gradients, weights: Vec::new() }
     }
@@ -91,6 +97,13 @@ impl Backward {
             }
             Op::Conv2DMaxPool(pooled) => {
                 self.pooled_conv(pooled, node, dy);
+                None
+            }
+            Op::Conv2DMaxPoolDense(pooled) => {
+                if self.needs[x.0] {
+                    return Err(self.no_rule(node));
+                }
+                self.pooled_dense(pooled, node, dy);
                 None
             }
             Op::Conv3D(conv) => {
@@ -215,6 +228,7 @@ impl Backward {
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
             | Op::MaxPool2DGrad(..)
@@ -253,10 +267,7 @@ impl Backward {
             | Op::Accumulate(_)
             | Op::Update(_)
             | Op::Penalty(_)
-            | Op::Constrain(_) => {
-                let layer = self.graph.layers[layer.0].clone();
-                return Err(GradError::NoRule { layer, op: node.op.name() });
-            }
+            | Op::Constrain(_) => return Err(self.no_rule(node)),
         };
         if let Some((op, reads)) = single
             && self.needs[x.0]
@@ -265,6 +276,10 @@ impl Backward {
             self.add(x, dx);
         }
         Ok(())
+    }
+
+    fn no_rule(&self, node: &Node) -> GradError {
+        GradError::NoRule { layer: self.graph.layers[node.layer.0].clone(), op: node.op.name() }
     }
 
     /// The kernel's gradient comes before the input's: what it reads (the kept input) is then free when `dx` is written.
@@ -295,6 +310,25 @@ impl Backward {
                 .push_updating(op, &[x, dy, winners], &updates, Kind::Flow, layer)
                 .expect("operands come from a forward node that passed the shape rules");
         }
+    }
+
+    /// One node for the dense layer's kernel and for the filter and bias before it: what the pool gave is made again, and its slopes
+    /// are never stored.
+    fn pooled_dense(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
+        let [x, filter, bias, kernel, kernel_bias] =
+            node.inputs[..].try_into().expect("the shape rules ask for five operands");
+        let updates = [kernel, filter, bias].map(|weight| self.weight_gradient(weight));
+        let reads = [x, filter, bias, kernel, node.outputs[1], dy];
+        self.graph
+            .push_updating(
+                Op::Conv2DMaxPoolDenseGrad(pooled.clone()),
+                &reads,
+                &updates,
+                Kind::Flow,
+                node.layer,
+            )
+            .expect("operands come from a forward node that passed the shape rules");
+        self.weight(Op::BiasGrad, &[dy], kernel_bias, node.layer);
     }
 
     /// The gradient through noise: the same draws again, or none where they only add.

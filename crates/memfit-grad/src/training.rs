@@ -107,6 +107,9 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
     pooled::pool_inside(&mut graph, &training.gradients_of);
+    if !training.for_gpu {
+        pooled::dense_inside(&mut graph, &training.gradients_of);
+    }
     pooled::relu_inside(&mut graph, &training.gradients_of);
     let forward_nodes = graph.nodes.len();
     let seeds = add_losses(&mut graph, forward, training)?;
@@ -146,6 +149,9 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
     pooled::pool_inside(&mut graph, &[]);
+    if !training.for_gpu {
+        pooled::dense_inside(&mut graph, &[]);
+    }
     add_losses(&mut graph, forward, training)?;
     compact::drop_dead_nodes(&mut graph);
     penalties::add(&mut graph, &[]);

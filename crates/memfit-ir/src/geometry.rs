@@ -79,6 +79,13 @@ impl PooledConv2D {
     pub const POOL: Pool2D =
         Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } };
 
+    /// Whether what the four places of a window see through a tap lies close together, so that a vector can pick from it what its
+    /// winners see: filters over few channels.
+    pub fn picks(&self, channels: usize) -> bool {
+        let Conv2D { kernel, strides, .. } = &self.conv;
+        *strides == [1, 1] && matches!((*kernel, channels), ([3, 3], 1..=3) | ([5, 5], 1 | 3))
+    }
+
     /// Height and width of the image between convolution and pool, for an image of this height and width.
     pub fn between(&self, image: [usize; 2]) -> [usize; 2] {
         let Conv2D { kernel, strides, pads, .. } = &self.conv;

@@ -259,6 +259,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let prefix = if kind == Kind::Flow { "d " } else { "" };
     let extra: &[&str] = match op {
         Op::MaxPool2D(_) | Op::MaxPool2DRelu(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
+        Op::Conv2DMaxPoolDense(_) => &["winners"],
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
         Op::BatchNormGradOfSum(_) => &["sum"],
         Op::Attention(_) => &["log_sums"],
@@ -281,6 +282,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2DGradKernel(_)
         | Op::Conv2DGradKernelOf(..)
         | Op::Conv2DMaxPoolGradKernel(_)
+        | Op::Conv2DMaxPoolDenseGrad(_)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)
         | Op::Conv3DGradKernel(_)

@@ -36,6 +36,11 @@ pub enum Op {
     Conv2DMaxPool(PooledConv2D),
     /// `x, dy, winners ⇒ dkernel, [dbias]` (adds), from the gradient behind the pool.
     Conv2DMaxPoolGradKernel(PooledConv2D),
+    /// `x, filter, bias, kernel, kernel's bias → y, winners`: a convolution, the max pool behind it, and a dense layer over all that it
+    /// gives, which is never stored.
+    Conv2DMaxPoolDense(PooledConv2D),
+    /// `x, filter, bias, kernel, winners, dy ⇒ dkernel, dfilter, dbias` (adds): what the pool gave is made again.
+    Conv2DMaxPoolDenseGrad(PooledConv2D),
     /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
     Conv3D(Conv3D),
     /// `dy, kernel → dx`, with the depth, height and width of `x`.
@@ -391,6 +396,8 @@ impl Op {
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPool(_)
             | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolDense(_)
+            | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3D(_)
             | Op::Conv3DGradInput(..)
             | Op::Conv3DGradKernel(_)
@@ -463,6 +470,8 @@ impl Op {
             Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
             Op::Conv2DMaxPool(_) => "conv2d_max_pool",
             Op::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
+            Op::Conv2DMaxPoolDense(_) => "conv2d_max_pool_dense",
+            Op::Conv2DMaxPoolDenseGrad(_) => "conv2d_max_pool_dense_grad",
             Op::Conv3D(_) => "conv3d",
             Op::Conv3DGradInput(..) => "conv3d_grad_input",
             Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",

@@ -132,6 +132,7 @@ pub fn op_cases() -> Vec<OpCase> {
     crate::attention_cases::add(&mut add);
     crate::operation_cases::add(&mut add);
     crate::pooled_cases::add(&mut add);
+    crate::pooled_cases::add_dense(&mut add);
     crate::rectified_cases::add(&mut add);
     crate::recurrent_cases::add(&mut add);
     crate::spatial_cases::add(&mut add);

@@ -65,6 +65,50 @@ pub(crate) fn add(add: Add<'_>) {
     }
 }
 
+/// Dense layers that take the pool before them inside: image, filter, margins, filters and units.
+pub(crate) fn add_dense(add: Add<'_>) {
+    let none = Pads::default();
+    let around = |pad: usize| Pads { top: pad, bottom: pad, left: pad, right: pad };
+    let sizes = [
+        ([9, 8, 3], 3, none, 5, 3),
+        ([7, 6, 1], 5, around(2), 17, 10),
+        ([4, 7, 2], 3, around(1), 32, 1),
+        ([8, 9, 3], 5, none, 6, 18),
+        ([6, 7, 1], 3, none, 20, 4),
+    ];
+    for (image, taps, pads, filters, units) in sizes {
+        let conv = Conv2D { kernel: [taps; 2], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        for relu in [false, true] {
+            let pooled = PooledConv2D { conv: conv.clone(), relu };
+            let tail = if relu { ", relu" } else { "" };
+            add(&format!("dense {units} behind max_pool2d of {taps} on {image:?} to {filters}{tail}"), &{
+                move |b: &mut Builder| {
+                    let ids = b.ids([image[0], image[1]], 50);
+                    let colours = b.fixed("colours", &[50, image[2]]);
+                    let x = b.op(Op::Embedding, &[ids, colours]);
+                    let [height, width] = pooled.between([image[0], image[1]]).map(|size| size / 2);
+                    let filter = b.weight("filter", &[taps, taps, image[2], filters]);
+                    let bias = b.weight("bias", &[filters]);
+                    let kernel = b.weight("kernel", &[height * width * filters, units]);
+                    let kernel_bias = b.weight("kernel_bias", &[units]);
+                    let op = Op::Conv2DMaxPoolDense(pooled.clone());
+                    b.op(op, &[x, filter, bias, kernel, kernel_bias])
+                }
+            });
+        }
+    }
+}
+
+/// Rows of floats times a kernel, and its bias.
+pub(crate) fn dense(x: &[f64], kernel: &[f64], bias: &[f64]) -> Vec<f64> {
+    let floats = kernel.len() / bias.len();
+    let unit = |row: &[f64], unit: usize| {
+        let products = row.iter().enumerate().map(|(at, value)| value * kernel[at * bias.len() + unit]);
+        bias[unit] + products.sum::<f64>()
+    };
+    x.chunks(floats).flat_map(|row| (0..bias.len()).map(move |index| unit(row, index))).collect()
+}
+
 /// The largest of every two by two pixels of images of height, width and channels `from`.
 pub(crate) fn pool(x: &[f64], from: [usize; 3], to: [usize; 3], relu: bool) -> Vec<f64> {
     let mut y = Vec::new();

@@ -80,6 +80,14 @@ impl Evaluation<'_> {
                 let count = y.len();
                 vec![y, vec![0.0; count]]
             }
+            Op::Conv2DMaxPoolDense(conv) => {
+                let [from, to] = [self.node.inputs[0], self.node.outputs[1]].map(|id| self.image(id));
+                let [height, width] = conv.between([from[0], from[1]]);
+                let between = [height, width, to[2]];
+                let pooled = pooled_cases::pool(&self.conv(&conv.conv, between), between, to, conv.relu);
+                let y = pooled_cases::dense(&pooled, self.input(3), self.input(4));
+                vec![y, vec![0.0; pooled.len()]]
+            }
             Op::AveragePool2D(pool) => {
                 vec![self.pool(pool, |window| window.iter().sum::<f64>() / window.len() as f64)]
             }

@@ -2,6 +2,7 @@
 
 use memfit_ir::{Conv2D, Maker, PooledConv2D, Shape};
 
+use super::convolution::pooled::dense::{Grad, PooledDense};
 use super::convolution::pooled::{self, Pooled};
 use super::convolution::{self, Convolution};
 use super::made::{self, Made};
@@ -94,6 +95,37 @@ pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
         !operands.fresh,
         workspace,
     );
+}
+
+/// The geometry of all that is one with a dense layer behind a pool, by the shapes of image, filter and kernel.
+pub(crate) fn pooled_dense_geometry(
+    conv: &PooledConv2D,
+    [image, filter, kernel]: [&Shape; 3],
+    rows: usize,
+) -> PooledDense {
+    PooledDense { pooled: pooled_geometry(conv, image, filter.last(), rows), units: kernel.last() }
+}
+
+/// The product of a dense layer with what a convolution and its pool give.
+pub(crate) fn max_pool_dense(operands: &Operands, conv: &PooledConv2D) {
+    let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
+    let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
+    let [x, filter, bias, kernel, kernel_bias] = [0, 1, 2, 3, 4].map(|index| operands.input(index));
+    let (y, winners) = (operands.output(0), operands.output(1));
+    let (convolution, layer) = ([filter, bias], [kernel, kernel_bias]);
+    let workspace = operands.workspace().floats();
+    pooled::dense::forward(operands.threads, &shape, x, convolution, layer, y, winners, workspace);
+}
+
+/// The gradients of its kernel, of the filter and of the filter's bias, added to what is there.
+pub(crate) fn max_pool_dense_grad(operands: &Operands, conv: &PooledConv2D) {
+    let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
+    let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
+    let [x, filter, bias, kernel, dy] = [0, 1, 2, 3, 5].map(|index| operands.input(index));
+    let given = Grad { x, filter, bias, kernel, winners: operands.input(4), dy };
+    let targets = [0, 1, 2].map(|index| operands.update(index));
+    let workspace = operands.workspace().floats();
+    pooled::dense::grad(operands.threads, &shape, &given, targets, !operands.fresh, workspace);
 }
 
 /// Height, width and channels.

@@ -3,6 +3,7 @@
 use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
+use super::convolution::pooled::dense::PooledDense;
 use super::convolution::{self, Convolution, pooled};
 use super::gemm::{self, Gemm};
 use super::half::Half;
@@ -116,6 +117,16 @@ impl Operation<'_> {
                 let channels = self.input(1).last();
                 let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
                 convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, threads))
+            }
+            Op::Conv2DMaxPoolDense(conv) => {
+                let shape =
+                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                pooled_dense_of(&shape, 1.0, pooled::dense::forward_workspace(&shape, threads))
+            }
+            Op::Conv2DMaxPoolDenseGrad(conv) => {
+                let shape =
+                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads))
             }
             Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
@@ -270,6 +281,13 @@ fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
     let taps = shape.kernel[0] * shape.kernel[1] * shape.input[2] / shape.groups;
     let outputs = shape.rows * shape.output.iter().product::<usize>();
     Demand { flops: 2.0 * taps as f64 * outputs as f64, ..floats(workspace) }
+}
+
+/// A convolution, and so many products of a dense layer behind its pool.
+fn pooled_dense_of(shape: &PooledDense, products: f64, workspace: usize) -> Demand {
+    let demand = convolution_of(&shape.pooled.conv, workspace);
+    let floats = shape.pooled.conv.rows * shape.pooled.output().iter().product::<usize>();
+    Demand { flops: demand.flops + products * 2.0 * floats as f64 * shape.units as f64, ..demand }
 }
 
 fn floats(count: usize) -> Demand {

@@ -275,7 +275,14 @@ fn class(op: &Op) -> usize {
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
     );
-    if convolves || matches!(op, Op::Conv2DMaxPool(_) | Op::Conv2DMaxPoolGradKernel(_)) {
+    let pools = matches!(
+        op,
+        Op::Conv2DMaxPool(_)
+            | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolDense(_)
+            | Op::Conv2DMaxPoolDenseGrad(_)
+    );
+    if convolves || pools {
         0
     } else if matches!(
         op,

@@ -1,7 +1,7 @@
 //! Rules that several ops of layers share.
 
 use super::{Rule, ShapeError, Type, beginning, f32, infer, windows, with_last};
-use crate::{Attention, Conv2D, Conv3D, DType, Maker, Mask, Norm, Pool2D, PooledConv2D, Shape};
+use crate::{Attention, Conv2D, Conv3D, DType, Maker, Mask, Norm, Op, Pool2D, PooledConv2D, Shape};
 
 impl Rule<'_> {
     /// How many inputs a maker reads, of single precision: halves would have to be rounded as if they were stored.
@@ -101,6 +101,19 @@ impl Rule<'_> {
         let [height, width, _] = self.image(0)?;
         let [height, width] = pooled.between([height, width]);
         self.max_pool(&PooledConv2D::POOL, [height, width, filters])
+    }
+
+    /// What the winners of a pool are, and how many units the kernel behind it has.
+    pub(super) fn pooled_units(&self, pooled: &PooledConv2D) -> Result<(Type, usize), ShapeError> {
+        let [_, _, channels] = self.image(0)?;
+        self.require(pooled.picks(channels), "a convolution whose winners can be picked")?;
+        let [y, winners]: [Type; 2] = infer(&Op::Conv2DMaxPool(pooled.clone()), &self.inputs[..3])?
+            .try_into()
+            .map_err(|_| self.error("a pool and its winners"))?;
+        let (floats, kernel) = (y.shape.elements_per_row(), self.singles(3)?);
+        let fits = kernel.dims.len() == 2 && kernel.dims[0] == floats && y.dtype == DType::F32;
+        self.require(fits, &format!("a kernel over {floats} floats"))?;
+        Ok((winners, kernel.last()))
     }
 
     pub(super) fn max_pool(&self, pool: &Pool2D, image: [usize; 3]) -> Result<Vec<Type>, ShapeError> {

@@ -132,6 +132,20 @@ impl Rule<'_> {
                 self.require(alike && self.inputs[2].dtype == DType::U8, "a winner for each of dy")?;
                 vec![]
             }
+            Op::Conv2DMaxPoolDense(pooled) => {
+                self.count(5..=5)?;
+                let (winners, units) = self.pooled_units(pooled)?;
+                self.require(self.singles(4)?.dims == [units], "a bias for each unit")?;
+                vec![f32(self.like(0, [units])), winners]
+            }
+            Op::Conv2DMaxPoolDenseGrad(pooled) => {
+                self.count(6..=6)?;
+                let (winners, units) = self.pooled_units(pooled)?;
+                let alike = winners.shape == self.inputs[4].shape && winners.dtype == self.inputs[4].dtype;
+                self.require(alike, "a winner for each window")?;
+                self.require(self.floats(5)?.dims == [units], "a slope for each unit")?;
+                vec![]
+            }
             Op::Conv3D(conv) => vec![self.conv3d(conv)?],
             Op::Conv3DGradInput(conv, size) => {
                 self.count(2..=2)?;

@@ -6,6 +6,7 @@ mod augment;
 mod batch_norm;
 mod chain;
 mod columns;
+mod composed;
 mod conv3d;
 mod convolution;
 mod embedding;
@@ -23,6 +24,7 @@ mod noise;
 mod places;
 mod pool;
 mod pooled;
+mod pooled_dense;
 mod product;
 mod rearrange;
 mod recurrent;
@@ -58,6 +60,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
         Op::Conv2DMaxPool(conv) => pooled::forward(call, conv),
         Op::Conv2DMaxPoolGradKernel(conv) => pooled::grad_kernel(call, conv),
+        Op::Conv2DMaxPoolDense(conv) => pooled_dense::forward(call, conv),
+        Op::Conv2DMaxPoolDenseGrad(conv) => pooled_dense::grad(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),

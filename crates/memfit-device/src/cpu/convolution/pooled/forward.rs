@@ -3,7 +3,7 @@
 use memfit_ir::Pool2D;
 
 use super::super::super::gemm::driver::{LINE, aligned};
-use super::super::super::lanes::{COLUMNS_MAX, Lanes, store};
+use super::super::super::lanes::{COLUMNS_MAX, Lanes, Level, store};
 use super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::threads::{Shared, Threads};
 use super::super::gather::Gather;
@@ -15,7 +15,7 @@ pub fn forward_workspace(pooled: &Pooled, threads: usize) -> usize {
 }
 
 /// Floats of the filter and the bias in panels, with zeros behind the last column, or at points.
-fn filter_floats(pooled: &Pooled) -> usize {
+pub(super) fn filter_floats(pooled: &Pooled) -> usize {
     let channels = pooled.conv.output[2];
     let panels = (pooled.depth() + 1) * channels.next_multiple_of(COLUMNS_MAX);
     if points::applies(pooled, usize::MAX) { panels.max(points::filter_floats(channels)) } else { panels }
@@ -46,21 +46,14 @@ pub fn forward(
     if y.is_empty() {
         return;
     }
-    let (filter, scratch) = aligned(workspace).split_at_mut(filter_floats(pooled));
-    let level = threads.level();
-    let at_points = points::applies(pooled, level.rows());
-    if at_points {
-        points::pack(channels, level.lanes(), kernel, bias, filter);
-    } else {
-        pack(pooled.depth(), channels, 2 * level.lanes(), kernel, bias, filter);
-    }
+    let (packed, scratch) = aligned(workspace).split_at_mut(filter_floats(pooled));
+    let filter = Filter::pack(pooled, threads.level(), kernel, bias, packed);
     let cut = Cut::items(pooled.conv.rows * height, 4 * width * channels);
     let work = Forward {
         pooled,
         lines: Lines::new(pooled),
         gather: Gather::of_input(&pooled.conv, x, 0),
         cut,
-        at_points,
         filter,
         y: Shared::new(y),
         winners: Shared::new(winners),
@@ -96,9 +89,7 @@ struct Forward<'a> {
     lines: Lines,
     gather: Gather<'a>,
     cut: Cut,
-    at_points: bool,
-    /// The filter in panels two vectors wide, or at points.
-    filter: &'a [f32],
+    filter: Filter<'a>,
     y: Shared<'a, f32>,
     winners: Shared<'a, u8>,
     /// What each worker has for itself.
@@ -122,21 +113,53 @@ impl Tasks for Forward<'_> {
         // SAFETY: a worker runs one task at a time.
         let scratch = unsafe { self.scratch.slice(worker * floats..(worker + 1) * floats) };
         for item in self.cut.range(task) {
-            self.lines.copy::<L>(&self.gather, item / height, item % height, 1, scratch);
+            self.lines.copy::<L>(&self.gather, item / height, [item % height, 0], 1, scratch);
             let start = item * width * channels;
             // SAFETY: every line of windows belongs to one task.
             let (y, winners) = unsafe {
                 let range = start..start + width * channels;
                 (self.y.slice(range.clone()), self.winners.slice(range))
             };
-            if self.at_points && L::ROWS >= 12 {
-                let (lines, buffer) = scratch.split_at_mut(floats - points::FLOATS);
-                let line = Line { pooled, lines, stride };
-                points::line::<L>(&line, self.filter, buffer, y, winners);
-            } else {
-                let line = Line { pooled, lines: scratch, stride };
-                line.run::<L>(self.filter, y, winners);
-            }
+            let line = Line { pooled, lines: &[], stride };
+            self.filter.line::<L>(line, scratch, y, winners);
+        }
+    }
+}
+
+/// A filter as lines of windows read it.
+#[derive(Clone, Copy)]
+pub(super) struct Filter<'a> {
+    at_points: bool,
+    /// In panels two vectors wide, or at points.
+    packed: &'a [f32],
+}
+
+impl<'a> Filter<'a> {
+    /// Writes a filter and its bias for these vectors; `packed` has `filter_floats`.
+    pub(super) fn pack(
+        pooled: &Pooled,
+        level: Level,
+        kernel: &[f32],
+        bias: Option<&[f32]>,
+        packed: &'a mut [f32],
+    ) -> Self {
+        let (channels, at_points) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
+        if at_points {
+            points::pack(channels, level.lanes(), kernel, bias, packed);
+        } else {
+            pack(pooled.depth(), channels, 2 * level.lanes(), kernel, bias, packed);
+        }
+        Filter { at_points, packed }
+    }
+
+    /// Computes a line of windows; what they see of the image lies in front of a worker's scratch.
+    #[inline(always)]
+    pub(super) fn line<L: Lanes>(&self, line: Line, scratch: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
+        if self.at_points && L::ROWS >= 12 {
+            let (lines, buffer) = scratch.split_at_mut(scratch.len() - points::FLOATS);
+            points::line::<L>(&Line { lines, ..line }, self.packed, buffer, y, winners);
+        } else {
+            Line { lines: scratch, ..line }.run::<L>(self.packed, y, winners);
         }
     }
 }
@@ -265,27 +288,33 @@ impl Tile<'_> {
             // SAFETY: checked above.
             unsafe {
                 let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                largest(values, self.line, count, y, winners);
+                write(largest(values), self.line, count, y, winners);
             }
         }
     }
 }
 
-/// Writes the largest of the four values of a window and its place, for `count` channels of a line of windows.
+/// The largest of the four values of a window, and its place: the first of equals. Pairs first, which need not wait for each other.
+#[inline(always)]
+pub(super) fn largest<L: Lanes>([a, b, c, d]: [L; 4]) -> (L, L) {
+    let place = |place: u32| L::splat(f32::from_bits(place));
+    let above = larger((a, place(0)), (b, place(1)));
+    let below = larger((c, place(2)), (d, place(3)));
+    larger(above, below)
+}
+
+/// Writes the largest of a window and its place, for `count` channels of a line of windows.
 ///
 /// # Safety
 /// Both have room for so many, which are no more than a vector holds.
 #[inline(always)]
-pub(super) unsafe fn largest<L: Lanes>(
-    values: [L; 4],
+pub(super) unsafe fn write<L: Lanes>(
+    (mut most, mut winner): (L, L),
     line: &Line,
     count: usize,
     y: *mut f32,
     winners: *mut u8,
 ) {
-    let largest = (values[0], L::splat(f32::from_bits(0)));
-    let largest = larger(larger(larger(largest, values[1], 1), values[2], 2), values[3], 3);
-    let (mut most, mut winner) = largest;
     if line.pooled.relu {
         let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
         most = most.at_least(L::splat(0.0));
@@ -299,9 +328,9 @@ pub(super) unsafe fn largest<L: Lanes>(
     }
 }
 
-/// The larger of what was the largest so far and another value, with its place. NaN wins and stays.
+/// The larger of two values, with its place. NaN wins and stays.
 #[inline(always)]
-fn larger<L: Lanes>((most, winner): (L, L), value: L, place: u32) -> (L, L) {
+fn larger<L: Lanes>((most, winner): (L, L), (value, place): (L, L)) -> (L, L) {
     let wins = value.beats(most);
-    (most.or_where(wins, value), winner.or_where(wins, L::splat(f32::from_bits(place))))
+    (most.or_where(wins, value), winner.or_where(wins, place))
 }

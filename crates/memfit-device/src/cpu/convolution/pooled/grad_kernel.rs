@@ -116,7 +116,7 @@ impl Tasks for Sums<'_> {
         while !items.is_empty() {
             let (image, window) = (items.start / height, items.start % height);
             let count = most.min(items.len()).min(height - window);
-            self.lines.copy::<L>(&self.gather, image, window, count, scratch);
+            self.lines.copy::<L>(&self.gather, image, [window, 0], count, scratch);
             let block = Block { work: self, item: items.start, count };
             if L::PICKS && picked::applies(self.pooled) {
                 let (lines, pairs) = scratch.split_at_mut(self.lines.floats(most));

@@ -1,6 +1,7 @@
 //! A convolution and the max pool behind it, two by two pixels: what is convolved goes from registers into the pool, and
 //! the gradient of the filter is made of the gradient behind the pool. The image between them exists nowhere.
 
+pub mod dense;
 mod forward;
 mod grad_kernel;
 mod picked;
@@ -76,12 +77,19 @@ impl Lines {
         (self.first + windows.saturating_sub(1) * self.step) * self.stride
     }
 
-    /// Copies what so many lines of windows see, from one of an image on.
+    /// Copies what so many lines of windows see, from a window of an image on, whose line and column are given.
     #[inline(always)]
-    fn copy<L: Lanes>(&self, gather: &Gather, image: usize, window: usize, windows: usize, to: &mut [f32]) {
+    fn copy<L: Lanes>(
+        &self,
+        gather: &Gather,
+        image: usize,
+        [window, across]: [usize; 2],
+        windows: usize,
+        to: &mut [f32],
+    ) {
         let lines = self.floats(windows) / self.stride;
         assert!(lines * self.stride <= to.len(), "the lines fit their buffer");
-        let start = gather.across.seen(0, 0) * gather.pixel as isize;
+        let start = gather.across.seen(2 * across, 0) * gather.pixel as isize;
         for line in 0..lines {
             let y = gather.down.seen(0, 0) + (window * self.step + line) as isize;
             let to = to[line * self.stride..].as_mut_ptr();

@@ -27,6 +27,23 @@ pub(super) fn pairs_floats(pooled: &Pooled) -> usize {
     pooled.conv.kernel[0] * 2 * Lines::new(pooled).stride + LANES_MAX
 }
 
+/// Writes the pairs under a line of windows, of the lines that it sees.
+#[inline(always)]
+pub(super) fn pairs<L: Lanes>(pooled: &Pooled, lines: &[f32], pairs: &mut [f32]) {
+    let stride = Lines::new(pooled).stride;
+    assert!(pairs.len() >= pairs_floats(pooled) && (pooled.conv.kernel[0] + 1) * stride <= lines.len());
+    for tap in 0..pooled.conv.kernel[0] {
+        for at in (0..stride).step_by(L::COUNT) {
+            // SAFETY: strides are whole vectors, and a line follows.
+            unsafe {
+                let above = lines.as_ptr().add(tap * stride + at);
+                let to = pairs.as_mut_ptr().add(2 * (tap * stride + at));
+                L::load(above).store_pairs(L::load(above.add(stride)), to);
+            }
+        }
+    }
+}
+
 impl Block<'_> {
     /// Adds what the lines of windows give, line by line.
     #[inline(always)]
@@ -34,16 +51,7 @@ impl Block<'_> {
         let Sums { pooled, lines: Lines { stride, step, .. }, .. } = *self.work;
         assert!(pairs.len() >= pairs_floats(pooled) && self.work.lines.floats(self.count) <= lines.len());
         for line in 0..self.count {
-            for tap in 0..pooled.conv.kernel[0] {
-                for at in (0..stride).step_by(L::COUNT) {
-                    let above = lines[(line * step + tap) * stride + at..].as_ptr();
-                    // SAFETY: strides are whole vectors, and a line follows.
-                    unsafe {
-                        let to = pairs.as_mut_ptr().add(2 * (tap * stride + at));
-                        L::load(above).store_pairs(L::load(above.add(stride)), to);
-                    }
-                }
-            }
+            self::pairs::<L>(pooled, &lines[line * step * stride..], pairs);
             for column in (0..pooled.conv.output[2]).step_by(L::COUNT) {
                 let taps = Taps { block: self, pairs, line, column };
                 let (taps_down, pixel) = (pooled.conv.kernel[0], pooled.conv.input[2]);

@@ -10,12 +10,12 @@
 
 use super::super::super::lanes::{LANES_MAX, Lanes};
 use super::Pooled;
-use super::forward::{Line, largest};
+use super::forward::{Line, largest, write};
 
 /// Channels of a pixel.
 const CHANNELS: usize = 3;
 /// Windows whose points are held at once.
-const WINDOWS: usize = 30;
+pub(super) const WINDOWS: usize = 30;
 /// Floats of the pixels under them, in whole vectors.
 const SEEN: usize = ((2 * WINDOWS + 2) * CHANNELS).next_multiple_of(LANES_MAX);
 /// Floats of one of the sums and differences of lines: neighbours are read past the last.
@@ -88,10 +88,12 @@ pub(super) fn line<L: Lanes>(
             while window < windows {
                 let place = Place { line, across: across + window, column };
                 let buffer = &buffer[..];
-                window += match windows - window {
-                    1 => place.tiles::<L, 1>(filter, buffer, window, y, winners),
-                    2 => place.tiles::<L, 2>(filter, buffer, window, y, winners),
-                    _ => place.tiles::<L, 3>(filter, buffer, window, y, winners),
+                let whole = L::COUNT <= channels - column;
+                window += match (windows - window, whole) {
+                    (1, _) => place.tiles::<L, 1, false>(filter, buffer, window, y, winners),
+                    (2, _) => place.tiles::<L, 2, false>(filter, buffer, window, y, winners),
+                    (_, false) => place.tiles::<L, 3, false>(filter, buffer, window, y, winners),
+                    (_, true) => place.tiles::<L, 3, true>(filter, buffer, window, y, winners),
                 };
             }
         }
@@ -141,9 +143,9 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Computes some windows, from one of those in the buffer on; returns how many.
+    /// Computes some windows, from one of those in the buffer on; returns how many. `WHOLE` where there are channels for a vector.
     #[inline(always)]
-    fn tiles<L: Lanes, const TILES: usize>(
+    fn tiles<L: Lanes, const TILES: usize, const WHOLE: bool>(
         &self,
         filter: &[f32],
         buffer: &[f32],
@@ -158,8 +160,10 @@ impl Place<'_> {
             for tile in 0..TILES {
                 for pixel in 0..2 {
                     let given = given[tile][pixel];
-                    if row < 3 {
-                        above[tile][pixel] = above[tile][pixel].add(given);
+                    match row {
+                        0 => above[tile][pixel] = given,
+                        3 => {}
+                        _ => above[tile][pixel] = above[tile][pixel].add(given),
                     }
                     match row {
                         0 => {}
@@ -172,18 +176,19 @@ impl Place<'_> {
         // SAFETY: the filter begins with a vector of biases.
         let bias: L = unsafe { L::load(filter[..L::COUNT].as_ptr()) };
         let channels = self.line.pooled.conv.output[2];
-        let count = L::COUNT.min(channels - self.column);
+        let count = if WHOLE { L::COUNT } else { L::COUNT.min(channels - self.column) };
         let first = self.across * channels + self.column;
         let end = first + (TILES - 1) * channels + count;
         assert!(end <= y.len() && end <= winners.len());
         for tile in 0..TILES {
             let ([a, b], [c, d]) = (above[tile], below[tile]);
-            let values = [bias.add(a), bias.add(b), bias.add(c), bias.add(d)];
+            // A bias that all have changes no winner.
+            let (most, winner) = largest([a, b, c, d]);
             let at = first + tile * channels;
             // SAFETY: checked above.
             unsafe {
                 let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                largest(values, self.line, count, y, winners);
+                write((bias.add(most), winner), self.line, count, y, winners);
             }
         }
         TILES

@@ -10,7 +10,13 @@ use super::super::{self as convolution, Convolution};
 use super::*;
 
 /// A convolution of `input` by `kernel` to so many channels.
-fn pooled(input: [usize; 3], kernel: [usize; 2], channels: usize, strides: [usize; 2], pads: Pads) -> Pooled {
+pub(super) fn pooled(
+    input: [usize; 3],
+    kernel: [usize; 2],
+    channels: usize,
+    strides: [usize; 2],
+    pads: Pads,
+) -> Pooled {
     let size = |axis: usize, margin: usize| (input[axis] + margin - kernel[axis]) / strides[axis] + 1;
     let conv = Convolution {
         rows: 3,

@@ -1,0 +1,527 @@
+//! Gradients of a dense layer's kernel and of the filter and bias of the convolution before it, block by block.
+
+use memfit_ir::Pool2D;
+
+use super::super::super::super::gemm::driver::{LINE, aligned};
+use super::super::super::super::lanes::{LANES_MAX, Lanes, load, store};
+use super::super::super::super::tasks::{self, Cut, Tasks};
+use super::super::super::super::threads::{Shared, Threads};
+use super::super::super::gather::Gather;
+use super::super::{Lines, picked};
+use super::{Ahead, Block, IMAGES, PooledDense, lined, turn_over};
+
+/// Images whose blocks wait for the kernel's gradient.
+const GROUP: usize = 16;
+/// Rows of the kernel that are summed at once.
+const ROWS: usize = 8;
+
+/// How many floats of workspace `grad` wants: affine in the images.
+pub fn grad_workspace(shape: &PooledDense, threads: usize) -> usize {
+    let shared = lined(filter_floats(shape)) + slope_floats(shape) + shape.cut().count() * part_floats(shape);
+    shared + threads * worker_floats(shape) + LINE
+}
+
+/// Floats of the filter: for each vector of channels the bias, then every tap, with zeros behind the last channel.
+fn filter_floats(shape: &PooledDense) -> usize {
+    part_floats(shape)
+}
+
+/// Floats of all slopes, each image's in whole vectors.
+fn slope_floats(shape: &PooledDense) -> usize {
+    shape.pooled.conv.rows * shape.units_padded()
+}
+
+/// Floats of a part's sums, laid out as the filter.
+fn part_floats(shape: &PooledDense) -> usize {
+    (shape.pooled.depth() + 1) * shape.pooled.output()[2].next_multiple_of(LANES_MAX)
+}
+
+/// Floats of a worker.
+fn worker_floats(shape: &PooledDense) -> usize {
+    Scratch::sizes(shape).iter().sum()
+}
+
+/// What a worker has for itself.
+struct Scratch<'a> {
+    /// Lines of the image, then pairs of them.
+    lines: &'a mut [f32],
+    pairs: &'a mut [f32],
+    /// Rows of the kernel, turned over.
+    kernel: &'a mut [f32],
+    /// A block of slopes behind the pool, of some images.
+    slopes: &'a mut [f32],
+    /// A block behind the pool, of a group of images.
+    pooled: &'a mut [f32],
+    /// A block of one image, for a vector of channels.
+    windows: &'a mut [f32],
+    /// Gradients of the kernel's rows.
+    rows: &'a mut [f32],
+}
+
+impl<'a> Scratch<'a> {
+    fn sizes(shape: &PooledDense) -> [usize; 7] {
+        let (narrowed, depth) = (shape.narrowed(shape.windows()), shape.stride());
+        [
+            lined(Lines::new(&narrowed).floats(1)),
+            lined(picked::pairs_floats(&narrowed)),
+            shape.units * depth,
+            IMAGES * depth,
+            GROUP * depth,
+            3 * shape.windows() * LANES_MAX,
+            shape.units * depth,
+        ]
+    }
+
+    #[inline(always)]
+    fn new(shape: &PooledDense, floats: &'a mut [f32]) -> Self {
+        let [lines, pairs, kernel, slopes, pooled, windows, _] = Self::sizes(shape);
+        let (lines, rest) = floats.split_at_mut(lines);
+        let (pairs, rest) = rest.split_at_mut(pairs);
+        let (kernel, rest) = rest.split_at_mut(kernel);
+        let (slopes, rest) = rest.split_at_mut(slopes);
+        let (pooled, rest) = rest.split_at_mut(pooled);
+        let (windows, rows) = rest.split_at_mut(windows);
+        Scratch { lines, pairs, kernel, slopes, pooled, windows, rows }
+    }
+}
+
+/// What gradients are made of.
+#[derive(Clone, Copy)]
+pub struct Grad<'a> {
+    /// The images.
+    pub x: &'a [f32],
+    /// The convolution's filter and bias.
+    pub filter: &'a [f32],
+    /// Its bias.
+    pub bias: &'a [f32],
+    /// The dense layer's kernel.
+    pub kernel: &'a [f32],
+    /// The winners of the pool.
+    pub winners: &'a [u8],
+    /// The gradient of what the dense layer gave.
+    pub dy: &'a [f32],
+}
+
+/// Computes the gradients of the dense layer's kernel, of the filter and of its bias. Where `accumulate`, adds them to what is
+/// there.
+pub fn grad(
+    threads: &Threads,
+    shape: &PooledDense,
+    given: &Grad,
+    [dkernel, dfilter, dbias]: [&mut [f32]; 3],
+    accumulate: bool,
+    workspace: &mut [f32],
+) {
+    shape.check(given.x.len(), given.filter.len(), given.kernel.len());
+    let (pooled, units) = (&shape.pooled, shape.units);
+    assert!(dkernel.len() == given.kernel.len() && given.winners.len() == pooled.output_floats());
+    let (filter, rest) = aligned(workspace).split_at_mut(lined(filter_floats(shape)));
+    let (slopes, rest) = rest.split_at_mut(slope_floats(shape));
+    let cut = shape.cut();
+    let (parts, scratch) = rest.split_at_mut(cut.count() * part_floats(shape));
+    let lanes = threads.level().lanes();
+    pack(shape, lanes, given.filter, given.bias, filter);
+    slopes.fill(0.0);
+    for (to, dy) in slopes.chunks_exact_mut(shape.units_padded()).zip(given.dy.chunks_exact(units)) {
+        to[..units].copy_from_slice(dy);
+    }
+    let work = Work {
+        shape,
+        cut,
+        accumulate,
+        gather: Gather::of_input(&pooled.conv, given.x, 0),
+        given,
+        filter,
+        slopes,
+        dkernel: Shared::new(dkernel),
+        parts: Shared::new(parts),
+        scratch: Shared::new(scratch),
+    };
+    tasks::run(threads, cut.count(), &work);
+    if !accumulate {
+        dfilter.fill(0.0);
+        dbias.fill(0.0);
+    }
+    let channels = pooled.output()[2];
+    for part in parts.chunks_exact(part_floats(shape)) {
+        for (channel, dbias) in dbias.iter_mut().enumerate() {
+            let vector = channel / lanes * (pooled.depth() + 1) * lanes + channel % lanes;
+            *dbias += part[vector];
+            for tap in 0..pooled.depth() {
+                dfilter[tap * channels + channel] += part[vector + (tap + 1) * lanes];
+            }
+        }
+    }
+}
+
+/// Writes filter and bias as `filter_floats` says, in vectors of so many lanes.
+fn pack(shape: &PooledDense, lanes: usize, filter: &[f32], bias: &[f32], to: &mut [f32]) {
+    let (depth, channels) = (shape.pooled.depth(), shape.pooled.output()[2]);
+    to.fill(0.0);
+    for (tap, values) in std::iter::once(bias).chain(filter.chunks_exact(channels)).enumerate() {
+        for (channel, value) in values.iter().enumerate() {
+            to[(channel / lanes * (depth + 1) + tap) * lanes + channel % lanes] = *value;
+        }
+    }
+}
+
+struct Work<'a> {
+    shape: &'a PooledDense,
+    cut: Cut,
+    accumulate: bool,
+    gather: Gather<'a>,
+    given: &'a Grad<'a>,
+    filter: &'a [f32],
+    /// Slopes of every image, with zeros behind the last unit.
+    slopes: &'a [f32],
+    dkernel: Shared<'a, f32>,
+    /// The filter's sums of every part.
+    parts: Shared<'a, f32>,
+    scratch: Shared<'a, f32>,
+}
+
+impl Tasks for Work<'_> {
+    #[inline(always)]
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
+        let (part, floats) = (part_floats(self.shape), worker_floats(self.shape));
+        // SAFETY: every part is one task, and a worker runs one task at a time.
+        let (sums, scratch) = unsafe {
+            let sums = self.parts.slice(task * part..(task + 1) * part);
+            (sums, self.scratch.slice(worker * floats..(worker + 1) * floats))
+        };
+        sums.fill(0.0);
+        let mut scratch = Scratch::new(self.shape, scratch);
+        let range = self.cut.range(task);
+        for index in range.clone() {
+            let next = range.contains(&(index + 1)).then(|| self.shape.block(index + 1));
+            self.block::<L>(&self.shape.block(index), next, &mut scratch, sums);
+        }
+    }
+}
+
+impl Work<'_> {
+    /// Computes what a block of every image gives.
+    #[inline(always)]
+    fn block<L: Lanes>(&self, block: &Block, next: Option<Block>, scratch: &mut Scratch, sums: &mut [f32]) {
+        let (units, stride, rows) = (self.shape.units, self.shape.stride(), self.shape.pooled.conv.rows);
+        let range = block.start * units..(block.start + block.depth) * units;
+        turn_over::<L>(&self.given.kernel[range.clone()], units, stride, scratch.kernel);
+        let gradients = &mut scratch.rows[..block.depth * units];
+        gradients.fill(0.0);
+        let mut ahead = [self.given.kernel.as_ptr(), self.dkernel.pointer().cast_const()]
+            .map(|kernel| Ahead::rows(self.shape, next, kernel, rows * self.times::<L>()));
+        let mut first = 0;
+        while first < rows {
+            let group = GROUP.min(rows - first);
+            let mut image = 0;
+            while image < group {
+                let images = IMAGES.min(group - image);
+                self.slopes::<L>(first + image, images, block, scratch.kernel, scratch.slopes);
+                for i in 0..images {
+                    let which = [first + image + i, i, image + i];
+                    self.image::<L>(which, block, next, &mut ahead, scratch, sums);
+                }
+                image += images;
+            }
+            let slopes = &self.slopes[first * self.shape.units_padded()..];
+            let kernel = KernelRows { slopes, images: group, pooled: scratch.pooled, stride, units };
+            kernel.add::<L>(block.depth, scratch.rows);
+            first += group;
+        }
+        // SAFETY: every block belongs to one task.
+        let dkernel = unsafe { self.dkernel.slice(range) };
+        let gradients = &scratch.rows[..dkernel.len()];
+        if self.accumulate {
+            dkernel.iter_mut().zip(gradients).for_each(|(sum, gradient)| *sum += gradient);
+        } else {
+            dkernel.copy_from_slice(gradients);
+        }
+    }
+
+    /// How many rows of taps there are for an image.
+    #[inline(always)]
+    fn times<L: Lanes>(&self) -> usize {
+        self.shape.pooled.output()[2].div_ceil(L::COUNT) * self.shape.pooled.conv.kernel[0]
+    }
+
+    /// The slopes of a block behind the pool, for some images.
+    #[inline(always)]
+    fn slopes<L: Lanes>(&self, first: usize, images: usize, block: &Block, kernel: &[f32], to: &mut [f32]) {
+        match images {
+            4 => self.slopes_of::<L, 4>(first, block, kernel, to),
+            3 => self.slopes_of::<L, 3>(first, block, kernel, to),
+            2 => self.slopes_of::<L, 2>(first, block, kernel, to),
+            _ => self.slopes_of::<L, 1>(first, block, kernel, to),
+        }
+    }
+
+    #[inline(always)]
+    fn slopes_of<L: Lanes, const N: usize>(
+        &self,
+        first: usize,
+        block: &Block,
+        kernel: &[f32],
+        to: &mut [f32],
+    ) {
+        let (units, stride, padded) = (self.shape.units, self.shape.stride(), self.shape.units_padded());
+        let slopes = &self.slopes[first * padded..(first + N) * padded];
+        assert!(units * stride <= kernel.len() && N * stride <= to.len() && block.depth <= stride);
+        for depth in (0..block.depth).step_by(L::COUNT) {
+            let mut sums = [L::splat(0.0); N];
+            for unit in 0..units {
+                // SAFETY: checked above.
+                let weights = unsafe { L::load(kernel.as_ptr().add(unit * stride + depth)) };
+                for (image, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: there is a slope for every unit.
+                    let slope = unsafe { *slopes.as_ptr().add(image * padded + unit) };
+                    *sum = L::splat(slope).mul_add(weights, *sum);
+                }
+            }
+            for (image, sum) in sums.into_iter().enumerate() {
+                // SAFETY: checked above.
+                unsafe { sum.store(to.as_mut_ptr().add(image * stride + depth)) };
+            }
+        }
+    }
+
+    /// Adds what one image's block gives to the filter, and makes the block again in its place of the group.
+    #[inline(always)]
+    fn image<L: Lanes>(
+        &self,
+        [image, slopes, place]: [usize; 3],
+        block: &Block,
+        next: Option<Block>,
+        rows_ahead: &mut [Ahead],
+        scratch: &mut Scratch,
+        sums: &mut [f32],
+    ) {
+        let (pooled, stride) = (self.shape.narrowed(block.windows), self.shape.stride());
+        let lines = Lines::new(&pooled);
+        lines.copy::<L>(&self.gather, image, [block.line, block.first], 1, scratch.lines);
+        picked::pairs::<L>(&pooled, scratch.lines, scratch.pairs);
+        let winners = self.given.winners.as_ptr();
+        let mut ahead = Ahead::image(self.shape, next, &self.gather, winners, image, self.times::<L>());
+        let image_floats: usize = self.shape.pooled.output().iter().product();
+        let channels = pooled.output()[2];
+        let windows = Windows {
+            winners: &self.given.winners[image * image_floats + block.start..][..block.depth],
+            count: block.windows,
+            channels,
+            pixel: pooled.conv.input[2],
+        };
+        let slopes = &scratch.slopes[slopes * stride..][..block.depth];
+        let pooled_again = &mut scratch.pooled[place * stride..][..block.depth];
+        let (down, vector) = (pooled.conv.kernel[0], (pooled.depth() + 1) * L::COUNT);
+        for column in (0..channels).step_by(L::COUNT) {
+            let at = column / L::COUNT * vector;
+            let (filter, sums) = (&self.filter[at..at + vector], &mut sums[at..at + vector]);
+            windows.open::<L>(column, slopes, filter, sums, scratch.windows);
+            for row in 0..down {
+                rows_ahead.iter_mut().chain(&mut ahead).for_each(Ahead::ask);
+                let taps = 1 + row * pooled.tap_row();
+                let (filter, sums) = (&filter[taps * L::COUNT..], &mut sums[taps * L::COUNT..]);
+                let pairs = &scratch.pairs[2 * row * lines.stride..];
+                match (down, windows.pixel) {
+                    (3, 1) => windows.taps::<L, 3>(pairs, filter, sums, scratch.windows),
+                    (3, 2) => windows.taps::<L, 6>(pairs, filter, sums, scratch.windows),
+                    (3, _) => windows.taps::<L, 9>(pairs, filter, sums, scratch.windows),
+                    (_, 1) => windows.taps::<L, 5>(pairs, filter, sums, scratch.windows),
+                    _ => windows.taps::<L, 15>(pairs, filter, sums, scratch.windows),
+                }
+            }
+            windows.close::<L>(column, scratch.windows, pooled_again);
+        }
+    }
+}
+
+/// A block of one image. For a vector of its channels, a buffer has three vectors a window: the places that won, as `picked` counts
+/// them, slopes, with 0 where nobody won, and what the filter makes of what the winners see.
+struct Windows<'a> {
+    winners: &'a [u8],
+    count: usize,
+    channels: usize,
+    /// Channels of the image.
+    pixel: usize,
+}
+
+impl Windows<'_> {
+    /// Fills the buffer for a vector of channels, and adds to the bias's sums.
+    #[inline(always)]
+    fn open<L: Lanes>(
+        &self,
+        column: usize,
+        slopes: &[f32],
+        filter: &[f32],
+        sums: &mut [f32],
+        to: &mut [f32],
+    ) {
+        let columns = L::COUNT.min(self.channels - column);
+        let behind = (self.count - 1) * self.channels + column + columns;
+        assert!(behind <= self.winners.len() && behind <= slopes.len());
+        assert!(3 * self.count * L::COUNT <= to.len() && L::COUNT <= filter.len().min(sums.len()));
+        let mut places = [0.0; 8];
+        for (place, to) in places[..4].iter_mut().enumerate() {
+            *to = f32::from_bits((place / 2 + place % 2 * 2 * self.pixel) as u32);
+        }
+        // SAFETY: checked above.
+        let (bias, mut sum): (L, L) = unsafe { (L::load(filter.as_ptr()), L::load(sums.as_ptr())) };
+        for window in 0..self.count {
+            let at = window * self.channels + column;
+            let to = to.as_mut_ptr().wrapping_add(3 * window * L::COUNT);
+            // SAFETY: checked above.
+            unsafe {
+                let winners = self.winners.as_ptr().add(at);
+                let none = L::bytes_equal(winners, Pool2D::NOBODY, columns);
+                let slope = load::<L>(slopes.as_ptr().add(at), columns).keep(!none);
+                sum = sum.add(slope);
+                L::load_bytes(winners, columns).pick(places.as_ptr()).store(to);
+                slope.store(to.add(L::COUNT));
+                bias.store(to.add(2 * L::COUNT));
+            }
+        }
+        // SAFETY: checked above.
+        unsafe { sum.store(sums.as_mut_ptr()) };
+    }
+
+    /// Adds the products of a row of `K` taps: with slopes to the sums, with the filter to what is made.
+    #[inline(always)]
+    fn taps<L: Lanes, const K: usize>(
+        &self,
+        pairs: &[f32],
+        filter: &[f32],
+        sums: &mut [f32],
+        windows: &mut [f32],
+    ) {
+        assert!(2 * (2 * (self.count - 1) * self.pixel + K) + 8 <= pairs.len());
+        assert!(K * L::COUNT <= filter.len().min(sums.len()) && 3 * self.count * L::COUNT <= windows.len());
+        let (mut weights, mut totals) = ([L::splat(0.0); K], [L::splat(0.0); K]);
+        for (k, weights) in weights.iter_mut().enumerate() {
+            // SAFETY: checked above.
+            *weights = unsafe { L::load(filter.as_ptr().add(k * L::COUNT)) };
+        }
+        let (mut pairs, mut at) = (pairs.as_ptr(), windows.as_mut_ptr());
+        // Two windows at once, or each product would wait for the one before.
+        for _ in 0..self.count / 2 {
+            // SAFETY: checked above.
+            unsafe { products::<L, K, 2>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
+            (pairs, at) = (pairs.wrapping_add(8 * self.pixel), at.wrapping_add(6 * L::COUNT));
+        }
+        if self.count % 2 == 1 {
+            // SAFETY: checked above.
+            unsafe { products::<L, K, 1>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
+        }
+        for (k, total) in totals.into_iter().enumerate() {
+            // SAFETY: checked above.
+            unsafe {
+                let to = sums.as_mut_ptr().add(k * L::COUNT);
+                L::load(to).add(total).store(to);
+            }
+        }
+    }
+
+    /// Writes what was made, and 0 where nobody won.
+    #[inline(always)]
+    fn close<L: Lanes>(&self, column: usize, windows: &[f32], to: &mut [f32]) {
+        let columns = L::COUNT.min(self.channels - column);
+        let behind = (self.count - 1) * self.channels + column + columns;
+        assert!(behind <= self.winners.len().min(to.len()) && 3 * self.count * L::COUNT <= windows.len());
+        for window in 0..self.count {
+            let at = window * self.channels + column;
+            // SAFETY: checked above.
+            unsafe {
+                let none = L::bytes_equal(self.winners.as_ptr().add(at), Pool2D::NOBODY, columns);
+                let made = L::load(windows.as_ptr().add((3 * window + 2) * L::COUNT)).keep(!none);
+                store(made, to.as_mut_ptr().add(at), columns);
+            }
+        }
+    }
+}
+
+/// What a row of `K` taps and `N` windows, whose pairs lie `step` floats apart, give to each other.
+///
+/// # Safety
+/// Pairs can be read up to what the last tap of the last window sees, and `windows` has three vectors for each.
+#[inline(always)]
+unsafe fn products<L: Lanes, const K: usize, const N: usize>(
+    pairs: *const f32,
+    step: usize,
+    windows: *mut f32,
+    weights: &[L; K],
+    totals: &mut [L; K],
+) {
+    let nothing = [L::splat(0.0); N];
+    let (mut places, mut slopes, mut made) = (nothing, nothing, nothing);
+    for i in 0..N {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let at = windows.add(3 * i * L::COUNT);
+            (places[i], slopes[i]) = (L::load(at), L::load(at.add(L::COUNT)));
+            made[i] = L::load(at.add(2 * L::COUNT));
+        }
+    }
+    for k in 0..K {
+        for i in 0..N {
+            // SAFETY: the caller's promise.
+            let seen = unsafe { places[i].pick(pairs.add(i * step + 2 * k)) };
+            totals[k] = seen.mul_add(slopes[i], totals[k]);
+            made[i] = seen.mul_add(weights[k], made[i]);
+        }
+    }
+    for (i, made) in made.into_iter().enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe { made.store(windows.add((3 * i + 2) * L::COUNT)) };
+    }
+}
+
+/// Rows of the kernel, and the images whose products make their gradient.
+struct KernelRows<'a> {
+    slopes: &'a [f32],
+    images: usize,
+    /// The block of every image, so many floats apart.
+    pooled: &'a [f32],
+    stride: usize,
+    units: usize,
+}
+
+impl KernelRows<'_> {
+    /// Adds the gradient of so many rows.
+    #[inline(always)]
+    fn add<L: Lanes>(&self, depth: usize, rows: &mut [f32]) {
+        for unit in (0..self.units).step_by(L::COUNT) {
+            let whole = depth - depth % ROWS;
+            for at in (0..whole).step_by(ROWS) {
+                self.rows::<L, ROWS>(at, unit, rows);
+            }
+            for at in whole..depth {
+                self.rows::<L, 1>(at, unit, rows);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn rows<L: Lanes, const N: usize>(&self, at: usize, unit: usize, rows: &mut [f32]) {
+        let padded = self.units.next_multiple_of(LANES_MAX);
+        let count = L::COUNT.min(self.units - unit);
+        assert!((at + N) * self.units <= rows.len() && self.images * padded <= self.slopes.len());
+        assert!(self.images.saturating_sub(1) * self.stride + at + N <= self.pooled.len());
+        let to = rows[at * self.units + unit..].as_mut_ptr();
+        let mut sums = [L::splat(0.0); N];
+        for (row, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: checked above.
+            *sum = unsafe { load(to.add(row * self.units), count) };
+        }
+        for image in 0..self.images {
+            // SAFETY: checked above.
+            let slopes = unsafe { L::load(self.slopes.as_ptr().add(image * padded + unit)) };
+            for (row, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: checked above.
+                let value = unsafe { *self.pooled.as_ptr().add(image * self.stride + at + row) };
+                *sum = L::splat(value).mul_add(slopes, *sum);
+            }
+        }
+        for (row, sum) in sums.into_iter().enumerate() {
+            // SAFETY: checked above.
+            unsafe { store(sum, to.add(row * self.units), count) };
+        }
+    }
+}
