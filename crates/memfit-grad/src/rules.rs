@@ -252,6 +252,7 @@ impl Backward {
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
             | Op::Update(_)
+            | Op::Applied(_)
             | Op::Penalty(_)
             | Op::Constrain(_) => {
                 let layer = self.graph.layers[layer.0].clone();

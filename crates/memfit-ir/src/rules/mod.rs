@@ -440,6 +440,7 @@ impl Rule<'_> {
                 vec![]
             }
             Op::Zero | Op::AddZero => vec![],
+            Op::Applied(applied) => infer(&applied.gradient, self.inputs)?,
             Op::Update(_) => {
                 self.count(1..=3)?;
                 vec![]

@@ -52,7 +52,7 @@ pub(super) fn made(call: &Call<'_>, maker: &Maker, reader: Op) -> Lowered {
 }
 
 /// Work whose operands stand elsewhere.
-fn moved(work: Work, address: &impl Fn(Address) -> Address) -> Work {
+pub(super) fn moved(work: Work, address: &impl Fn(Address) -> Address) -> Work {
     let kernel = |kernel: Kernel| Kernel {
         arguments: kernel
             .arguments
