@@ -35,11 +35,12 @@ pub fn table(this: &SavedPlan, other: &SavedPlan) -> String {
     lines.join("\n")
 }
 
-fn runs(plan: &SavedPlan) -> [(&'static str, String); 4] {
+fn runs(plan: &SavedPlan) -> [(&'static str, String); 5] {
     [
         ("pieces x rows", format!("{} x {}", plan.micro_batches, plan.micro_batch)),
         ("nodes recomputed", plan.nodes_recomputed.to_string()),
         ("values folded", plan.values_folded.to_string()),
+        ("gradients applied", plan.gradients_applied.to_string()),
         ("time, over unsplit", format!("{:.3}x", plan.time_relative)),
     ]
 }

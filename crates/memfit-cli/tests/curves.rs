@@ -69,6 +69,7 @@ fn a_curve_has_eight_points_and_goes_from_the_unconstrained_plan_to_the_smallest
                 "micro_batches",
                 "nodes_recomputed",
                 "values_folded",
+                "gradients_applied",
                 "bytes_offloaded",
             ] {
                 assert!(point[key].is_number(), "{key} is missing in {point}");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memfit_ir::{Bytes, Cost, Folding, Graph, NodeId, Transfers};
+use memfit_ir::{Applying, Bytes, Cost, Folding, Graph, NodeId, TensorId, Transfers};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
@@ -227,6 +227,20 @@ impl Setup {
         let (folded, readers) = Folding::all(graph);
         let cost = |id: &NodeId| cost::cost(&folded, &folded.nodes[id.0], self.threads());
         readers.iter().map(|id| (*id, cost(id))).collect()
+    }
+
+    /// What applying gradients where they are made costs here. A GPU is not asked: it would make them whole in its workspace.
+    pub fn costs_applied(&self, graph: &Graph) -> BTreeMap<TensorId, Cost> {
+        if self.gpu.is_some() {
+            return BTreeMap::new();
+        }
+        let mut costs = BTreeMap::new();
+        for Applying { gradient, node, .. } in Applying::all(graph) {
+            if cost::applies_exactly(graph, &node) {
+                costs.insert(gradient, cost::cost(graph, &node, self.threads()));
+            }
+        }
+        costs
     }
 
     /// What each node of a graph costs here, timed at up to `batch` rows in memory that is given back; see [`Table`] for what is

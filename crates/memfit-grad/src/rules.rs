@@ -266,6 +266,7 @@ impl Backward {
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
             | Op::Update(_)
+            | Op::Applied(_)
             | Op::Penalty(_)
             | Op::Constrain(_) => return Err(self.no_rule(node)),
         };

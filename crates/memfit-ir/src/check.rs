@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{
-    ALIGNMENT, Bytes, Fold, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step, TensorId,
+    ALIGNMENT, Applied, Bytes, Fold, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step,
+    TensorId,
 };
 
 /// A plan that was checked against its problem; the only kind that runs.
@@ -39,6 +40,8 @@ pub enum CheckError {
     Region(Region),
     /// A value that cannot be made again by those who read it.
     Fold(TensorId),
+    /// A gradient that must exist whole, or does so where the batch is split.
+    Applied(TensorId),
     /// The batch is split though this node mixes its rows.
     MixesRows(NodeId),
     /// More bytes than the budget leaves for the arena.
@@ -89,7 +92,8 @@ impl std::error::Error for CheckError {}
 
 /// Checks a plan against its problem.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
-    let folded = &*Fold::of_plan(problem, &plan).map_err(CheckError::Fold)?;
+    let applied = &*Applied::of_plan(problem, &plan).map_err(CheckError::Applied)?;
+    let folded = &*Fold::of_plan(applied, &plan).map_err(CheckError::Fold)?;
     let problem = &*Region::of_plan(folded, &plan).map_err(CheckError::Region)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {
         return Err(CheckError::MicroBatch(plan.micro_batch));
@@ -97,6 +101,9 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
     let split = plan.micro_batches() > 1;
     if let Some(region) = problem.graph.region.filter(|_| split) {
         return Err(CheckError::Region(region));
+    }
+    if let Some(gradient) = problem.graph.applied.first().filter(|_| split) {
+        return Err(CheckError::Applied(*gradient));
     }
     if split {
         // Statistics of pieces are an answer that may be allowed; a loss of pieces is none.

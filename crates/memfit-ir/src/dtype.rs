@@ -22,6 +22,11 @@ pub enum DType {
 }
 
 impl DType {
+    /// Whether it is a float of two bytes.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
     /// Bytes of one element.
     pub const fn size(self) -> u64 {
         match self {

@@ -38,6 +38,8 @@ pub struct Graph {
     pub region: Option<Region>,
     /// Values that their readers in backward make again, in the order in which the graph was rewritten for them.
     pub folds: Vec<TensorId>,
+    /// Gradients that are applied where they are made, in the order in which the graph was rewritten for them.
+    pub applied: Vec<TensorId>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,
     /// What values add to the loss.
@@ -344,6 +346,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::CheckFinite(_)
         | Op::Accumulate(_)
         | Op::Update(_)
+        | Op::Applied(_)
         | Op::Penalty(_)
         | Op::Constrain(_) => &[],
     };

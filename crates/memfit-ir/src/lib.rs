@@ -14,6 +14,7 @@
 //! assert_eq!(graph.tensors[y[0].0].shape, Shape::rows([4]));
 //! ```
 
+mod applied;
 mod attention;
 mod augment;
 mod bytes;
@@ -45,6 +46,7 @@ mod text;
 mod update;
 mod weight_rules;
 
+pub use applied::{Applied, Applying};
 pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};

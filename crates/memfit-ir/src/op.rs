@@ -4,9 +4,9 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance, Interpolation, Maker,
-    Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction, Regularizer, Summand,
-    Update,
+    Accumulate, Applied, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance,
+    Interpolation, Maker, Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction,
+    Regularizer, Summand, Update,
 };
 
 /// What a node computes.
@@ -226,6 +226,9 @@ pub enum Op {
     Accumulate(Accumulate),
     /// `gradient, [norm²], [verdict] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
     Update(Update),
+    /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
+    /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
+    Applied(Applied),
     /// `weight ⇒ loss, [gradient]` (adds): what a regularizer adds to the loss and to the gradient.
     Penalty(Regularizer),
     /// `[verdict] ⇒ weight`: puts a weight back where it may be.
@@ -448,6 +451,7 @@ impl Op {
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
             | Op::Update(_)
+            | Op::Applied(_)
             | Op::Penalty(_)
             | Op::Constrain(_) => Vec::new(),
         }
@@ -544,6 +548,7 @@ impl Op {
             Op::CheckFinite(_) => "check_finite",
             Op::Accumulate(_) => "accumulate",
             Op::Update(_) => "update",
+            Op::Applied(_) => "applied",
             Op::Penalty(_) => "penalty",
             Op::Constrain(_) => "constrain",
         }

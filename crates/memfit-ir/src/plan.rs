@@ -1,7 +1,7 @@
 //! A plan: exactly what happens. Offsets in one arena, and one list of steps.
 
 #[cfg(doc)]
-use crate::Fold;
+use crate::{Applied, Fold};
 use crate::{Bytes, NodeId, Region, TensorId};
 
 /// Every offset is a multiple of this: a cache line, and the widest vector.
@@ -20,6 +20,9 @@ pub struct Plan {
     /// Values that are not kept for backward, since those who read them there make them again: nodes are those that [`Fold::of_plan`]
     /// makes of the planned ones.
     pub folds: Vec<TensorId>,
+    /// Gradients that are applied where they are made, of a batch in one piece: nodes are those that [`Applied::of_plan`] makes of the
+    /// planned ones, before anything is folded.
+    pub applied: Vec<TensorId>,
     /// Height of the arena: the end of the highest slot.
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
@@ -136,6 +139,7 @@ mod tests {
                 micro_batch,
                 region: None,
                 folds: vec![],
+                applied: vec![],
                 bytes_peak: Bytes::ZERO,
                 bytes_bound: Bytes::ZERO,
                 bytes_host: Bytes::ZERO,

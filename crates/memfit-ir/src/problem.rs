@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 #[cfg(doc)]
-use crate::Fold;
-use crate::{Bytes, Graph, NodeId};
+use crate::{Applied, Fold};
+use crate::{Bytes, Graph, NodeId, TensorId};
 
 /// What the planner is asked: fit this training graph, at these costs, into this budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,8 @@ pub struct Problem {
     pub costs: Vec<Cost>,
     /// What readers of a value cost where they make it themselves, as [`Fold`] says; nothing where the device does not offer it.
     pub costs_folded: BTreeMap<NodeId, Cost>,
+    /// What applying a gradient where it is made costs, as [`Applied`] says; nothing where the device does not offer it.
+    pub costs_applied: BTreeMap<TensorId, Cost>,
     /// What may be used.
     pub budget: Budget,
     /// Rows of one training step.

@@ -64,7 +64,8 @@ impl Region {
 
     /// The same problem with this region in slices; none where rows meet in it, or its graph is sliced already.
     pub fn applied(&self, problem: &Problem) -> Option<Problem> {
-        if self.slices < 2 || problem.batch < self.slices || problem.graph.region.is_some() {
+        let rewritten = problem.graph.region.is_some() || !problem.graph.applied.is_empty();
+        if self.slices < 2 || problem.batch < self.slices || rewritten {
             return None;
         }
         let mut writer = Writer {
@@ -80,7 +81,8 @@ impl Region {
             writer.write(&Cut::at(&problem.graph, self.boundary)?);
         }
         let Writer { graph, costs, .. } = writer;
-        Some(Problem { graph, costs, costs_folded: BTreeMap::new(), ..problem.clone() })
+        let (costs_folded, costs_applied) = (BTreeMap::new(), BTreeMap::new());
+        Some(Problem { graph, costs, costs_folded, costs_applied, ..problem.clone() })
     }
 }
 

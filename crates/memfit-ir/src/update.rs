@@ -31,6 +31,11 @@ impl Update {
     pub fn new(rule: UpdateRule) -> Update {
         Update { rule, clip: Clip::None, weight_decay: 0.0, guarded: false, steps: 1, average: None }
     }
+
+    /// How many tensors it changes where its rule is elementwise: the weight, its state and its average.
+    pub fn tensors(&self) -> usize {
+        1 + self.rule.state(&[]).len() + usize::from(self.average.is_some())
+    }
 }
 
 /// A moving average of weights: Keras's `use_ema`.
@@ -153,6 +158,22 @@ pub enum UpdateRule {
 }
 
 impl UpdateRule {
+    /// Whether an element of a weight changes by its own slope and state alone.
+    pub fn is_elementwise(&self) -> bool {
+        match self {
+            UpdateRule::Sgd { .. }
+            | UpdateRule::Adam { .. }
+            | UpdateRule::Rmsprop { .. }
+            | UpdateRule::Adagrad { .. }
+            | UpdateRule::Adadelta { .. }
+            | UpdateRule::Adamax { .. }
+            | UpdateRule::Nadam { .. }
+            | UpdateRule::Ftrl { .. }
+            | UpdateRule::Lion { .. } => true,
+            UpdateRule::Adafactor { .. } | UpdateRule::Lamb { .. } => false,
+        }
+    }
+
     /// Names of the state tensors of a weight of these dimensions, with their own.
     pub fn state(&self, dims: &[usize]) -> Vec<(&'static str, Vec<usize>)> {
         let mut names = Vec::new();

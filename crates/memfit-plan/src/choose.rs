@@ -5,9 +5,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, Graph, Plan, Problem};
 
 use crate::figures::Figures;
+use crate::moves::apply::applied;
 use crate::moves::fold;
 use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nanos, path};
 use crate::moves::region::Family;
@@ -78,8 +79,15 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
     })
 }
 
-/// The whole batch with nothing computed twice, the fastest there is, where it fits and may be held.
+/// The whole batch with nothing computed twice, the fastest there is, where it fits and may be held: with gradients applied where they
+/// are made, which is faster, or else as it is.
 pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
+    let rewritten = applied(problem);
+    let plan = rewritten.as_ref().and_then(|applied| unsplit_as_it_is(applied, may_hold));
+    plan.or_else(|| unsplit_as_it_is(problem, may_hold))
+}
+
+fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
     let figures = Figures::new(problem, problem.batch);
     let schedule = schedule(&figures);
     // Far above the line, packing well would be in vain.
@@ -143,7 +151,10 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
-        let problems = std::iter::once(family.problem).chain(&family.folded).chain(&family.in_slices);
+        let problems = std::iter::once(family.problem)
+            .chain(&family.applied)
+            .chain(&family.folded)
+            .chain(&family.in_slices);
         let mut sizes: Vec<Size> = problems.flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
@@ -280,7 +291,9 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let last = sizes.len() - 1;
     let large = is_large(problem);
     // One problem of several has its time for one path.
-    let one_path = large || problem.graph.region.is_some() || !problem.graph.folds.is_empty();
+    let is_rewritten =
+        |graph: &Graph| graph.region.is_some() || !graph.folds.is_empty() || !graph.applied.is_empty();
+    let one_path = large || is_rewritten(&problem.graph);
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
@@ -390,7 +403,12 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
     let own = least_seconds_of(&solved(problem, plan), plan);
     // What is folded may be kept or computed again as well; with nothing folded, the order may be another.
-    if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) }
+    let own = if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) };
+    let in_one_piece = plan.micro_batch == problem.batch && plan.region.is_none();
+    match applied(problem).filter(|_| in_one_piece && plan.applied.is_empty()) {
+        Some(applied) => own.min(least_seconds_of(&applied, plan)),
+        None => own,
+    }
 }
 
 /// The same for plans of one graph, whose values may all be folded yet.

@@ -141,7 +141,7 @@ fn smaller_batch(problem: &Problem, plans: usize) -> Option<Hint> {
     let (mut low, _) = split::largest_batch(problem);
     let mut high = problem.batch;
     let mut found: Option<(usize, Plan)> =
-        low.filter(|batch| *batch < high).map(|batch| (batch, split::pieces_of(&of(batch), batch)));
+        low.filter(|batch| *batch < high).map(|batch| (batch, split::smallest_unsplit(&of(batch))));
     for _ in 0..plans {
         let middle = low.unwrap_or(0) + (high - low.unwrap_or(0)) / 2;
         if middle == 0 || high <= low.unwrap_or(0) + 1 {

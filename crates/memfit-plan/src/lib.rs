@@ -4,7 +4,7 @@
 //! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
 //! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
 //! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `fold` (values
-//! that their readers make again), `recompute` (a value given
+//! that their readers make again), `apply` (gradients applied where they are made), `recompute` (a value given
 //! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
 //!
 //! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
@@ -35,17 +35,23 @@ pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use std::borrow::Cow;
 
-use memfit_ir::{Bytes, Fold, Place, Plan, Problem, Region};
+use memfit_ir::{Applied, Bytes, Fold, Place, Plan, Problem, Region};
 
-/// The problem whose nodes a plan of ours speaks of: the given one, or the same with values folded or a region in slices.
+/// The problem whose nodes a plan of ours speaks of: the given one, or the same with gradients applied where they are made, values folded
+/// or a region in slices.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
-    let folded = Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem");
-    match plan.region {
-        None => folded,
-        Some(_) => {
-            let sliced = Region::of_plan(&folded, plan).expect("a plan's region is one of its problem");
-            Cow::Owned(sliced.into_owned())
-        }
+    let applied = Applied::of_plan(problem, plan).expect("a plan applies gradients of its problem");
+    let folded = then(applied, |problem| {
+        Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem")
+    });
+    then(folded, |problem| Region::of_plan(problem, plan).expect("a plan's region is one of its problem"))
+}
+
+/// What a rewrite makes of a problem, which is copied where it is rewritten alone.
+fn then<'a>(problem: Cow<'a, Problem>, rewrite: impl Fn(&Problem) -> Cow<'_, Problem>) -> Cow<'a, Problem> {
+    match rewrite(&problem) {
+        Cow::Owned(rewritten) => Cow::Owned(rewritten),
+        Cow::Borrowed(_) => problem,
     }
 }
 
@@ -159,4 +165,10 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
     let once = nanos(&plan.prologue, 0) + nanos(&plan.epilogue, 0);
     let body: f64 = plan.pieces(plan.batch).map(|(_, rows)| nanos(&plan.body, rows)).sum();
     (once + body) / 1e9
+}
+
+/// The same of the fastest plan there is: the whole batch with nothing computed twice.
+pub fn seconds_unsplit(problem: &Problem) -> f64 {
+    let whole = |problem: &Problem| seconds(problem, &moves::split::pieces_of(problem, problem.batch));
+    moves::apply::applied(problem).map_or_else(|| whole(problem), |applied| whole(&applied))
 }

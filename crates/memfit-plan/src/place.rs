@@ -103,6 +103,7 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing, level: Le
         micro_batch: rows,
         region: graph.region,
         folds: graph.folds.clone(),
+        applied: graph.applied.clone(),
         bytes_peak: Bytes::ZERO,
         bytes_bound: Bytes::ZERO,
         bytes_host: Bytes(host.height),

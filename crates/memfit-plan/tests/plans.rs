@@ -49,6 +49,7 @@ fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
         budget,
         batch,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

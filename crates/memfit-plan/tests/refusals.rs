@@ -33,6 +33,7 @@ fn problem(layers: usize, width: usize, batch: usize) -> Problem {
         budget,
         batch,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

@@ -30,6 +30,7 @@ pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: u
     Problem {
         costs: setup.costs(&graph),
         costs_folded: setup.costs_folded(&graph),
+        costs_applied: setup.costs_applied(&graph),
         graph,
         budget,
         batch,

@@ -2,9 +2,9 @@
 
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
-    Attention, AttentionDropout, Augment, Binary, Budget, Bytes, Chain, Change, Conv2D, Cost, DType, Fill,
-    Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads, Problem, Region, Sampling, Shape,
-    Transfers, Unary,
+    Applied, Applying, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change,
+    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads, Problem,
+    Region, Sampling, Shape, TensorId, Transfers, Unary,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -23,6 +23,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     }
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("values that their readers make again".to_owned(), folded()));
+    graphs.push(("gradients applied where they are made".to_owned(), applied()));
     graphs
 }
 
@@ -143,6 +144,32 @@ fn in_slices() -> Graph {
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
     let graph = training_graph(&case.forward, &training).expect("the case trains");
+    let problem = problem_of(graph);
+    let attention = problem.graph.nodes.iter().find(|node| matches!(node.op, Op::Attention(_)));
+    let boundary = attention.expect("it has one").outputs[0];
+    Region { boundary, slices: 2, keeps: false }.applied(&problem).expect("it can be cut there").graph
+}
+
+/// Dense layers whose kernels change by gradients that never exist whole.
+fn applied() -> Graph {
+    let case = case("", LossKind::MeanSquaredError, &|b| {
+        let x = b.input([3, 40]);
+        let hidden = b.dense(x, 20, true);
+        let flat = b.op(Op::Reshape(vec![60]), &[hidden]);
+        b.dense(flat, 5, true)
+    });
+    let average = Some(Average { momentum: 0.9, overwrite_every: None });
+    let optimizer = Optimizer { average, ..Optimizer::adam() };
+    let training = Training { losses: vec![case.loss], ..Training::new(optimizer) };
+    let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
+    let gradients: Vec<TensorId> = Applying::all(&problem.graph).iter().map(|of| of.gradient).collect();
+    assert_eq!(gradients.len(), 2);
+    problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
+    Applied::rewritten(&problem, &gradients).expect("both can be applied").graph
+}
+
+/// A problem where nothing costs anything.
+fn problem_of(graph: Graph) -> Problem {
     let none = Cost {
         workspace_fixed: Bytes::ZERO,
         workspace_per_row: Bytes::ZERO,
@@ -153,16 +180,14 @@ fn in_slices() -> Graph {
     };
     let budget = Budget { total: Bytes::ZERO, runtime: Bytes::ZERO, granule: Bytes::ZERO, host: Bytes::ZERO };
     let costs = vec![none; graph.nodes.len()];
-    let problem = Problem {
+    Problem {
         graph,
         costs,
         budget,
         batch: ROWS,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
-    };
-    let attention = problem.graph.nodes.iter().find(|node| matches!(node.op, Op::Attention(_)));
-    let boundary = attention.expect("it has one").outputs[0];
-    Region { boundary, slices: 2, keeps: false }.applied(&problem).expect("it can be cut there").graph
+    }
 }

@@ -25,6 +25,7 @@ fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
         budget,
         batch,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     }

@@ -96,6 +96,7 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
         budget,
         batch,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     })

@@ -135,6 +135,7 @@ fn the_oracle_answers_as_one_does_by_hand() {
         budget,
         batch: 1,
         costs_folded: Default::default(),
+        costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
     };

@@ -130,7 +130,8 @@ pub(crate) struct Solved {
 /// The same problem of another graph, by estimates.
 pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Problem {
     let (costs, costs_folded) = (setup.costs(&graph), setup.costs_folded(&graph));
-    Problem { costs, costs_folded, graph, ..problem.clone() }
+    let costs_applied = setup.costs_applied(&graph);
+    Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
 }
 
 /// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
@@ -152,6 +153,7 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
     let mut problem = Problem {
         costs: setup.costs(&graph),
         costs_folded: setup.costs_folded(&graph),
+        costs_applied: setup.costs_applied(&graph),
         budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
         graph,
         batch: job.train.batch,

@@ -50,6 +50,9 @@ pub struct SavedPlan {
     /// Values that are not kept, since those who read them in backward make them again.
     #[serde(default)]
     pub values_folded: u64,
+    /// Gradients that are applied where they are made, and never exist whole.
+    #[serde(default)]
+    pub gradients_applied: u64,
     /// Bytes of a piece that are copied out.
     pub bytes_offloaded: u64,
     /// Expected time of a step over that of an unsplit one.
@@ -170,6 +173,7 @@ impl SavedPlan {
             micro_batches: summary.micro_batches as u64,
             nodes_recomputed: summary.nodes_recomputed as u64,
             values_folded: summary.values_folded as u64,
+            gradients_applied: summary.gradients_applied as u64,
             bytes_offloaded: summary.bytes_offloaded.0,
             time_relative: summary.time_relative,
         }
@@ -215,9 +219,11 @@ impl SavedPlan {
         let by_name = |gaps: Vec<Gap<'_>>| gaps.iter().map(more).collect::<Map<String, Value>>();
         let mut difference = by_name(self.gaps(other));
         difference.insert("time_relative".to_owned(), json!(other.time_relative - self.time_relative));
-        let counted =
-            |plan: &SavedPlan| [plan.batch, plan.micro_batches, plan.nodes_recomputed, plan.values_folded];
-        let names = ["batch", "micro_batches", "nodes_recomputed", "values_folded"];
+        let counted = |plan: &SavedPlan| {
+            let again = [plan.nodes_recomputed, plan.values_folded, plan.gradients_applied];
+            [plan.batch, plan.micro_batches].into_iter().chain(again)
+        };
+        let names = ["batch", "micro_batches", "nodes_recomputed", "values_folded", "gradients_applied"];
         for ((name, this), other) in names.iter().zip(counted(self)).zip(counted(other)) {
             difference.insert((*name).to_owned(), signed(this, other));
         }
@@ -241,6 +247,7 @@ impl SavedPlan {
             ("micro_batches".to_owned(), json!(self.micro_batches)),
             ("nodes_recomputed".to_owned(), json!(self.nodes_recomputed)),
             ("values_folded".to_owned(), json!(self.values_folded)),
+            ("gradients_applied".to_owned(), json!(self.gradients_applied)),
             ("time_relative".to_owned(), json!(self.time_relative)),
         ]);
         Value::Object(figures)

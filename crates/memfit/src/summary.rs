@@ -44,6 +44,8 @@ pub struct Summary {
     pub nodes_recomputed: usize,
     /// Values that are not kept, since those who read them in backward make them again.
     pub values_folded: usize,
+    /// Gradients that are applied where they are made, and never exist whole.
+    pub gradients_applied: usize,
     /// The largest workspace of a launch.
     pub bytes_workspace: Bytes,
     /// Launches of a piece by a slower algorithm, since the fastest takes more workspace than there is room for.
@@ -145,6 +147,7 @@ impl Summary {
             region: region(problem, &plan),
             nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
             values_folded: plan.folds.len(),
+            gradients_applied: plan.applied.len(),
             bytes_workspace: memfit_plan::bytes_workspace(&plan),
             launches_leaner: memfit_plan::launches_leaner(problem, &plan),
             bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
@@ -188,6 +191,7 @@ impl Summary {
             "region": self.region.as_ref().map(RegionSummary::to_json),
             "nodes_recomputed": self.nodes_recomputed,
             "values_folded": self.values_folded,
+            "gradients_applied": self.gradients_applied,
             "bytes_workspace": self.bytes_workspace.0,
             "launches_leaner": self.launches_leaner,
             "bytes_offloaded": self.bytes_offloaded.0,
@@ -228,8 +232,7 @@ fn layers(problem: &Problem, timeline: &Timeline) -> Vec<LayerBytes> {
 }
 
 fn time_relative(problem: &Problem, plan: &Plan) -> f64 {
-    let whole = memfit_plan::moves::split::pieces_of(problem, problem.batch);
-    memfit_plan::seconds(problem, plan) / memfit_plan::seconds(problem, &whole)
+    memfit_plan::seconds(problem, plan) / memfit_plan::seconds_unsplit(problem)
 }
 
 /// The answer to `memfit batch`.

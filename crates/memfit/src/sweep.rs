@@ -28,6 +28,8 @@ pub struct SweepPoint {
     pub nodes_recomputed: usize,
     /// Values that are not kept, since those who read them in backward make them again.
     pub values_folded: usize,
+    /// Gradients that are applied where they are made, and never exist whole.
+    pub gradients_applied: usize,
     /// Bytes of a piece that are copied out to the disk.
     pub bytes_offloaded: Bytes,
 }
@@ -50,6 +52,7 @@ impl SweepPoint {
             "slices": self.slices,
             "nodes_recomputed": self.nodes_recomputed,
             "values_folded": self.values_folded,
+            "gradients_applied": self.gradients_applied,
             "bytes_offloaded": self.bytes_offloaded.0,
         })
     }
@@ -74,6 +77,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 slices: plan.region.map_or(1, |region| region.slices),
                 nodes_recomputed: nodes_recomputed(plan),
                 values_folded: plan.folds.len(),
+                gradients_applied: plan.applied.len(),
                 bytes_offloaded: bytes_offloaded(plan),
             }
         })

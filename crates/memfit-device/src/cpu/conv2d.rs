@@ -1,12 +1,14 @@
 //! Convolutions: geometry read from shapes, for the kernels in `convolution`.
 
-use memfit_ir::{Conv2D, Maker, PooledConv2D, Shape};
+use memfit_ir::{Conv2D, Maker, PooledConv2D, Shape, Update};
 
-use super::convolution::pooled::dense::{Grad, PooledDense};
+use super::convolution::pooled::dense::{Grad, Learning, PooledDense};
 use super::convolution::pooled::{self, Pooled};
 use super::convolution::{self, Convolution};
 use super::made::{self, Made};
 use super::operands::Operands;
+use super::optimizer::Application;
+use super::threads::Shared;
 
 /// The geometry of a convolution between two images.
 pub(crate) fn geometry(conv: &Conv2D, input: &Shape, output: &Shape, rows: usize) -> Convolution {
@@ -97,13 +99,14 @@ pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
     );
 }
 
-/// The geometry of all that is one with a dense layer behind a pool, by the shapes of image, filter and kernel.
+/// The geometry of all that is one with a dense layer behind a pool, by the shapes of image and filter, and of what has the units
+/// last: kernel or slopes.
 pub(crate) fn pooled_dense_geometry(
     conv: &PooledConv2D,
-    [image, filter, kernel]: [&Shape; 3],
+    [image, filter, units]: [&Shape; 3],
     rows: usize,
 ) -> PooledDense {
-    PooledDense { pooled: pooled_geometry(conv, image, filter.last(), rows), units: kernel.last() }
+    PooledDense { pooled: pooled_geometry(conv, image, filter.last(), rows), units: units.last() }
 }
 
 /// The product of a dense layer with what a convolution and its pool give.
@@ -122,10 +125,24 @@ pub(crate) fn max_pool_dense_grad(operands: &Operands, conv: &PooledConv2D) {
     let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
     let [x, filter, bias, kernel, dy] = [0, 1, 2, 3, 5].map(|index| operands.input(index));
-    let given = Grad { x, filter, bias, kernel, winners: operands.input(4), dy };
-    let targets = [0, 1, 2].map(|index| operands.update(index));
+    let given = Grad { x, filter, bias, winners: operands.input(4), dy };
+    let sum = Shared::new(operands.update(0));
+    let learning = Learning::Sum { kernel, sum, accumulate: !operands.fresh };
+    let sums = [operands.update(1), operands.update(2)];
     let workspace = operands.workspace().floats();
-    pooled::dense::grad(operands.threads, &shape, &given, targets, !operands.fresh, workspace);
+    pooled::dense::grad(operands.threads, &shape, &given, &learning, sums, !operands.fresh, workspace);
+}
+
+/// The same, with the kernel's gradient applied to it where it is made.
+pub(crate) fn max_pool_dense_apply(operands: &Operands, conv: &PooledConv2D, update: &Update) {
+    let shapes = [0, 1, 4].map(|index| operands.input_shape(index));
+    let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
+    let [x, filter, bias, dy] = [0, 1, 2, 4].map(|index| operands.input(index));
+    let given = Grad { x, filter, bias, winners: operands.input(3), dy };
+    let learning = Learning::Applied(Application::new(operands, update, 2));
+    let sums = [operands.update(0), operands.update(1)];
+    let workspace = operands.workspace().floats();
+    pooled::dense::grad(operands.threads, &shape, &given, &learning, sums, !operands.fresh, workspace);
 }
 
 /// Height, width and channels.

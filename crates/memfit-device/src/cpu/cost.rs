@@ -1,6 +1,6 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
+use memfit_ir::{ALIGNMENT, Applied, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
 use super::convolution::pooled::dense::PooledDense;
@@ -8,8 +8,8 @@ use super::convolution::{self, Convolution, pooled};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul, metric, norm,
-    optimizer, recurrent, widen,
+    activity, affine, applied, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul,
+    metric, norm, optimizer, recurrent, widen,
 };
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
@@ -42,6 +42,12 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         measured: None,
         leaner: [None; LEANER],
     }
+}
+
+/// Whether a gradient that a node applies has the same bits as one that is made whole.
+pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
+    let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
+    matches!(&node.op, Op::Applied(of) if applied::is_exact(of, [shape(0), shape(1)]))
 }
 
 /// A node and where it runs.
@@ -184,6 +190,16 @@ impl Operation<'_> {
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
+            Op::Applied(Applied { gradient, .. }) => {
+                if let Op::Conv2DMaxPoolDenseGrad(conv) = &**gradient {
+                    let shapes = [0, 1, 4].map(|index| self.input(index));
+                    let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
+                    return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
+                }
+                let product = applied::product([self.input(0), self.input(1)], rows);
+                let workspace = applied::workspace(&product, threads);
+                Demand { workspace: floats(workspace).workspace, ..self.product(product) }
+            }
             Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),
             Op::MaxPool2D(_)
             | Op::MaxPool2DRelu(_)

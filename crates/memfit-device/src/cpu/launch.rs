@@ -5,9 +5,9 @@ use memfit_ir::{Op, Summand};
 use super::operands::Operands;
 use super::rectify::rectify;
 use super::{
-    activity, affine, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise, embedding,
-    loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize, softmax,
-    spatial, stretch, transpose, upsample,
+    activity, affine, applied, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise,
+    embedding, loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize,
+    softmax, spatial, stretch, transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -119,6 +119,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::CheckFinite(number) => optimizer::check_finite(operands, *number),
         Op::Accumulate(accumulate) => optimizer::accumulate(operands, accumulate),
         Op::Update(update) => optimizer::update(operands, update),
+        Op::Applied(applied) => applied::launch(operands, applied),
         Op::Penalty(regularizer) => optimizer::weight_rules::penalty(operands, regularizer),
         Op::Constrain(constraint) => optimizer::weight_rules::constrain(operands, constraint),
     }

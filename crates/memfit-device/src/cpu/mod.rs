@@ -6,6 +6,7 @@
 
 mod activity;
 mod affine;
+mod applied;
 mod attention;
 mod augment;
 mod bands;

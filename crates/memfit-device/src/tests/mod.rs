@@ -1,5 +1,6 @@
 //! Every op against plain loops in double precision, through the door that the runner uses.
 
+mod applied;
 mod arena;
 mod attention;
 mod costs;

@@ -64,7 +64,7 @@ fn step(rule: &UpdateRule, w: f64, g: f64, state: &[f64]) -> Vec<f64> {
     }
 }
 
-fn rules() -> Vec<UpdateRule> {
+pub(super) fn rules() -> Vec<UpdateRule> {
     let mut rules = vec![
         UpdateRule::Sgd { momentum: 0.0, nesterov: false },
         UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon: 1e-7 },

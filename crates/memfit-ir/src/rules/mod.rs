@@ -5,7 +5,7 @@ mod losses;
 
 use std::fmt;
 
-use crate::{Change, DType, Op, Shape, Tensor};
+use crate::{Applied, Change, DType, Op, Shape, Tensor};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -454,6 +454,9 @@ impl Rule<'_> {
                 vec![]
             }
             Op::Zero | Op::AddZero => vec![],
+            // Of the weight, which stands elsewhere, the gradient op has seen the shape.
+            Op::Applied(Applied { weight_at: Some(_), .. }) => vec![],
+            Op::Applied(applied) => infer(&applied.gradient, self.inputs)?,
             Op::Update(_) => {
                 self.count(1..=3)?;
                 vec![]

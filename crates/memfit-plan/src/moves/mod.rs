@@ -1,5 +1,6 @@
 //! Moves: ways to buy bytes, each a pure function in its own file.
 
+pub mod apply;
 pub mod fold;
 pub mod recompute;
 pub mod region;

@@ -4,6 +4,7 @@
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, Tail, TensorId};
 
 use crate::choose::is_large;
+use crate::moves::apply::applied;
 use crate::moves::fold::folded;
 use crate::moves::split;
 
@@ -16,10 +17,12 @@ const TAIL_SLICES: [usize; 2] = [2, 4];
 /// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
 const PARTS: u64 = 8;
 
-/// A problem, and the same with values folded or a prefix of its network in slices. None of it depends on the budget.
+/// A problem, and the same with gradients applied where they are made, values folded or a prefix of its network in slices. None of it depends on the budget.
 pub struct Family<'a> {
     /// As it was given.
     pub problem: &'a Problem,
+    /// With gradients applied where they are made, where there are some.
+    pub applied: Option<Problem>,
     /// With values folded, where there are some.
     pub folded: Option<Problem>,
     /// A prefix with 2, 4, 8 … slices, kept or computed again: none where the batch may be split as it is, which saves more and costs
@@ -48,7 +51,7 @@ impl<'a> Family<'a> {
         if !fixed {
             in_slices.extend(tails(problem));
         }
-        Family { problem, folded: folded(problem), in_slices }
+        Family { problem, applied: applied(problem), folded: folded(problem), in_slices }
     }
 }
 

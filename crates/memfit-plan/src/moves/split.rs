@@ -4,9 +4,10 @@ use memfit_ir::{Bytes, Op, Plan, Problem};
 
 use crate::choose::schedule;
 use crate::figures::Figures;
+use crate::moves::apply::applied;
 use crate::moves::reorder::reorder;
 use crate::place::{Packing, place};
-use crate::schedule::whole;
+use crate::schedule::{Schedule, whole};
 use crate::ways::{FASTEST, LEAST};
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
@@ -15,12 +16,19 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
     place(&figures, &schedule(&figures), Packing::Well, FASTEST)
 }
 
+/// The whole batch with nothing computed twice, whatever the budget, with gradients applied where they are made if that is smaller.
+pub fn smallest_unsplit(problem: &Problem) -> Plan {
+    let plan = pieces_of(problem, problem.batch);
+    let other = applied(problem).map(|applied| pieces_of(&applied, applied.batch));
+    other.filter(|other| other.bytes_peak < plan.bytes_peak).unwrap_or(plan)
+}
+
 /// Whether the batch may be cut at all.
 pub fn may_split(problem: &Problem) -> bool {
-    let in_slices = problem.graph.region.is_some();
+    let in_one_piece = problem.graph.region.is_some() || !problem.graph.applied.is_empty();
     // Statistics of pieces may be wanted; a loss of pieces is never the batch's.
     let is_allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
-    !in_slices && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
+    !in_one_piece && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
 }
 
 /// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.
@@ -35,9 +43,17 @@ pub fn pieces(batch: usize) -> Vec<usize> {
 /// Computed, not tried: every point is a packed plan. `None` where not even one row fits.
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
     // One order for every batch, so that bytes grow with the rows.
-    let schedule = reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
-    let peak =
-        |batch: usize| place(&Figures::new(problem, batch), &schedule, Packing::Well, LEAST).bytes_peak;
+    let ordered = |problem: &Problem| reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
+    let peak_of = |problem: &Problem, schedule: &Schedule, batch: usize| {
+        place(&Figures::new(problem, batch), schedule, Packing::Well, LEAST).bytes_peak
+    };
+    let applied = applied(problem);
+    let (schedule, schedule_applied) = (ordered(problem), applied.as_ref().map(ordered));
+    let peak = |batch: usize| {
+        let peak = peak_of(problem, &schedule, batch);
+        let other = applied.as_ref().zip(schedule_applied.as_ref());
+        other.map_or(peak, |(problem, schedule)| peak.min(peak_of(problem, schedule, batch)))
+    };
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();
     let mut curve = Vec::new();
     if !fits(1) {

@@ -14,7 +14,7 @@ class Plan:
     `fits`, `budget`, `bytes_peak` (the arena's highest byte), `bytes_arena`, `bytes_bound` (no packing of this schedule is lower),
     `bytes_runtime` (what memfit holds besides), `bytes_baseline` (what the process held before, which the budget does not count),
     `bytes_smallest_budget`, `held` (bytes at the peak by kind), `layers` (by layer), `batch`, `micro_batch`, `micro_batches`,
-    `nodes_recomputed`, `values_folded`, `bytes_workspace`, `launches_leaner`, `bytes_offloaded`, `seconds_planning`, `seconds_measuring`, `share_measured` (of a step's time), `seconds_step`, `time_relative`, `peak_layer`, `peak_label`.
+    `nodes_recomputed`, `values_folded`, `gradients_applied`, `bytes_workspace`, `launches_leaner`, `bytes_offloaded`, `seconds_planning`, `seconds_measuring`, `share_measured` (of a step's time), `seconds_step`, `time_relative`, `peak_layer`, `peak_label`.
     """
 
     def __init__(self, table, figures, page=None):

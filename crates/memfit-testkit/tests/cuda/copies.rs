@@ -75,6 +75,7 @@ pub(super) fn problem(seed: u64) -> Problem {
     Problem {
         costs,
         costs_folded: setup.costs_folded(&graph),
+        costs_applied: setup.costs_applied(&graph),
         graph,
         budget,
         batch: BATCH,

@@ -66,6 +66,7 @@ mod tests {
             slices: 1,
             nodes_recomputed: 3,
             values_folded: 2,
+            gradients_applied: 0,
             bytes_offloaded: Bytes::ZERO,
         }
     }

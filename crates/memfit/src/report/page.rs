@@ -288,6 +288,10 @@ fn batch(report: &Report) -> String {
             summary.bytes_workspace
         );
     }
+    if summary.gradients_applied > 0 {
+        let applied = grouped(summary.gradients_applied as u64);
+        text += &format!(" {applied} gradients are applied where they are made and never exist whole.");
+    }
     if summary.values_folded > 0 {
         let folded = grouped(summary.values_folded as u64);
         text += &format!(
@@ -394,6 +398,7 @@ mod tests {
             budget,
             batch: 256,
             costs_folded: Default::default(),
+            costs_applied: Default::default(),
             allow_batchnorm_split: false,
             transfers: Transfers::default(),
         }
@@ -425,6 +430,7 @@ mod tests {
             region: None,
             nodes_recomputed: 3,
             values_folded: 0,
+            gradients_applied: 0,
             bytes_workspace: Bytes(4096),
             launches_leaner: 0,
             bytes_offloaded: Bytes::mib(1),

@@ -94,6 +94,18 @@ impl Target for Strided {
     }
 }
 
+/// Some rows in a buffer of their own.
+struct Following {
+    first: usize,
+    stride: usize,
+}
+
+impl Target for Following {
+    fn run(&self, row: usize) -> Run {
+        Run { start: (row - self.first) * self.stride, step: self.stride, rows: usize::MAX }
+    }
+}
+
 /// A product and where it goes. `target` gives every row n floats of its own.
 pub(crate) struct Product<'a, A, B, C> {
     pub(crate) m: usize,
@@ -131,7 +143,7 @@ pub(crate) fn workspace(n: usize, k: usize, threads: usize) -> usize {
 }
 
 /// How many floats of workspace a worker has: one left panel, and the right panels of a task.
-fn worker_floats(n: usize, k: usize) -> usize {
+pub(crate) fn worker_floats(n: usize, k: usize) -> usize {
     let columns = n.min(COLUMNS_TASK).next_multiple_of(COLUMNS_MAX);
     LEFT_FLOATS + (columns * k.min(DEPTH_MAX)).next_multiple_of(LINE)
 }
@@ -230,6 +242,40 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
                 break;
             }
             block = next;
+        }
+    }
+
+    /// Computes some rows alone, one behind the other, with the sums that `run` makes of them: `scratch` is a worker's, `partial` has
+    /// room for as many rows as there are.
+    pub(crate) fn rows(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        scratch: &mut [f32],
+        partial: &mut [f32],
+        result: &mut [f32],
+    ) {
+        let split = self.k.div_ceil(self.splits);
+        let count = rows.len() * self.n;
+        let target = &Following { first: rows.start, stride: self.n };
+        let mut compute = |part: usize, into: &mut [f32]| {
+            let tile = Tile {
+                rows: rows.clone(),
+                columns: 0..self.n,
+                depth: self.k.min(part * split)..self.k.min((part + 1) * split),
+                offset: 0,
+            };
+            let result = &Shared::new(into);
+            let destination = Destination { result, target, bias: None, accumulate: false };
+            self.tile(level, &tile, &destination, scratch);
+        };
+        if self.splits == 1 {
+            return compute(0, &mut result[..count]);
+        }
+        result[..count].fill(0.0);
+        for part in 0..self.splits {
+            compute(part, &mut partial[..count]);
+            result.iter_mut().zip(&partial[..count]).for_each(|(result, partial)| *result += *partial);
         }
     }
 

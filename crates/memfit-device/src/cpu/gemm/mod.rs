@@ -30,6 +30,36 @@ impl Gemm {
     }
 }
 
+/// Whether a product of so many rows is made by the driver whatever its depth, if its right operand is stored as it is read: then
+/// [`Product::rows`] makes the same bits.
+pub(crate) fn is_by_rows(m: usize) -> bool {
+    few_rows::ROWS_FEW_NARROW < m
+}
+
+/// A product that is made by the driver.
+pub(crate) fn product<'a>(
+    shape: &Gemm,
+    a: &'a [f32],
+    b: &'a [f32],
+) -> Product<'a, Matrix<'a>, MatrixRight<'a>, Strided> {
+    let Gemm { m, n, k, transpose_a, transpose_b } = *shape;
+    Product {
+        m,
+        n,
+        k,
+        left: Matrix { values: a, stride: if transpose_a { m } else { k }, transposed: transpose_a },
+        right: MatrixRight(Matrix {
+            values: b,
+            stride: if transpose_b { k } else { n },
+            transposed: transpose_b,
+        }),
+        target: Strided { start: 0, stride: n },
+        bias: None,
+        accumulate: false,
+        splits: driver::splits(m, n, k),
+    }
+}
+
 /// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
 pub fn workspace(shape: &Gemm, threads: usize) -> usize {
     let shape = &shape.simplest();
@@ -51,7 +81,7 @@ pub fn gemm(
     workspace: &mut [f32],
 ) {
     let shape = &shape.simplest();
-    let Gemm { m, n, k, transpose_a, transpose_b } = *shape;
+    let Gemm { m, n, k, .. } = *shape;
     assert!(
         a.len() == m * k && b.len() == k * n && c.len() == m * n,
         "operands have the sizes of their shape"
@@ -63,22 +93,7 @@ pub fn gemm(
     if few_rows::applies(shape, threads.level()) {
         return few_rows::run(threads, shape, a, b, bias, c, accumulate, workspace);
     }
-    Product {
-        m,
-        n,
-        k,
-        left: Matrix { values: a, stride: if transpose_a { m } else { k }, transposed: transpose_a },
-        right: MatrixRight(Matrix {
-            values: b,
-            stride: if transpose_b { k } else { n },
-            transposed: transpose_b,
-        }),
-        target: Strided { start: 0, stride: n },
-        bias,
-        accumulate,
-        splits: driver::splits(m, n, k),
-    }
-    .run(threads, c, workspace);
+    Product { bias, accumulate, ..product(shape, a, b) }.run(threads, c, workspace);
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
 mod affine;
+mod applied;
 mod attention;
 mod augment;
 mod batch_norm;
@@ -120,6 +121,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
         Op::Update(update) => update::update(call, update),
+        Op::Applied(applied) => applied::applied(call, applied),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),

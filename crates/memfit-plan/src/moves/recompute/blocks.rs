@@ -277,6 +277,7 @@ mod tests {
             budget,
             batch: 32,
             costs_folded: Default::default(),
+            costs_applied: Default::default(),
             allow_batchnorm_split: false,
             transfers: Transfers::default(),
         }

@@ -16,7 +16,7 @@ use wide::Wide;
 
 /// The most rows that are few, and where rows of the right operand are no longer than `COLUMNS_NARROW`.
 const ROWS_FEW: usize = 8;
-const ROWS_FEW_NARROW: usize = 32;
+pub(super) const ROWS_FEW_NARROW: usize = 32;
 const COLUMNS_NARROW: usize = 32;
 /// The most where columns of a transposed right operand are short.
 const ROWS_FEW_SHORT: usize = 32;

@@ -70,7 +70,8 @@ pub fn forward(
     winners: &mut [u8],
     workspace: &mut [f32],
 ) {
-    shape.check(x.len(), filter.len(), kernel.len());
+    shape.check(x.len(), filter.len());
+    assert_eq!(kernel.len(), shape.kernel_floats(), "a row of the kernel for each float behind the pool");
     let (rows, units) = (shape.pooled.conv.rows, shape.units);
     assert!(y.len() == rows * units && winners.len() == shape.pooled.output_floats(), "a winner a window");
     let (packed, rest) = aligned(workspace).split_at_mut(lined(filter_floats(&shape.pooled)));

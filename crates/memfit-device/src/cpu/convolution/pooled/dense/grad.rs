@@ -1,9 +1,12 @@
 //! Gradients of a dense layer's kernel and of the filter and bias of the convolution before it, block by block.
 
+use std::ops::Range;
+
 use memfit_ir::Pool2D;
 
 use super::super::super::super::gemm::driver::{LINE, aligned};
 use super::super::super::super::lanes::{LANES_MAX, Lanes, load, store};
+use super::super::super::super::optimizer::Application;
 use super::super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::super::threads::{Shared, Threads};
 use super::super::super::gather::Gather;
@@ -94,27 +97,88 @@ pub struct Grad<'a> {
     pub filter: &'a [f32],
     /// Its bias.
     pub bias: &'a [f32],
-    /// The dense layer's kernel.
-    pub kernel: &'a [f32],
     /// The winners of the pool.
     pub winners: &'a [u8],
     /// The gradient of what the dense layer gave.
     pub dy: &'a [f32],
 }
 
-/// Computes the gradients of the dense layer's kernel, of the filter and of its bias. Where `accumulate`, adds them to what is
-/// there.
-pub fn grad(
+/// The dense layer's kernel, and where its gradient goes, block by block.
+pub(crate) enum Learning<'a> {
+    /// To a sum: the kernel, and the sum, which counts as 0 unless `accumulate`.
+    Sum {
+        /// What is read.
+        kernel: &'a [f32],
+        /// What is added to.
+        sum: Shared<'a, f32>,
+        /// Whether the sum counts.
+        accumulate: bool,
+    },
+    /// To the kernel itself, by its update.
+    Applied(Application<'a>),
+}
+
+impl Learning<'_> {
+    /// Some of the kernel.
+    ///
+    /// # Safety
+    /// Nobody changes it meanwhile.
+    #[inline(always)]
+    unsafe fn kernel(&self, range: Range<usize>) -> &[f32] {
+        match self {
+            Learning::Sum { kernel, .. } => &kernel[range],
+            // SAFETY: the caller's promise.
+            Learning::Applied(application) => unsafe { application.weight(range) },
+        }
+    }
+
+    /// Takes the gradient of some of it.
+    ///
+    /// # Safety
+    /// Nobody else reads or changes it meanwhile.
+    #[inline(always)]
+    unsafe fn take<L: Lanes>(&self, range: Range<usize>, gradient: &[f32]) {
+        match self {
+            Learning::Sum { sum, accumulate, .. } => {
+                // SAFETY: the caller's promise.
+                let sum = unsafe { sum.slice(range) };
+                match accumulate {
+                    true => sum.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += gradient),
+                    false => sum.copy_from_slice(gradient),
+                }
+            }
+            // SAFETY: the caller's promise.
+            Learning::Applied(application) => unsafe { application.apply::<L>(range, gradient) },
+        }
+    }
+
+    /// Where all begins that is read or changed for a block.
+    #[inline(always)]
+    fn starts(&self) -> [Option<*const f32>; 4] {
+        match self {
+            Learning::Sum { kernel, sum, accumulate } => {
+                let sum = sum.pointer().cast_const();
+                [Some(kernel.as_ptr()), accumulate.then_some(sum), None, None]
+            }
+            Learning::Applied(application) => application.starts(),
+        }
+    }
+}
+
+/// Computes the gradients of the dense layer's kernel, of the filter and of its bias. Where `accumulate`, adds the last two to what
+/// is there.
+pub(crate) fn grad(
     threads: &Threads,
     shape: &PooledDense,
     given: &Grad,
-    [dkernel, dfilter, dbias]: [&mut [f32]; 3],
+    learning: &Learning,
+    [dfilter, dbias]: [&mut [f32]; 2],
     accumulate: bool,
     workspace: &mut [f32],
 ) {
-    shape.check(given.x.len(), given.filter.len(), given.kernel.len());
+    shape.check(given.x.len(), given.filter.len());
     let (pooled, units) = (&shape.pooled, shape.units);
-    assert!(dkernel.len() == given.kernel.len() && given.winners.len() == pooled.output_floats());
+    assert!(given.winners.len() == pooled.output_floats(), "a winner for each window");
     let (filter, rest) = aligned(workspace).split_at_mut(lined(filter_floats(shape)));
     let (slopes, rest) = rest.split_at_mut(slope_floats(shape));
     let cut = shape.cut();
@@ -128,12 +192,11 @@ pub fn grad(
     let work = Work {
         shape,
         cut,
-        accumulate,
         gather: Gather::of_input(&pooled.conv, given.x, 0),
         given,
+        learning,
         filter,
         slopes,
-        dkernel: Shared::new(dkernel),
         parts: Shared::new(parts),
         scratch: Shared::new(scratch),
     };
@@ -168,13 +231,12 @@ fn pack(shape: &PooledDense, lanes: usize, filter: &[f32], bias: &[f32], to: &mu
 struct Work<'a> {
     shape: &'a PooledDense,
     cut: Cut,
-    accumulate: bool,
     gather: Gather<'a>,
     given: &'a Grad<'a>,
+    learning: &'a Learning<'a>,
     filter: &'a [f32],
     /// Slopes of every image, with zeros behind the last unit.
     slopes: &'a [f32],
-    dkernel: Shared<'a, f32>,
     /// The filter's sums of every part.
     parts: Shared<'a, f32>,
     scratch: Shared<'a, f32>,
@@ -205,11 +267,16 @@ impl Work<'_> {
     fn block<L: Lanes>(&self, block: &Block, next: Option<Block>, scratch: &mut Scratch, sums: &mut [f32]) {
         let (units, stride, rows) = (self.shape.units, self.shape.stride(), self.shape.pooled.conv.rows);
         let range = block.start * units..(block.start + block.depth) * units;
-        turn_over::<L>(&self.given.kernel[range.clone()], units, stride, scratch.kernel);
+        // SAFETY: every block belongs to one task.
+        let kernel = unsafe { self.learning.kernel(range.clone()) };
+        turn_over::<L>(kernel, units, stride, scratch.kernel);
         let gradients = &mut scratch.rows[..block.depth * units];
         gradients.fill(0.0);
-        let mut ahead = [self.given.kernel.as_ptr(), self.dkernel.pointer().cast_const()]
-            .map(|kernel| Ahead::rows(self.shape, next, kernel, rows * self.times::<L>()));
+        let mut ahead = self.learning.starts().map(|start| {
+            let block = start.and(next);
+            let start = start.unwrap_or(std::ptr::null());
+            Ahead::rows(self.shape, block, start, rows * self.times::<L>())
+        });
         let mut first = 0;
         while first < rows {
             let group = GROUP.min(rows - first);
@@ -229,13 +296,7 @@ impl Work<'_> {
             first += group;
         }
         // SAFETY: every block belongs to one task.
-        let dkernel = unsafe { self.dkernel.slice(range) };
-        let gradients = &scratch.rows[..dkernel.len()];
-        if self.accumulate {
-            dkernel.iter_mut().zip(gradients).for_each(|(sum, gradient)| *sum += gradient);
-        } else {
-            dkernel.copy_from_slice(gradients);
-        }
+        unsafe { self.learning.take::<L>(range.clone(), &scratch.rows[..range.len()]) };
     }
 
     /// How many rows of taps there are for an image.

@@ -14,7 +14,8 @@ mod forward;
 mod grad;
 
 pub use forward::{forward, forward_workspace};
-pub use grad::{Grad, grad, grad_workspace};
+pub use grad::grad_workspace;
+pub(crate) use grad::{Grad, Learning, grad};
 
 use super::super::super::gemm::driver::LINE;
 use super::super::super::lanes::{self, LANES_MAX, Lanes, prefetch_later};
@@ -89,12 +90,15 @@ impl PooledDense {
         pooled
     }
 
-    fn check(&self, images: usize, filter: usize, kernel: usize) {
+    /// Floats of the kernel.
+    fn kernel_floats(&self) -> usize {
+        self.units * self.pooled.output().iter().product::<usize>()
+    }
+
+    fn check(&self, images: usize, filter: usize) {
         self.pooled.check();
         assert!(picked::applies(&self.pooled), "the shape rules ask for winners that can be picked");
         self.pooled.conv.check(images, filter, self.pooled.conv.output_floats());
-        let floats: usize = self.pooled.output().iter().product();
-        assert!(self.units * floats == kernel, "a row of the kernel for each float behind the pool");
     }
 }
 

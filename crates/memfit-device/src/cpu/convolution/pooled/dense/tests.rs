@@ -3,7 +3,7 @@
 
 use super::super::super::super::gemm::tests::{assert_close, noise};
 use super::super::super::super::lanes::Level;
-use super::super::super::super::threads::Threads;
+use super::super::super::super::threads::{Shared, Threads};
 use super::super::tests::pooled;
 use super::super::{self as apart};
 use super::*;
@@ -158,17 +158,12 @@ fn check_gradients(threads: &[Threads], shape: &PooledDense, accumulate: bool) {
     let mut results = Vec::new();
     for threads in threads {
         let mut result = before.clone();
-        let operands = Grad {
-            x: &given.x,
-            filter: &given.filter,
-            bias: &given.bias,
-            kernel: &given.kernel,
-            winners: &winners,
-            dy: &dy,
-        };
+        let operands =
+            Grad { x: &given.x, filter: &given.filter, bias: &given.bias, winners: &winners, dy: &dy };
         let mut workspace = vec![f32::NAN; grad_workspace(shape, threads.count())];
-        let targets = result.each_mut().map(|values| &mut values[..]);
-        grad(threads, shape, &operands, targets, accumulate, &mut workspace);
+        let [sum, dfilter, dbias] = result.each_mut().map(|values| &mut values[..]);
+        let learning = Learning::Sum { kernel: &given.kernel, sum: Shared::new(sum), accumulate };
+        grad(threads, shape, &operands, &learning, [dfilter, dbias], accumulate, &mut workspace);
         assert_close(&result[0], &dkernel, rows, &format!("kernel of {shape:?}"));
         for (result, expected) in result[1..].iter().zip(&expected) {
             assert_close(result, expected, 2 * units * rows * count, &format!("filter of {shape:?}"));

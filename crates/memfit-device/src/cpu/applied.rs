@@ -1,0 +1,94 @@
+//! Updates applied where their gradients are made: a block of the gradient in a worker's workspace, then the rule over that block of
+//! the weight.
+
+use memfit_ir::{Applied, Op, Shape};
+
+use super::gemm::driver::{self, LINE, Product, Strided};
+use super::gemm::operand::{Matrix, MatrixRight};
+use super::gemm::{self, Gemm};
+use super::lanes::{Lanes, Level};
+use super::operands::Operands;
+use super::optimizer::Application;
+use super::tasks::{self, Cut, Tasks};
+use super::threads::Shared;
+use super::{conv2d, dense};
+
+/// The product that makes a gradient.
+pub(crate) fn product([x, dy]: [&Shape; 2], rows: usize) -> Gemm {
+    dense::grad_kernel_product(x, dy, rows)
+}
+
+/// Whether a gradient has the same bits made block by block and whole.
+pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
+    match *applied.gradient {
+        // Blocks are what it is made of anyway.
+        Op::Conv2DMaxPoolDenseGrad(_) => true,
+        _ => gemm::is_by_rows(product(operands, 1).m),
+    }
+}
+
+/// Floats of workspace: for every worker what a product wants, and two blocks.
+pub(crate) fn workspace(product: &Gemm, threads: usize) -> usize {
+    threads * worker_floats(product) + LINE
+}
+
+fn worker_floats(product: &Gemm) -> usize {
+    driver::worker_floats(product.n, product.k) + 2 * block(product).next_multiple_of(LINE)
+}
+
+/// Rows of the weight that a task changes.
+fn cut(product: &Gemm) -> Cut {
+    Cut::items(product.m, product.n)
+}
+
+/// Floats of the largest block.
+fn block(product: &Gemm) -> usize {
+    cut(product).range(0).len() * product.n
+}
+
+/// Makes a gradient, and changes the weight by it.
+pub(crate) fn launch(operands: &Operands, applied: &Applied) {
+    if let Op::Conv2DMaxPoolDenseGrad(conv) = &*applied.gradient {
+        return conv2d::max_pool_dense_apply(operands, conv, &applied.update);
+    }
+    assert_eq!(*applied.gradient, Op::DenseGradKernel, "other gradients are not made block by block");
+    let shape = product([operands.input_shape(0), operands.input_shape(1)], operands.context.rows);
+    let workers = driver::aligned(operands.workspace().floats());
+    let blocks = Blocks {
+        level: operands.threads.level(),
+        cut: cut(&shape),
+        product: gemm::product(&shape, operands.input(0), operands.input(1)),
+        application: Application::new(operands, &applied.update, 0),
+        floats: worker_floats(&shape),
+        block: block(&shape).next_multiple_of(LINE),
+        workers: Shared::new(workers),
+    };
+    tasks::run(operands.threads, blocks.cut.count(), &blocks);
+}
+
+struct Blocks<'a> {
+    level: Level,
+    cut: Cut,
+    product: Product<'a, Matrix<'a>, MatrixRight<'a>, Strided>,
+    application: Application<'a>,
+    /// What a worker has, and how much of it a block.
+    floats: usize,
+    block: usize,
+    workers: Shared<'a, f32>,
+}
+
+impl Tasks for Blocks<'_> {
+    #[inline(always)]
+    fn task<L: Lanes>(&self, task: usize, worker: usize) {
+        let (rows, columns) = (self.cut.range(task), self.product.n);
+        // SAFETY: a worker runs one task at a time.
+        let floats = unsafe { self.workers.slice(worker * self.floats..(worker + 1) * self.floats) };
+        let (gradient, rest) = floats.split_at_mut(self.block);
+        let (partial, scratch) = rest.split_at_mut(self.block);
+        self.product.rows(self.level, rows.clone(), scratch, partial, gradient);
+        let range = rows.start * columns..rows.end * columns;
+        let gradient = &gradient[..range.len()];
+        // SAFETY: ranges of rows do not overlap, and every one of them belongs to one task.
+        unsafe { self.application.apply::<L>(range, gradient) };
+    }
+}

@@ -1,0 +1,203 @@
+//! An update applied where its gradient is made: the gradient exists block by block, in the cache, and never whole.
+//!
+//! ```text
+//! x, dy ─▶ gradient of the kernel ⇒ dkernel          x, dy ─▶ applied ⇒ kernel, state
+//!                         dkernel ─▶ update ⇒ …  ═▶
+//! ```
+//!
+//! It is a rewrite of one training graph into another, for a batch that runs in one piece: ids of tensors stay, nodes close up, and
+//! all bits are the same.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::{
+    Cost, Graph, Kind, Nanos, Node, NodeId, Op, Phase, Plan, Problem, Tensor, TensorId, Update, infer,
+};
+
+/// A gradient op and the update that reads the first of its sums, as one op.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// What makes the gradient.
+    pub gradient: Box<Op>,
+    /// The place of the weight among what it reads, where it reads it: the joined op finds it among what it changes.
+    pub weight_at: Option<usize>,
+    /// What it is for.
+    pub update: Update,
+}
+
+/// The most columns of a dense kernel whose gradient is made block by block: a block is some rows of all of them.
+const COLUMNS: usize = 64;
+
+/// A gradient that need not exist whole, and the node that then stands for those who made and read it.
+#[derive(Clone, Debug)]
+pub struct Applying {
+    /// The gradient.
+    pub gradient: TensorId,
+    /// What stands for its maker and its update.
+    pub node: Node,
+    zero: usize,
+    maker: usize,
+    update: usize,
+    /// The node stands right behind this one: the maker, or the last that sees the weight as it was.
+    behind: usize,
+}
+
+impl Applied {
+    /// The problem whose nodes a plan speaks of, but for folds and region; a gradient that must exist whole is refused.
+    pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
+        if plan.applied.is_empty() || problem.graph.applied == plan.applied {
+            return Ok(Cow::Borrowed(problem));
+        }
+        Applied::rewritten(problem, &plan.applied).map(Cow::Owned)
+    }
+
+    /// The same problem with gradients applied where they are made, one after the other.
+    pub fn rewritten(problem: &Problem, gradients: &[TensorId]) -> Result<Problem, TensorId> {
+        let mut rewritten = problem.clone();
+        for gradient in gradients {
+            let applying = Applying::of(&rewritten.graph, *gradient).ok_or(*gradient)?;
+            let cost = problem.costs_applied.get(gradient).ok_or(*gradient)?;
+            applying.apply(&mut rewritten, cost);
+        }
+        rewritten.costs_applied = BTreeMap::new();
+        Ok(rewritten)
+    }
+}
+
+impl Applying {
+    /// Every gradient that need not exist whole, in the order of their updates.
+    pub fn all(graph: &Graph) -> Vec<Applying> {
+        let users = users(graph);
+        let updates = graph.nodes.iter().filter(|node| matches!(node.op, Op::Update(_)));
+        updates.filter_map(|node| find(graph, &users, *node.inputs.first()?)).collect()
+    }
+
+    /// How a gradient is applied where it is made; none where it must exist whole.
+    pub fn of(graph: &Graph, gradient: TensorId) -> Option<Applying> {
+        find(graph, &users(graph), gradient)
+    }
+
+    fn apply(self, problem: &mut Problem, cost: &Cost) {
+        let bytes = problem.graph.tensors[self.gradient.0].bytes(1).0 as f64;
+        let spared = bytes * problem.transfers.nanos_per_byte_copied;
+        let cost = cost.spared(&problem.costs[self.maker], &problem.costs[self.update], spared);
+        let gone = [self.zero, self.maker, self.update];
+        let mut places = BTreeMap::new();
+        let nodes = std::mem::take(&mut problem.graph.nodes);
+        let costs = std::mem::take(&mut problem.costs);
+        for (index, known) in nodes.into_iter().zip(costs).enumerate() {
+            if !gone.contains(&index) {
+                places.insert(index, problem.graph.nodes.len());
+                problem.graph.nodes.push(known.0);
+                problem.costs.push(known.1);
+            }
+            if index == self.behind {
+                problem.graph.nodes.push(self.node.clone());
+                problem.costs.push(cost);
+            }
+        }
+        let folded = std::mem::take(&mut problem.costs_folded).into_iter();
+        problem.costs_folded =
+            folded.filter_map(|(id, cost)| Some((NodeId(*places.get(&id.0)?), cost))).collect();
+        problem.graph.applied.push(self.gradient);
+    }
+}
+
+impl Update {
+    /// Whether every element is changed by its own slope alone, in every step.
+    fn sees_one_slope(&self) -> bool {
+        let by_norm = matches!(self.clip, crate::Clip::Norm(_));
+        self.rule.is_elementwise() && !by_norm && !self.guarded && self.steps == 1
+    }
+}
+
+impl Cost {
+    /// What takes the place of two others: the time of both, less what it spares.
+    fn spared(&self, maker: &Cost, update: &Cost, nanos: f64) -> Cost {
+        let both = maker.measured.zip(update.measured);
+        let measured = both.map(|(maker, update)| Nanos {
+            fixed: (maker.fixed + update.fixed - nanos).max(0.0),
+            per_row: maker.per_row + update.per_row,
+        });
+        Cost { measured, ..*self }
+    }
+}
+
+/// For each tensor the nodes that read, write or change it, in order.
+fn users(graph: &Graph) -> Vec<Vec<usize>> {
+    let mut users = vec![Vec::new(); graph.tensors.len()];
+    for (index, node) in graph.nodes.iter().enumerate() {
+        for id in node.inputs.iter().chain(&node.outputs).chain(&node.updates) {
+            if users[id.0].last() != Some(&index) {
+                users[id.0].push(index);
+            }
+        }
+    }
+    users
+}
+
+fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Applying> {
+    let [zero, maker, update] = users.get(gradient.0)?[..] else { return None };
+    let nodes = [zero, maker, update].map(|index| &graph.nodes[index]);
+    let tensor = |id: &TensorId| &graph.tensors[id.0];
+    let is_kept = graph.keep.contains(&gradient) || graph.outputs.contains(&gradient);
+    if graph.region.is_some() || is_kept || tensor(&gradient).kind != Kind::Gradient {
+        return None;
+    }
+    let Op::Update(rule) = &nodes[2].op else { return None };
+    let reads_it_alone = nodes[2].inputs == [gradient] && nodes[2].phase == Phase::End;
+    let opens_it = nodes[0].op == Op::Zero && nodes[0].outputs == [gradient];
+    let makes_it = nodes[1].phase == Phase::Piece
+        && nodes[1].outputs.is_empty()
+        && nodes[1].updates.first() == Some(&gradient)
+        && makes_blocks(graph, nodes[1])
+        // Halves are widened some rows at a time, and all rows make one slope.
+        && nodes[1].inputs.iter().chain(&nodes[1].updates).all(|id| !tensor(id).dtype.is_half());
+    if !(reads_it_alone && opens_it && makes_it && rule.sees_one_slope()) {
+        return None;
+    }
+    let changed = &nodes[2].updates;
+    let mut behind = maker;
+    for index in changed.iter().flat_map(|id| &users[id.0]).filter(|index| **index != update) {
+        let node = &graph.nodes[*index];
+        let changes = node.updates.iter().chain(&node.outputs).any(|id| changed.contains(id));
+        match node.phase {
+            Phase::Begin | Phase::Piece if changes => return None,
+            Phase::Begin => {}
+            Phase::Piece => behind = behind.max(*index),
+            // At the end, what stands before the update sees the old weight.
+            Phase::End if *index < update => return None,
+            Phase::End => {}
+        }
+    }
+    let (weight, others) = (nodes[2].updates[0], &nodes[1].updates[1..]);
+    let is_changed = |index: usize, id: &TensorId| {
+        graph.nodes[index].updates.contains(id) || graph.nodes[index].outputs.contains(id)
+    };
+    let later = || maker + 1..=behind;
+    let moves_past = nodes[1].inputs.iter().any(|id| later().any(|index| is_changed(index, id)))
+        || others.iter().any(|id| users[id.0].iter().any(|index| later().contains(index)));
+    let weight_at = nodes[1].inputs.iter().position(|id| *id == weight);
+    let inputs: Vec<TensorId> = nodes[1].inputs.iter().copied().filter(|id| *id != weight).collect();
+    let op = Applied { gradient: Box::new(nodes[1].op.clone()), weight_at, update: rule.clone() };
+    let op = Op::Applied(op);
+    let read: Vec<&Tensor> = inputs.iter().map(tensor).collect();
+    if moves_past || infer(&op, &read).is_err() {
+        return None;
+    }
+    let updates = others.iter().chain(changed).copied().collect();
+    let (layer, phase) = (nodes[1].layer, Phase::Piece);
+    let node = Node { op, inputs, outputs: Vec::new(), updates, layer, phase };
+    Some(Applying { gradient, node, zero, maker, update, behind })
+}
+
+/// Whether a gradient op can make the first of its sums block by block.
+fn makes_blocks(graph: &Graph, node: &Node) -> bool {
+    let is_narrow = |dy: &TensorId| graph.tensors[dy.0].shape.last() <= COLUMNS;
+    match node.op {
+        Op::DenseGradKernel => node.inputs.get(1).is_some_and(is_narrow),
+        Op::Conv2DMaxPoolDenseGrad(_) => true,
+        _ => false,
+    }
+}

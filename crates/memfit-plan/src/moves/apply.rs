@@ -1,0 +1,22 @@
+//! Apply: a weight's gradient is applied where it is made, block by block, and never exists whole. Exact, bit for bit, and faster, since
+//! nothing of it goes through memory; only for a batch in one piece, whose gradients are whole at once.
+
+use memfit_ir::{Applied, Applying, Bytes, Problem, TensorId};
+
+/// Gradients of less than this stay in the caches on their way, and take no room.
+const LARGE: Bytes = Bytes::mib(1);
+
+/// The same problem with every large gradient applied that can be; none where there is no such gradient.
+pub fn applied(problem: &Problem) -> Option<Problem> {
+    if problem.costs_applied.is_empty() || problem.graph.region.is_some() {
+        return None;
+    }
+    let is_offered = |id: &TensorId| problem.costs_applied.contains_key(id);
+    let is_large = |id: &TensorId| LARGE <= problem.graph.tensors[id.0].bytes(1);
+    let gradients: Vec<TensorId> = Applying::all(&problem.graph)
+        .into_iter()
+        .map(|applying| applying.gradient)
+        .filter(|id| is_offered(id) && is_large(id))
+        .collect();
+    if gradients.is_empty() { None } else { Applied::rewritten(problem, &gradients).ok() }
+}
