@@ -47,6 +47,8 @@ pub(crate) struct Stripe {
     pub(crate) bias: Option<*const f32>,
     /// Whether the result is added to what is there.
     pub(crate) accumulate: bool,
+    /// Whether it is written past the caches: then nothing is added, and every vector is whole and aligned. Settling is left to the caller.
+    pub(crate) streams: bool,
 }
 
 impl Kernel for Stripe {
@@ -109,7 +111,7 @@ impl Stripe {
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(&self, mut right: *const f32, column: usize) {
         let View { start, row_step, depth_step, segments, segment_step } = self.left;
         // The result is fetched while the sums are made, not waited for when they are done.
-        for row in 0..ROWS {
+        for row in 0..if self.streams { 0 } else { ROWS } {
             for vector in 0..VECTORS {
                 lanes::prefetch_write(self.target(row, column + vector * L::COUNT));
             }
@@ -155,9 +157,13 @@ impl Stripe {
         for (value, sums) in values.iter_mut().zip(sums) {
             *value = value.add(sums[VECTOR % VECTORS]);
         }
-        // SAFETY: these rows and columns are inside the result.
+        // SAFETY: these rows and columns are inside the result, and whole and aligned where they stream.
         unsafe {
-            if count == L::COUNT {
+            if self.streams {
+                for (row, value) in values.iter().enumerate() {
+                    value.stream(self.target(row, column));
+                }
+            } else if count == L::COUNT {
                 self.store_columns::<L, ROWS, true>(values, column, count);
             } else {
                 self.store_columns::<L, ROWS, false>(values, column, count);

@@ -160,7 +160,8 @@ fn multiply(
         return;
     }
     let Rows { start: target, step: target_step } = target;
-    level.call(Stripe { left, rows, depth, right, columns, target, target_step, bias: None, accumulate });
+    let (bias, streams) = (None, false);
+    level.call(Stripe { left, rows, depth, right, columns, target, target_step, bias, accumulate, streams });
 }
 
 /// Floats between rows of a tile of scores: not a power of two, so that rows do not share cache sets.

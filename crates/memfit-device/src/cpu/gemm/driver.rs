@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::lanes::{COLUMNS_MAX, Level, ROWS_MAX};
+use super::super::lanes::{COLUMNS_MAX, Kernel, Lanes, Level, ROWS_MAX};
 use super::super::microkernel::{Panels, Stripe, View};
 use super::super::threads::{Shared, Threads};
 
@@ -29,6 +29,9 @@ const SPLITS_MAX: usize = 8;
 const DEPTH_SPLIT: usize = 1024;
 /// The most floats of all partial results together.
 pub(crate) const PARTIALS_MAX: usize = 1 << 19;
+/// Results of so many bytes that are written once, by several threads, are written past the caches: what other threads have left of
+/// those bytes in caches of their own is slow to write, and the caches do not keep so much until it is read.
+pub(crate) const STREAMED: usize = 4 << 20;
 /// Floats in a cache line.
 pub(crate) const LINE: usize = 16;
 
@@ -159,11 +162,13 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let (workers, result) = (Shared::new(workers), &Shared::new(result));
         if self.splits == 1 {
             let (target, bias, accumulate) = (&self.target, self.bias, self.accumulate);
-            self.multiply(threads, &Destination { result, target, bias, accumulate }, &workers);
+            let streams = threads.count() > 1 && STREAMED <= self.m * self.n * size_of::<f32>();
+            self.multiply(threads, &Destination { result, target, bias, accumulate, streams }, &workers);
         } else {
             let partials = &Shared::new(partials);
             let target = &Strided { start: 0, stride: self.n };
-            let destination = Destination { result: partials, target, bias: None, accumulate: false };
+            let (accumulate, streams) = (false, false);
+            let destination = Destination { result: partials, target, bias: None, accumulate, streams };
             self.multiply(threads, &destination, &workers);
             self.add_partials(threads, result, partials);
         }
@@ -234,14 +239,17 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
                     let share = rows.start - first..behind - first;
                     self.right.prefetch(next.clone(), columns.clone(), share, height);
                 }
-                let panel = Panel { rows: rows.start..behind, left, depth: block.len(), right };
-                destination.compute(level, tile, panel, block.start == depth.start);
+                let panel = Panel { rows: rows.start..behind, left, depth: block.clone(), right };
+                destination.compute(level, tile, panel);
                 rows.start += count;
             }
             if next.is_empty() {
                 break;
             }
             block = next;
+        }
+        if destination.streams {
+            level.call(Settle);
         }
     }
 
@@ -317,7 +325,7 @@ struct Tile {
 struct Panel {
     rows: Range<usize>,
     left: View,
-    depth: usize,
+    depth: Range<usize>,
     right: Panels,
 }
 
@@ -327,33 +335,51 @@ struct Destination<'a, D> {
     target: &'a D,
     bias: Option<&'a [f32]>,
     accumulate: bool,
+    /// Whether tiles of one block of depth are written past the caches.
+    streams: bool,
 }
 
 impl<D: Target> Destination<'_, D> {
-    /// Computes what a panel gives to its rows of a tile, run by run; `first` if nothing has been added to them yet.
-    fn compute(&self, level: Level, tile: &Tile, panel: Panel, first: bool) {
+    /// Computes what a panel gives to its rows of a tile, run by run.
+    fn compute(&self, level: Level, tile: &Tile, panel: Panel) {
         let Panel { mut rows, mut left, depth, right } = panel;
         let columns = &tile.columns;
+        let first = depth.start == tile.depth.start;
+        let streams = self.streams && !self.accumulate && depth == tile.depth && level.lanes() == LINE;
         while !rows.is_empty() {
             let run = self.target.run(rows.start);
             let count = run.rows.min(rows.len());
             let start = tile.offset + run.start;
             let end = start + (count - 1) * run.step + columns.end;
             assert!(end <= self.result.len(), "the result lies inside its slice");
+            let target = self.result.pointer().wrapping_add(start + columns.start);
+            let whole = [columns.len(), run.step].iter().all(|floats| floats.is_multiple_of(LINE))
+                && target.addr().is_multiple_of(LINE * size_of::<f32>());
             level.call(Stripe {
                 left,
                 rows: count,
-                depth,
+                depth: depth.len(),
                 right,
                 columns: columns.len(),
-                target: self.result.pointer().wrapping_add(start + columns.start),
+                target,
                 target_step: run.step,
                 bias: self.bias.filter(|_| first).map(|bias| bias[columns.clone()].as_ptr()),
                 accumulate: self.accumulate || !first,
+                streams: streams && whole,
             });
             rows.start += count;
             left.start = left.start.wrapping_add(count * left.row_step);
         }
+    }
+}
+
+/// Lets other threads see what was written past the caches.
+struct Settle;
+
+impl Kernel for Settle {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        L::settle();
     }
 }
 

@@ -129,6 +129,26 @@ fn a_result_that_is_written_past_the_caches_is_the_same() {
 }
 
 #[test]
+fn a_large_result_of_several_threads_has_the_bits_of_one() {
+    // 80 columns are whole lines; of 72 some rows begin beside one.
+    for n in [80, 72] {
+        let (k, m) = (5, driver::STREAMED / size_of::<f32>() / n + 7);
+        let shape = Gemm { m, n, k, transpose_a: false, transpose_b: false };
+        let (a, b, bias) = (noise(m * k, 1), noise(k * n, 2), noise(n, 3));
+        for level in Level::available() {
+            let [one, two] = [1, 2].map(|count| {
+                let mut c = vec![f32::NAN; m * n];
+                let mut workspace = vec![f32::NAN; workspace(&shape, count)];
+                let threads = Threads::at(count, level).unwrap();
+                gemm(&threads, &shape, &a, &b, Some(&bias), &mut c, false, &mut workspace);
+                c.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(one == two, "{n} columns, {}", level.name());
+        }
+    }
+}
+
+#[test]
 fn a_smaller_product_wants_no_more_workspace() {
     let sizes = [1, 2, 8, 9, 100, 1000, 2047, 2048, 10_000, 1_000_000];
     for n in [1, 10, 33, 513, 5000] {

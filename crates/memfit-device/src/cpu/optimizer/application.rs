@@ -81,7 +81,7 @@ impl<'a> Application<'a> {
         match &self.rule {
             Rule::Sgd(learning_rate) => sgd(*learning_rate, before, gradient, weight),
             Rule::Momentum(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Adam(rule) => rule.apply::<L>(before, gradient, weight, states),
+            Rule::Adam(rule) => rule.apply::<L>(before, gradient, weight, states, self.weight.len()),
             Rule::Rmsprop(rule) => rule.apply(before, gradient, weight, states),
             Rule::Adagrad { learning_rate, epsilon } => {
                 adagrad(*learning_rate, *epsilon, before, gradient, weight, states);

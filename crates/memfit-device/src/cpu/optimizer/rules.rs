@@ -76,8 +76,12 @@ pub(super) struct Adam {
 
 /// Vectors of each operand that are read before any is written.
 const VECTORS: usize = 4;
+/// Weights of so many bytes are written past the caches: every thread has read them, and where the cores of two share no cache,
+/// each line that is written in one waits until the other has let go of it.
+const STREAMED: usize = 64 << 10;
 
 impl Adam {
+    /// Changes a part of a weight of so many elements.
     #[inline(always)]
     pub(super) fn apply<L: Lanes>(
         &self,
@@ -85,6 +89,7 @@ impl Adam {
         gradient: &[f32],
         weight: &mut [f32],
         [m, v, most]: [&mut [f32]; 3],
+        elements: usize,
     ) {
         let count = weight.len();
         assert!(
@@ -101,22 +106,25 @@ impl Adam {
             return;
         }
         let (operands, mut at) = ([weight.as_mut_ptr(), m.as_mut_ptr(), v.as_mut_ptr()], 0);
+        let streams =
+            STREAMED <= elements * size_of::<f32>() && operands[0].addr().is_multiple_of(size_of::<L>());
         while at < count {
-            let left = L::COUNT.min(count - at);
-            // SAFETY: all four hold `count` floats, of which so many are left.
+            let (left, gradient) = (L::COUNT.min(count - at), gradient.as_ptr());
+            // SAFETY: all four hold `count` floats, of which so many are left; a weight that streams is aligned.
             at += unsafe {
                 match count - at >= VECTORS * L::COUNT {
-                    true => self.vectors::<L, VECTORS>(before, gradient.as_ptr(), operands, at, L::COUNT),
-                    false => self.vectors::<L, 1>(before, gradient.as_ptr(), operands, at, left),
+                    true => self.vectors::<L, VECTORS>(before, gradient, operands, at, L::COUNT, streams),
+                    false => self.vectors::<L, 1>(before, gradient, operands, at, left, false),
                 }
             };
         }
+        L::settle();
     }
 
     /// Some vectors, or the first `count` of one, and how many floats these are. All of them are read before any is written.
     ///
     /// # Safety
-    /// From `at` on, the gradient can be read, and weight and means can be written.
+    /// From `at` on, the gradient can be read, and weight and means can be written; where it `streams`, the weight is aligned there.
     #[inline(always)]
     unsafe fn vectors<L: Lanes, const N: usize>(
         &self,
@@ -125,6 +133,7 @@ impl Adam {
         operands: [*mut f32; 3],
         at: usize,
         count: usize,
+        streams: bool,
     ) -> usize {
         let (mut g, mut values) = ([L::splat(0.0); N], [[L::splat(0.0); N]; 3]);
         for i in 0..N {
@@ -146,9 +155,16 @@ impl Adam {
             [values[0][i], values[1][i], values[2][i]] = [w, m, v];
         }
         for i in 0..N {
-            for (values, operand) in values.iter().zip(operands) {
-                // SAFETY: the caller's promise.
-                unsafe { store(values[i], operand.add(at + i * L::COUNT), count) };
+            let [weight, m, v] = operands.map(|operand| operand.wrapping_add(at + i * L::COUNT));
+            // SAFETY: the caller's promise.
+            unsafe {
+                if streams {
+                    values[0][i].stream(weight);
+                } else {
+                    store(values[0][i], weight, count);
+                }
+                store(values[1][i], m, count);
+                store(values[2][i], v, count);
             }
         }
         if N == 1 { count } else { N * L::COUNT }

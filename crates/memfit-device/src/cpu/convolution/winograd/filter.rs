@@ -235,6 +235,7 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                     target_step: sums.row,
                     bias: None,
                     accumulate: start > tiles.start,
+                    streams: false,
                 });
             }
         }

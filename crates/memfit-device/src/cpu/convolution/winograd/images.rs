@@ -129,7 +129,8 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
             threads.for_each(channels.div_ceil(CHANNELS_TASK), |task, worker| {
                 let channels = task * CHANNELS_TASK..channels.min((task + 1) * CHANNELS_TASK);
                 let (to, buffer) = (filter.pointer(), scratch(worker).as_mut_ptr());
-                level.call(Taps { run: self, channels, columns: part.clone(), to, buffer });
+                let columns = part.clone();
+                level.call(Taps { run: self, channels, columns, to, buffer, shared: threads.count() > 1 });
             });
             threads.for_each(count.div_ceil(tiles), |task, worker| {
                 let group = task * tiles..count.min((task + 1) * tiles);
@@ -177,6 +178,7 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                     target_step: product.row,
                     bias: None,
                     accumulate: block.start > 0,
+                    streams: false,
                 });
                 block = block.end..block_end(block.end, depth);
             }
@@ -193,6 +195,8 @@ struct Taps<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     to: *mut f32,
     /// Room for taps that are turned round.
     buffer: *mut f32,
+    /// Whether other threads read this too, and have read what stands there.
+    shared: bool,
 }
 
 impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
@@ -203,6 +207,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
         let Filter { values, channels: [inputs, outputs], backwards } = self.run.filter;
         let (depth, point) = (self.run.sizes.depth, self.run.sizes.filter_point());
         let width = 2 * L::COUNT;
+        // As in an update of weights: lines that other cores have in caches of their own are slow to write there.
+        let then = if self.shared && L::COUNT == LINE { Then::Stream } else { Then::Store };
         let mut column = self.columns.start;
         while column < self.columns.end {
             let count = L::COUNT.min(self.columns.end - column);
@@ -226,11 +232,13 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let start = from.wrapping_add(at * step);
                 let from = Grid { start, row: TAPS as isize * tap, column: tap, rows: TAPS, columns: TAPS };
                 let to = Layout { row: 0, point }.grid(to.wrapping_add(channel * width), POINTS);
-                // SAFETY: the taps are in the filter or the buffer, and a point's panels have room for every channel.
-                unsafe { square::<L, S::Filter, TAPS, POINTS>(from, to, count, Then::Store) };
+                // SAFETY: the taps are in the filter or the buffer, and a point's panels, which begin with a cache line, have room
+                // for every channel.
+                unsafe { square::<L, S::Filter, TAPS, POINTS>(from, to, count, then) };
             }
             column += L::COUNT;
         }
+        L::settle();
     }
 }
 

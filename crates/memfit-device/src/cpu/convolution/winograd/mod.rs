@@ -34,6 +34,9 @@ const CHANNELS_FIVE: usize = 16;
 /// be faster, so that `six_convolutions` of the references stays within 1e-4 of Keras over ten steps: it came to 3.7e-4, for a reason
 /// that was not established.
 const WIDTH_MIN: usize = 14;
+/// The narrowest image between so many channels: what is saved grows with them, and small networks have fewer.
+const WIDTH_MIN_DEEP: usize = 7;
+const CHANNELS_DEEP: usize = 256;
 /// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
 const PRODUCTS_MOST: f64 = 0.78;
 /// The most tiles of a group, a multiple of every level's register tile.
@@ -50,12 +53,14 @@ pub(super) fn applies(shape: &Convolution) -> bool {
     };
     // The last tile hangs over where there is an odd number of pixels: on the narrower of both images that counts most.
     let width = width.min(shape.output[1]);
+    let least = inputs.min(shape.output[2]);
+    let width_min = if least >= CHANNELS_DEEP { WIDTH_MIN_DEEP } else { WIDTH_MIN };
     let products = (width.div_ceil(2) * points) as f64;
     shape.strides == [1, 1]
         && shape.dilation == [1, 1]
         && shape.groups == 1
-        && inputs.min(shape.output[2]) >= channels
-        && width >= WIDTH_MIN
+        && least >= channels
+        && width >= width_min
         && products <= PRODUCTS_MOST * (width * shape.kernel[1]) as f64
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Grid<P> {
 #[derive(Clone, Copy)]
 pub(super) enum Then<L> {
     Store,
+    /// Written past the caches, where it is a whole vector.
+    Stream,
     /// With this added.
     Add(L),
     /// Added to what is there.
@@ -35,7 +37,7 @@ pub(super) trait Line<const IN: usize, const OUT: usize> {
     fn across<L: Lanes>(columns: &[[L; OUT]; IN], place: usize) -> [L; IN];
     /// Writes a row as far as it is there.
     /// # Safety
-    /// `count` floats can be written, and read, of every vector that is there.
+    /// `count` floats can be written, and read, of every vector that is there; what streams is aligned.
     unsafe fn store<L: Lanes>(
         row: [L; OUT],
         to: *mut f32,
@@ -106,13 +108,14 @@ pub(super) fn plus<L: Lanes>(sum: Option<L>, factor: f32, x: L) -> Option<L> {
 }
 
 /// # Safety
-/// `count` floats can be written and read.
+/// `count` floats can be written and read; what streams is aligned.
 #[inline(always)]
 pub(super) unsafe fn keep<L: Lanes>(value: L, to: *mut f32, count: usize, then: Then<L>) {
     // SAFETY: the caller's promise.
     unsafe {
         let value = match then {
-            Then::Store => value,
+            Then::Stream if count == L::COUNT => return value.stream(to),
+            Then::Store | Then::Stream => value,
             Then::Add(term) => value.add(term),
             Then::Accumulate => value.add(load(to, count)),
         };
@@ -123,7 +126,7 @@ pub(super) unsafe fn keep<L: Lanes>(value: L, to: *mut f32, count: usize, then: 
 /// Takes a square through the sums along both axes; what is not there is zero, and is not written.
 ///
 /// # Safety
-/// `count` floats, at most a vector, can be read or written at every place of a grid that is there.
+/// `count` floats, at most a vector, can be read or written at every place of a grid that is there; what streams is aligned.
 #[inline(always)]
 pub(super) unsafe fn square<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
     from: Grid<*const f32>,
