@@ -274,7 +274,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
                 offset: 0,
             };
             let result = &Shared::new(into);
-            let destination = Destination { result, target, bias: None, accumulate: false };
+            let destination = Destination { result, target, bias: None, accumulate: false, streams: false };
             self.tile(level, &tile, &destination, scratch);
         };
         if self.splits == 1 {
