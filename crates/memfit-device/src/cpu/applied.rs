@@ -89,6 +89,6 @@ impl Tasks for Blocks<'_> {
         let range = rows.start * columns..rows.end * columns;
         let gradient = &gradient[..range.len()];
         // SAFETY: ranges of rows do not overlap, and every one of them belongs to one task.
-        unsafe { self.application.apply::<L>(range, gradient) };
+        unsafe { self.application.apply::<L>(range, gradient, false) };
     }
 }

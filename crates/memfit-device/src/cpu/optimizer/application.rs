@@ -63,12 +63,12 @@ impl<'a> Application<'a> {
         [start(&self.weight), start(a), start(b), start(c)]
     }
 
-    /// Changes a range of the weight, its states and its average, by the gradient of that range.
+    /// Changes a range of the weight, its states and its average, by the gradient of that range. What `is_near` was read just now.
     ///
     /// # Safety
     /// No other task reads or changes the range meanwhile.
     #[inline(always)]
-    pub(crate) unsafe fn apply<L: Lanes>(&self, range: Range<usize>, gradient: &[f32]) {
+    pub(crate) unsafe fn apply<L: Lanes>(&self, range: Range<usize>, gradient: &[f32], is_near: bool) {
         let before = &self.before;
         // SAFETY: the caller's promise.
         let weight = unsafe { self.weight.slice(range.clone()) };
@@ -81,7 +81,10 @@ impl<'a> Application<'a> {
         match &self.rule {
             Rule::Sgd(learning_rate) => sgd(*learning_rate, before, gradient, weight),
             Rule::Momentum(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Adam(rule) => rule.apply::<L>(before, gradient, weight, states, self.weight.len()),
+            Rule::Adam(rule) => {
+                let elements = if is_near { 0 } else { self.weight.len() };
+                rule.apply::<L>(before, gradient, weight, states, elements);
+            }
             Rule::Rmsprop(rule) => rule.apply(before, gradient, weight, states),
             Rule::Adagrad { learning_rate, epsilon } => {
                 adagrad(*learning_rate, *epsilon, before, gradient, weight, states);

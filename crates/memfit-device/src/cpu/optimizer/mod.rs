@@ -135,6 +135,6 @@ impl Tasks for Step<'_> {
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
-        unsafe { self.application.apply::<L>(range.clone(), &self.gradient[range]) };
+        unsafe { self.application.apply::<L>(range.clone(), &self.gradient[range], false) };
     }
 }

@@ -113,61 +113,65 @@ impl Adam {
             // SAFETY: all four hold `count` floats, of which so many are left; a weight that streams is aligned.
             at += unsafe {
                 match count - at >= VECTORS * L::COUNT {
-                    true => self.vectors::<L, VECTORS>(before, gradient, operands, at, L::COUNT, streams),
-                    false => self.vectors::<L, 1>(before, gradient, operands, at, left, false),
+                    true => self.vectors::<L, VECTORS, true>(before, gradient, operands, at, L::COUNT, streams),
+                    false => self.vectors::<L, 1, false>(before, gradient, operands, at, left, false),
                 }
             };
         }
         L::settle();
     }
 
-    /// Some vectors, or the first `count` of one, and how many floats these are. All of them are read before any is written.
+    /// Some vectors, all of them where they are `WHOLE`, or else the first `count` of one; returns how many floats these are. All of
+    /// them are read before any is written.
     ///
     /// # Safety
     /// From `at` on, the gradient can be read, and weight and means can be written; where it `streams`, the weight is aligned there.
     #[inline(always)]
-    unsafe fn vectors<L: Lanes, const N: usize>(
+    unsafe fn vectors<L: Lanes, const N: usize, const WHOLE: bool>(
         &self,
         before: &Before,
         gradient: *const f32,
-        operands: [*mut f32; 3],
+        [weight, mean, square]: [*mut f32; 3],
         at: usize,
         count: usize,
         streams: bool,
     ) -> usize {
-        let (mut g, mut values) = ([L::splat(0.0); N], [[L::splat(0.0); N]; 3]);
+        let count = if WHOLE { L::COUNT } else { count };
+        let nothing = [L::splat(0.0); N];
+        let (mut g, mut w, mut m, mut v) = (nothing, nothing, nothing, nothing);
         for i in 0..N {
+            let at = at + i * L::COUNT;
             // SAFETY: the caller's promise.
-            g[i] = unsafe { load(gradient.add(at + i * L::COUNT), count) };
-            for (values, operand) in values.iter_mut().zip(operands) {
-                // SAFETY: the caller's promise.
-                values[i] = unsafe { load(operand.add(at + i * L::COUNT), count) };
+            unsafe {
+                g[i] = load(gradient.add(at), count);
+                w[i] = load(weight.add(at), count);
+                m[i] = load(mean.add(at), count);
+                v[i] = load(square.add(at), count);
             }
         }
-        let [rest_1, rest_2] = [self.rest_1, self.rest_2].map(L::splat);
-        let [alpha, epsilon, decay] = [self.alpha, self.epsilon, before.decay].map(L::splat);
+        let (rest_1, rest_2) = (L::splat(self.rest_1), L::splat(self.rest_2));
+        let (alpha, epsilon) = (L::splat(self.alpha), L::splat(self.epsilon));
+        let decay = L::splat(before.decay);
         for i in 0..N {
             let g = before.gradients(g[i]);
-            let [w, m, v] = [values[0][i], values[1][i], values[2][i]];
-            let m = m.add(g.sub(m).mul(rest_1));
-            let v = v.add(g.mul(g).sub(v).mul(rest_2));
-            let w = w.sub(w.mul(decay)).sub(m.mul(alpha).div(v.root().add(epsilon)));
-            [values[0][i], values[1][i], values[2][i]] = [w, m, v];
+            m[i] = m[i].add(g.sub(m[i]).mul(rest_1));
+            v[i] = v[i].add(g.mul(g).sub(v[i]).mul(rest_2));
+            w[i] = w[i].sub(w[i].mul(decay)).sub(m[i].mul(alpha).div(v[i].root().add(epsilon)));
         }
         for i in 0..N {
-            let [weight, m, v] = operands.map(|operand| operand.wrapping_add(at + i * L::COUNT));
+            let at = at + i * L::COUNT;
             // SAFETY: the caller's promise.
             unsafe {
                 if streams {
-                    values[0][i].stream(weight);
+                    w[i].stream(weight.add(at));
                 } else {
-                    store(values[0][i], weight, count);
+                    store(w[i], weight.add(at), count);
                 }
-                store(values[1][i], m, count);
-                store(values[2][i], v, count);
+                store(m[i], mean.add(at), count);
+                store(v[i], square.add(at), count);
             }
         }
-        if N == 1 { count } else { N * L::COUNT }
+        if WHOLE { N * L::COUNT } else { count }
     }
 
     #[inline(always)]

@@ -148,7 +148,7 @@ impl Learning<'_> {
                 }
             }
             // SAFETY: the caller's promise.
-            Learning::Applied(application) => unsafe { application.apply::<L>(range, gradient) },
+            Learning::Applied(application) => unsafe { application.apply::<L>(range, gradient, true) },
         }
     }
 

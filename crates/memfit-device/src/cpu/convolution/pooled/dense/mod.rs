@@ -24,7 +24,7 @@ use super::super::gather::Gather;
 use super::{Lines, Pooled, picked, points};
 
 /// About how many floats behind the pool a block has: with what stands beside them, they stay in the second-level cache.
-const FLOATS: usize = 2048;
+const FLOATS: usize = 1024;
 /// Windows of a block are a multiple of this, if there are as many: convolutions at points take so many at once.
 const WINDOWS: usize = points::WINDOWS;
 /// Images whose products with a part of the kernel are summed at once.
