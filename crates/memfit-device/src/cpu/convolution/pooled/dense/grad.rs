@@ -15,6 +15,8 @@ use super::{Ahead, Block, IMAGES, PooledDense, lined, turn_over};
 
 /// Images whose blocks wait for the kernel's gradient.
 const GROUP: usize = 16;
+/// Windows whose products are summed at once.
+const AT_ONCE: usize = 3;
 /// Rows of the kernel that are summed at once.
 const ROWS: usize = 8;
 
@@ -461,15 +463,17 @@ impl Windows<'_> {
             *weights = unsafe { L::load(filter.as_ptr().add(k * L::COUNT)) };
         }
         let (mut pairs, mut at) = (pairs.as_ptr(), windows.as_mut_ptr());
-        // Two windows at once, or each product would wait for the one before.
-        for _ in 0..self.count / 2 {
+        // Some windows at once, or each product would wait for the one before.
+        for _ in 0..self.count / AT_ONCE {
             // SAFETY: checked above.
-            unsafe { products::<L, K, 2>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
-            (pairs, at) = (pairs.wrapping_add(8 * self.pixel), at.wrapping_add(6 * L::COUNT));
+            unsafe { products::<L, K, AT_ONCE>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
+            pairs = pairs.wrapping_add(AT_ONCE * 4 * self.pixel);
+            at = at.wrapping_add(AT_ONCE * 3 * L::COUNT);
         }
-        if self.count % 2 == 1 {
+        for _ in 0..self.count % AT_ONCE {
             // SAFETY: checked above.
             unsafe { products::<L, K, 1>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
+            (pairs, at) = (pairs.wrapping_add(4 * self.pixel), at.wrapping_add(3 * L::COUNT));
         }
         for (k, total) in totals.into_iter().enumerate() {
             // SAFETY: checked above.
