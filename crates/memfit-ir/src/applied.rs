@@ -151,7 +151,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
         && nodes[1].updates.first() == Some(&gradient)
         && makes_blocks(graph, nodes[1])
         // Halves are widened some rows at a time, and all rows make one slope.
-        && nodes[1].inputs.iter().chain(&nodes[1].updates).all(|id| tensor(id).dtype == DType::F32);
+        && !nodes[1].inputs.iter().any(|id| matches!(tensor(id).dtype, DType::F16 | DType::BF16));
     if !(reads_it_alone && opens_it && makes_it && rule.sees_one_slope()) {
         return None;
     }

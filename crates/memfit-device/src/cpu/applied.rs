@@ -59,7 +59,12 @@ pub(crate) fn launch(operands: &Operands, applied: &Applied) {
         level: operands.threads.level(),
         cut: cut(&shape),
         product: gemm::product(&shape, operands.input(0), operands.input(1)),
-        application: Application::new(operands, &applied.update, 0),
+        // Other sums of the gradient op would stand before the weight.
+        application: Application::new(
+            operands,
+            &applied.update,
+            operands.node.updates.len() - applied.update.tensors(),
+        ),
         floats: worker_floats(&shape),
         block: block(&shape),
         partial: worker_floats(&shape) - block(&shape) - driver::worker_floats(shape.n, shape.k),
