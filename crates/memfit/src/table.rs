@@ -99,8 +99,10 @@ fn split(summary: &Summary) -> String {
     if summary.values_folded > 0 {
         text += &format!(", {} values are made again where they are read", summary.values_folded);
     }
-    if summary.gradients_applied > 0 {
-        text += &format!(", {} gradients are applied where they are made", summary.gradients_applied);
+    match summary.gradients_applied {
+        0 => {}
+        1 => text += ", 1 gradient is applied where it is made",
+        count => text += &format!(", {count} gradients are applied where they are made"),
     }
     if summary.launches_leaner > 0 {
         let (count, most) = (summary.launches_leaner, summary.bytes_workspace);

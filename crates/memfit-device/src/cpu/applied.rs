@@ -27,23 +27,31 @@ pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
     }
 }
 
-/// Floats of workspace: for every worker what a product wants, and two blocks.
+/// Floats of a block: few enough to stay in the second-level cache, and many enough that memory is read in long runs, first for the
+/// gradient and then for the weight.
+const BLOCK: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 17;
+/// A weight has at least so many blocks, where that leaves them large enough.
+const BLOCKS: usize = 256;
+
+/// Floats of workspace: for every worker what a product wants, a block, and another where sums are made in parts.
 pub(crate) fn workspace(product: &Gemm, threads: usize) -> usize {
     threads * worker_floats(product) + LINE
 }
 
 fn worker_floats(product: &Gemm) -> usize {
-    driver::worker_floats(product.n, product.k) + 2 * block(product).next_multiple_of(LINE)
+    let partial = if driver::may_split(product.m, product.n) { block(product) } else { 0 };
+    driver::worker_floats(product.n, product.k) + block(product) + partial
 }
 
 /// Rows of the weight that a task changes.
 fn cut(product: &Gemm) -> Cut {
-    Cut::items(product.m, product.n)
+    let floats = (product.m * product.n / BLOCKS).clamp(*BLOCK.start(), *BLOCK.end());
+    Cut::of_size(product.m, floats / product.n.max(1))
 }
 
-/// Floats of the largest block.
+/// Floats of a block and up to the next cache line.
 fn block(product: &Gemm) -> usize {
-    cut(product).range(0).len() * product.n
+    (cut(product).range(0).len() * product.n).next_multiple_of(LINE)
 }
 
 /// Makes a gradient, and changes the weight by it.
@@ -58,9 +66,15 @@ pub(crate) fn launch(operands: &Operands, applied: &Applied) {
         level: operands.threads.level(),
         cut: cut(&shape),
         product: gemm::product(&shape, operands.input(0), operands.input(1)),
-        application: Application::new(operands, &applied.update, 0),
+        // Other sums of the gradient op would stand before the weight.
+        application: Application::new(
+            operands,
+            &applied.update,
+            operands.node.updates.len() - applied.update.tensors(),
+        ),
         floats: worker_floats(&shape),
-        block: block(&shape).next_multiple_of(LINE),
+        block: block(&shape),
+        partial: worker_floats(&shape) - block(&shape) - driver::worker_floats(shape.n, shape.k),
         workers: Shared::new(workers),
     };
     tasks::run(operands.threads, blocks.cut.count(), &blocks);
@@ -71,9 +85,10 @@ struct Blocks<'a> {
     cut: Cut,
     product: Product<'a, Matrix<'a>, MatrixRight<'a>, Strided>,
     application: Application<'a>,
-    /// What a worker has, and how much of it a block.
+    /// What a worker has, and how much of it the gradient and parts of it.
     floats: usize,
     block: usize,
+    partial: usize,
     workers: Shared<'a, f32>,
 }
 
@@ -84,7 +99,7 @@ impl Tasks for Blocks<'_> {
         // SAFETY: a worker runs one task at a time.
         let floats = unsafe { self.workers.slice(worker * self.floats..(worker + 1) * self.floats) };
         let (gradient, rest) = floats.split_at_mut(self.block);
-        let (partial, scratch) = rest.split_at_mut(self.block);
+        let (partial, scratch) = rest.split_at_mut(self.partial);
         self.product.rows(self.level, rows.clone(), scratch, partial, gradient);
         let range = rows.start * columns..rows.end * columns;
         let gradient = &gradient[..range.len()];

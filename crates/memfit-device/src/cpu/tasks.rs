@@ -67,6 +67,11 @@ impl Cut {
     /// The most ranges that [`Cut::parts`] makes.
     pub(crate) const PARTS: usize = PARTS;
 
+    /// Ranges of so many items.
+    pub(crate) fn of_size(length: usize, size: usize) -> Cut {
+        Cut { length, size: size.max(1) }
+    }
+
     /// How many ranges there are.
     pub(crate) fn count(&self) -> usize {
         self.length.div_ceil(self.size)

@@ -288,9 +288,13 @@ fn batch(report: &Report) -> String {
             summary.bytes_workspace
         );
     }
-    if summary.gradients_applied > 0 {
-        let applied = grouped(summary.gradients_applied as u64);
-        text += &format!(" {applied} gradients are applied where they are made and never exist whole.");
+    match summary.gradients_applied {
+        0 => {}
+        1 => text += " One gradient is applied where it is made and never exists whole.",
+        count => {
+            let count = grouped(count as u64);
+            text += &format!(" {count} gradients are applied where they are made and never exist whole.");
+        }
     }
     if summary.values_folded > 0 {
         let folded = grouped(summary.values_folded as u64);

@@ -130,6 +130,11 @@ pub(crate) fn splits(m: usize, n: usize, k: usize) -> usize {
     wanted.min(k / DEPTH_SPLIT).min(PARTIALS_MAX / (m * n).max(1)).max(1)
 }
 
+/// Whether a product of this size may be summed in parts, whatever its depth.
+pub(crate) fn may_split(m: usize, n: usize) -> bool {
+    2 * m * n <= PARTIALS_MAX
+}
+
 /// How many tasks at least the columns of a product are cut in: each packs the left operand for itself.
 pub(crate) fn columns_tasks(n: usize) -> usize {
     n.div_ceil(COLUMNS_TASK)
@@ -254,7 +259,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     }
 
     /// Computes some rows alone, one behind the other, with the sums that `run` makes of them: `scratch` is a worker's, `partial` has
-    /// room for as many rows as there are.
+    /// room for as many rows as there are if the product may be split.
     pub(crate) fn rows(
         &self,
         level: Level,
