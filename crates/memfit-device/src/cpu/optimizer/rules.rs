@@ -113,7 +113,9 @@ impl Adam {
             // SAFETY: all four hold `count` floats, of which so many are left; a weight that streams is aligned.
             at += unsafe {
                 match count - at >= VECTORS * L::COUNT {
-                    true => self.vectors::<L, VECTORS, true>(before, gradient, operands, at, L::COUNT, streams),
+                    true => {
+                        self.vectors::<L, VECTORS, true>(before, gradient, operands, at, L::COUNT, streams)
+                    }
                     false => self.vectors::<L, 1, false>(before, gradient, operands, at, left, false),
                 }
             };

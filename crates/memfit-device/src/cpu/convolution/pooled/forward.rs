@@ -23,8 +23,7 @@ pub(super) fn filter_floats(pooled: &Pooled) -> usize {
 
 /// Floats of a worker: lines of the image, and points of them.
 fn worker_floats(pooled: &Pooled) -> usize {
-    let beside = if points::applies(pooled, usize::MAX) { points::REACH + points::FLOATS } else { 0 };
-    Lines::new(pooled).floats(1) + beside
+    Lines::new(pooled).floats(1) + points::reach(pooled) + points::buffer_floats(pooled)
 }
 
 /// Convolves images `x`, adds `bias` and writes the largest of every window to `y` and its place to `winners`; the first of
@@ -120,8 +119,8 @@ impl Tasks for Forward<'_> {
                 let range = start..start + width * channels;
                 (self.y.slice(range.clone()), self.winners.slice(range))
             };
-            let line = Line { pooled, lines: &[], stride };
-            self.filter.line::<L>(line, scratch, y, winners);
+            let (lines, buffer) = scratch.split_at_mut(floats - points::buffer_floats(pooled));
+            self.filter.line::<L>(&Line { pooled, lines, stride }, buffer, y, winners);
         }
     }
 }
@@ -152,14 +151,13 @@ impl<'a> Filter<'a> {
         Filter { at_points, packed }
     }
 
-    /// Computes a line of windows; what they see of the image lies in front of a worker's scratch.
+    /// Computes a line of windows. The buffer is for points, where they are computed at those.
     #[inline(always)]
-    pub(super) fn line<L: Lanes>(&self, line: Line, scratch: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
+    pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
         if self.at_points && L::ROWS >= 12 {
-            let (lines, buffer) = scratch.split_at_mut(scratch.len() - points::FLOATS);
-            points::line::<L>(&Line { lines, ..line }, self.packed, buffer, y, winners);
+            points::line::<L>(line, self.packed, buffer, y, winners);
         } else {
-            Line { lines: scratch, ..line }.run::<L>(self.packed, y, winners);
+            line.run::<L>(self.packed, y, winners);
         }
     }
 }

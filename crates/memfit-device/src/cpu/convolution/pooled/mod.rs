@@ -77,6 +77,26 @@ impl Lines {
         (self.first + windows.saturating_sub(1) * self.step) * self.stride
     }
 
+    /// What a line of windows sees, where it lies in the image with no zeros around it, and so many floats can be read behind it; then
+    /// lines are as far apart as the image's.
+    #[inline(always)]
+    fn seen<'a>(
+        &self,
+        gather: &Gather<'a>,
+        image: usize,
+        [window, across]: [usize; 2],
+        behind: usize,
+    ) -> Option<(&'a [f32], usize)> {
+        let (x, y) =
+            (gather.across.seen(2 * across, 0), gather.down.seen(0, 0) + (window * self.step) as isize);
+        let (x, y) = (usize::try_from(x).ok()?, usize::try_from(y).ok()?);
+        let stride = gather.across.size * gather.pixel;
+        let fits = y + self.first <= gather.down.size && x * gather.pixel + self.seen <= stride;
+        let start = gather.line_start(image, y) + x * gather.pixel;
+        let end = start + (self.first - 1) * stride + self.seen + behind;
+        (fits && end <= gather.images.len()).then(|| (&gather.images[start..], stride))
+    }
+
     /// Copies what so many lines of windows see, from a window of an image on, whose line and column are given.
     #[inline(always)]
     fn copy<L: Lanes>(

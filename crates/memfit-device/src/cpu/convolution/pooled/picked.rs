@@ -27,18 +27,18 @@ pub(super) fn pairs_floats(pooled: &Pooled) -> usize {
     pooled.conv.kernel[0] * 2 * Lines::new(pooled).stride + LANES_MAX
 }
 
-/// Writes the pairs under a line of windows, of the lines that it sees.
+/// Writes the pairs under a line of windows, of the lines that it sees, which lie so many floats apart.
 #[inline(always)]
-pub(super) fn pairs<L: Lanes>(pooled: &Pooled, lines: &[f32], pairs: &mut [f32]) {
+pub(super) fn pairs<L: Lanes>(pooled: &Pooled, lines: &[f32], apart: usize, pairs: &mut [f32]) {
     let stride = Lines::new(pooled).stride;
-    assert!(pairs.len() >= pairs_floats(pooled) && (pooled.conv.kernel[0] + 1) * stride <= lines.len());
+    assert!(pairs.len() >= pairs_floats(pooled) && pooled.conv.kernel[0] * apart + stride <= lines.len());
     for tap in 0..pooled.conv.kernel[0] {
         for at in (0..stride).step_by(L::COUNT) {
-            // SAFETY: strides are whole vectors, and a line follows.
+            // SAFETY: strides are whole vectors, and a line follows; both ends were checked.
             unsafe {
-                let above = lines.as_ptr().add(tap * stride + at);
+                let above = lines.as_ptr().add(tap * apart + at);
                 let to = pairs.as_mut_ptr().add(2 * (tap * stride + at));
-                L::load(above).store_pairs(L::load(above.add(stride)), to);
+                L::load(above).store_pairs(L::load(above.add(apart)), to);
             }
         }
     }
@@ -51,7 +51,7 @@ impl Block<'_> {
         let Sums { pooled, lines: Lines { stride, step, .. }, .. } = *self.work;
         assert!(pairs.len() >= pairs_floats(pooled) && self.work.lines.floats(self.count) <= lines.len());
         for line in 0..self.count {
-            self::pairs::<L>(pooled, &lines[line * step * stride..], pairs);
+            self::pairs::<L>(pooled, &lines[line * step * stride..], stride, pairs);
             for column in (0..pooled.conv.output[2]).step_by(L::COUNT) {
                 let taps = Taps { block: self, pairs, line, column };
                 let (taps_down, pixel) = (pooled.conv.kernel[0], pooled.conv.input[2]);

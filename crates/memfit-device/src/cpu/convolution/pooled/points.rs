@@ -21,8 +21,8 @@ const SEEN: usize = ((2 * WINDOWS + 2) * CHANNELS).next_multiple_of(LANES_MAX);
 /// Floats of one of the sums and differences of lines: neighbours are read past the last.
 const LINE_FLOATS: usize = SEEN + 2 * LANES_MAX;
 /// Floats of the workspace of a worker, and how far behind the lines is read.
-pub(super) const FLOATS: usize = 4 * LINE_FLOATS + 4 * 3 * SEEN;
-pub(super) const REACH: usize = LINE_FLOATS;
+const FLOATS: usize = 4 * LINE_FLOATS + 4 * 3 * SEEN;
+const REACH: usize = LINE_FLOATS;
 /// Vectors of a filter for a vector of its output channels, with the bias.
 const VECTORS: usize = 16 * CHANNELS + 1;
 
@@ -30,6 +30,16 @@ const VECTORS: usize = 16 * CHANNELS + 1;
 pub(super) fn applies(pooled: &Pooled, rows: usize) -> bool {
     let conv = &pooled.conv;
     rows >= 12 && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
+}
+
+/// Floats of the workspace of a worker, where anything is computed at points.
+pub(super) fn buffer_floats(pooled: &Pooled) -> usize {
+    if applies(pooled, usize::MAX) { FLOATS } else { 0 }
+}
+
+/// How many floats behind the lines are read.
+pub(super) fn reach(pooled: &Pooled) -> usize {
+    if applies(pooled, usize::MAX) { REACH } else { 0 }
 }
 
 /// Floats of a filter at points, in vectors of any level.

@@ -29,6 +29,7 @@ fn worker_floats(shape: &PooledDense) -> usize {
 struct Scratch<'a> {
     /// Lines of the image, and points of them.
     lines: &'a mut [f32],
+    points: &'a mut [f32],
     /// Rows of the kernel, turned over.
     kernel: &'a mut [f32],
     /// A block of some images behind the pool.
@@ -38,11 +39,11 @@ struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    fn sizes(shape: &PooledDense) -> [usize; 4] {
-        let beside =
-            if points::applies(&shape.pooled, usize::MAX) { points::REACH + points::FLOATS } else { 0 };
+    fn sizes(shape: &PooledDense) -> [usize; 5] {
+        let narrowed = shape.narrowed(shape.windows());
         [
-            lined(Lines::new(&shape.narrowed(shape.windows())).floats(1) + beside),
+            lined(Lines::new(&narrowed).floats(1) + points::reach(&narrowed)),
+            lined(points::buffer_floats(&narrowed)),
             shape.units * shape.stride(),
             IMAGES * shape.stride(),
             shape.pooled.conv.rows * shape.units * LANES_MAX,
@@ -51,11 +52,12 @@ impl<'a> Scratch<'a> {
 
     #[inline(always)]
     fn new(shape: &PooledDense, floats: &'a mut [f32]) -> Self {
-        let [lines, kernel, pooled, _] = Self::sizes(shape);
+        let [lines, points, kernel, pooled, _] = Self::sizes(shape);
         let (lines, rest) = floats.split_at_mut(lines);
+        let (points, rest) = rest.split_at_mut(points);
         let (kernel, rest) = rest.split_at_mut(kernel);
         let (pooled, sums) = rest.split_at_mut(pooled);
-        Scratch { lines, kernel, pooled, sums }
+        Scratch { lines, points, kernel, pooled, sums }
     }
 }
 
@@ -160,10 +162,15 @@ impl Forward<'_> {
                 let start = (image + i) * image_floats + block.start;
                 // SAFETY: every block of every image belongs to one task.
                 let winners = unsafe { self.winners.slice(start..start + block.depth) };
-                lines.copy::<L>(&self.gather, image + i, [block.line, block.first], 1, scratch.lines);
                 ask();
-                let line = Line { pooled: &narrowed, lines: &[], stride: lines.stride };
-                self.filter.line::<L>(line, scratch.lines, &mut to[..block.depth], winners);
+                let place = [block.line, block.first];
+                let seen = lines.seen(&self.gather, image + i, place, points::reach(&narrowed));
+                let (lines, stride) = seen.unwrap_or_else(|| {
+                    lines.copy::<L>(&self.gather, image + i, place, 1, scratch.lines);
+                    (&*scratch.lines, lines.stride)
+                });
+                let line = Line { pooled: &narrowed, lines, stride };
+                self.filter.line::<L>(&line, scratch.points, &mut to[..block.depth], winners);
                 ask();
             }
             let products = Products { kernel: scratch.kernel, pooled: scratch.pooled, stride, whole, units };

@@ -272,8 +272,6 @@ impl Work<'_> {
         // SAFETY: every block belongs to one task.
         let kernel = unsafe { self.learning.kernel(range.clone()) };
         turn_over::<L>(kernel, units, stride, scratch.kernel);
-        let gradients = &mut scratch.rows[..block.depth * units];
-        gradients.fill(0.0);
         let mut ahead = self.learning.starts().map(|start| {
             let block = start.and(next);
             let start = start.unwrap_or(std::ptr::null());
@@ -294,7 +292,7 @@ impl Work<'_> {
             }
             let slopes = &self.slopes[first * self.shape.units_padded()..];
             let kernel = KernelRows { slopes, images: group, pooled: scratch.pooled, stride, units };
-            kernel.add::<L>(block.depth, scratch.rows);
+            kernel.add::<L>(block.depth, first > 0, scratch.rows);
             first += group;
         }
         // SAFETY: every block belongs to one task.
@@ -360,8 +358,13 @@ impl Work<'_> {
     ) {
         let (pooled, stride) = (self.shape.narrowed(block.windows), self.shape.stride());
         let lines = Lines::new(&pooled);
-        lines.copy::<L>(&self.gather, image, [block.line, block.first], 1, scratch.lines);
-        picked::pairs::<L>(&pooled, scratch.lines, scratch.pairs);
+        let place_in_image = [block.line, block.first];
+        if let Some((seen, apart)) = lines.seen(&self.gather, image, place_in_image, lines.stride) {
+            picked::pairs::<L>(&pooled, seen, apart, scratch.pairs);
+        } else {
+            lines.copy::<L>(&self.gather, image, place_in_image, 1, scratch.lines);
+            picked::pairs::<L>(&pooled, scratch.lines, lines.stride, scratch.pairs);
+        }
         let winners = self.given.winners.as_ptr();
         let mut ahead = Ahead::image(self.shape, next, &self.gather, winners, image, self.times::<L>());
         let image_floats: usize = self.shape.pooled.output().iter().product();
@@ -549,31 +552,33 @@ struct KernelRows<'a> {
 }
 
 impl KernelRows<'_> {
-    /// Adds the gradient of so many rows.
+    /// Writes the gradient of so many rows, or adds it to what is there.
     #[inline(always)]
-    fn add<L: Lanes>(&self, depth: usize, rows: &mut [f32]) {
+    fn add<L: Lanes>(&self, depth: usize, adds: bool, rows: &mut [f32]) {
         for unit in (0..self.units).step_by(L::COUNT) {
             let whole = depth - depth % ROWS;
             for at in (0..whole).step_by(ROWS) {
-                self.rows::<L, ROWS>(at, unit, rows);
+                self.rows::<L, ROWS>(at, unit, adds, rows);
             }
             for at in whole..depth {
-                self.rows::<L, 1>(at, unit, rows);
+                self.rows::<L, 1>(at, unit, adds, rows);
             }
         }
     }
 
     #[inline(always)]
-    fn rows<L: Lanes, const N: usize>(&self, at: usize, unit: usize, rows: &mut [f32]) {
+    fn rows<L: Lanes, const N: usize>(&self, at: usize, unit: usize, adds: bool, rows: &mut [f32]) {
         let padded = self.units.next_multiple_of(LANES_MAX);
         let count = L::COUNT.min(self.units - unit);
         assert!((at + N) * self.units <= rows.len() && self.images * padded <= self.slopes.len());
         assert!(self.images.saturating_sub(1) * self.stride + at + N <= self.pooled.len());
         let to = rows[at * self.units + unit..].as_mut_ptr();
         let mut sums = [L::splat(0.0); N];
-        for (row, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: checked above.
-            *sum = unsafe { load(to.add(row * self.units), count) };
+        if adds {
+            for (row, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: checked above.
+                *sum = unsafe { load(to.add(row * self.units), count) };
+            }
         }
         for image in 0..self.images {
             // SAFETY: checked above.
