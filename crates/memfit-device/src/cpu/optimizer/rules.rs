@@ -155,16 +155,16 @@ impl Adam {
             [values[0][i], values[1][i], values[2][i]] = [w, m, v];
         }
         for i in 0..N {
-            let [weight, m, v] = operands.map(|operand| operand.wrapping_add(at + i * L::COUNT));
-            // SAFETY: the caller's promise.
-            unsafe {
-                if streams {
-                    values[0][i].stream(weight);
-                } else {
-                    store(values[0][i], weight, count);
+            for (place, (values, operand)) in values.iter().zip(operands).enumerate() {
+                let to = operand.wrapping_add(at + i * L::COUNT);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    if streams && place == 0 {
+                        values[i].stream(to);
+                    } else {
+                        store(values[i], to, count);
+                    }
                 }
-                store(values[1][i], m, count);
-                store(values[2][i], v, count);
             }
         }
         if N == 1 { count } else { N * L::COUNT }
