@@ -157,6 +157,48 @@ mod tests {
         graph.nodes.iter().map(|node| node.op.name()).collect()
     }
 
+    /// The names of the ops of a convolution with its pool and a dense layer of so many units over images of a size, when they were joined.
+    fn dense_ops(side: usize, units: usize, change: impl Fn(&mut Graph, [TensorId; 3])) -> Vec<&'static str> {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let image = graph.tensor("image", Shape::rows([side, side, 3]), DType::F32, Kind::Input, layer);
+        let mut weight = |name: &str, dims: &[usize]| {
+            graph.tensor(
+                name,
+                Shape::fixed(dims.to_vec()),
+                DType::F32,
+                Kind::Weight { trainable: true },
+                layer,
+            )
+        };
+        let floats = (side / 2 - 1).pow(2) * 8;
+        let (filter, bias) = (weight("filter", &[3, 3, 3, 8]), weight("bias", &[8]));
+        let (kernel, kernel_bias) = (weight("kernel", &[floats, units]), weight("kernel_bias", &[units]));
+        let conv =
+            Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+        let pooled = Op::Conv2DMaxPool(PooledConv2D { conv, relu: true });
+        let pooled = graph.push(pooled, &[image, filter, bias], layer).unwrap()[0];
+        let flat = graph.push(Op::Reshape(vec![floats]), &[pooled], layer).unwrap()[0];
+        let y = graph.push(Op::Dense, &[flat, kernel, kernel_bias], layer).unwrap()[0];
+        graph.outputs = vec![y];
+        change(&mut graph, [image, flat, kernel]);
+        dense_inside(&mut graph, &[]);
+        graph.nodes.iter().map(|node| node.op.name()).collect()
+    }
+
+    #[test]
+    fn a_dense_layer_of_few_units_takes_a_large_pool_inside_where_nothing_before_it_learns() {
+        let apart = ["conv2d_max_pool", "reshape", "dense"];
+        assert_eq!(dense_ops(200, 10, |_, _| {}), ["conv2d_max_pool_dense"]);
+        assert_eq!(dense_ops(100, 10, |_, _| {}), apart);
+        assert_eq!(dense_ops(200, 33, |_, _| {}), apart);
+        assert_eq!(dense_ops(200, 10, |graph, [_, flat, _]| graph.keep.push(flat)), apart);
+        let learned = Kind::Weight { trainable: true };
+        assert_eq!(dense_ops(200, 10, |graph, [image, ..]| graph.tensors[image.0].kind = learned), apart);
+        let frozen = Kind::Weight { trainable: false };
+        assert_eq!(dense_ops(200, 10, |graph, [.., kernel]| graph.tensors[kernel.0].kind = frozen), apart);
+    }
+
     #[test]
     fn a_pool_runs_in_the_convolution_before_it_where_nobody_else_asks_for_what_is_between() {
         let apart = ["conv2d", "max_pool2d", "elementwise"];

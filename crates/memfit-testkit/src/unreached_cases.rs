@@ -3,8 +3,8 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Applied, Applying, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change,
-    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads, Problem,
-    Region, Sampling, Shape, TensorId, Transfers, Unary,
+    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads,
+    PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -24,6 +24,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("values that their readers make again".to_owned(), folded()));
     graphs.push(("gradients applied where they are made".to_owned(), applied()));
+    graphs.push(("a gradient applied where it is made behind a pool".to_owned(), applied_behind_a_pool()));
     graphs
 }
 
@@ -166,6 +167,29 @@ fn applied() -> Graph {
     assert_eq!(gradients.len(), 2);
     problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
     Applied::rewritten(&problem, &gradients).expect("both can be applied").graph
+}
+
+/// The same of a dense layer that takes the pool before it inside.
+fn applied_behind_a_pool() -> Graph {
+    let case = case("", LossKind::MeanSquaredError, &|b| {
+        let ids = b.ids([8, 9], 50);
+        let colours = b.fixed("colours", &[50, 3]);
+        let x = b.op(Op::Embedding, &[ids, colours]);
+        let filter = b.weight("filter", &[3, 3, 3, 5]);
+        let bias = b.weight("bias", &[5]);
+        let kernel = b.weight("kernel", &[3 * 3 * 5, 4]);
+        let kernel_bias = b.weight("kernel_bias", &[4]);
+        let pads = Pads::default();
+        let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let op = Op::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true });
+        b.op(op, &[x, filter, bias, kernel, kernel_bias])
+    });
+    let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::adam()) };
+    let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
+    let gradients: Vec<TensorId> = Applying::all(&problem.graph).iter().map(|of| of.gradient).collect();
+    assert_eq!(gradients.len(), 1);
+    problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
+    Applied::rewritten(&problem, &gradients).expect("it can be applied").graph
 }
 
 /// A problem where nothing costs anything.

@@ -3,8 +3,8 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training};
 use memfit_ir::{
-    Applied, Applying, Average, Bytes, Chain, CheckError, Constraint, DType, Graph, Kind, Loss, LossKind, Op,
-    Plan, Problem, Regularizer, Tensor, TensorId, Unary, UpdateRule, check,
+    Applied, Applying, Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Graph, Kind, Loss,
+    LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateRule, check,
 };
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::halves::in_type;
@@ -99,6 +99,39 @@ fn a_random_graph_trains_to_the_bits_of_gradients_made_whole() {
         }
     }
     assert!(40 < applied && 20 < whole, "{applied} applied, {whole} made whole");
+}
+
+/// A first convolution and its pool, and a dense layer over all that they give, which takes them inside.
+fn behind_a_pool() -> Graph {
+    let mut b = builder();
+    let x = b.input([95, 92, 3]);
+    let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+    let between = b.conv(x, conv, 33);
+    let pooled = b.op(Op::MaxPool2D(PooledConv2D::POOL), &[between]);
+    let rectified = b.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[pooled]);
+    let flat = b.op(Op::Reshape(vec![46 * 45 * 33]), &[rectified]);
+    b.layer = b.graph.layer("dense");
+    let y = b.dense(flat, 7, true);
+    ended(b, y)
+}
+
+#[test]
+fn a_kernel_behind_a_pool_is_trained_to_the_bits_of_its_gradient_made_whole() {
+    for (seed, optimizer) in (0..4).map(|seed| (seed, random_optimizer(seed))) {
+        let problem = trained(&behind_a_pool(), optimizer);
+        let makes = |problem: &Problem| {
+            problem.graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv2DMaxPoolDenseGrad(_))).count()
+        };
+        let made = gradients(&problem);
+        assert_eq!((makes(&problem), made.len()), (1, 1), "{}", problem.graph);
+        let reference = trained_weights(&problem, runner_of(&problem, pieces_of(&problem, BATCH)));
+        let rewritten = Applied::rewritten(&problem, &made).unwrap();
+        assert_eq!(makes(&rewritten), 0);
+        for plan in memfit_plan::curve(&rewritten) {
+            assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1));
+            assert_eq!(trained_weights(&problem, runner_of(&problem, plan)), reference, "optimizer {seed}");
+        }
+    }
 }
 
 /// A dense layer with more weights than all else has values.

@@ -145,7 +145,14 @@ struct Taps<'a> {
 }
 
 impl Right for Taps<'_> {
-    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels {
+    fn panels(
+        &self,
+        level: Level,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        _: usize,
+        buffer: &mut [f32],
+    ) -> Panels {
         let Taps { shape, phase, .. } = self;
         let (channels, stride) = (shape.channels_out(), shape.output[2]);
         let width = 2 * level.lanes();

@@ -63,8 +63,16 @@ pub(crate) trait Left: Sync {
 
 /// The right operand, k x n.
 pub(crate) trait Right: Sync {
-    /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or as they lie where that is the same.
-    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels;
+    /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or as they lie where that suits a left
+    /// operand of so many rows.
+    fn panels(
+        &self,
+        level: Level,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        rows: usize,
+        buffer: &mut [f32],
+    ) -> Panels;
 
     /// Asks for a share, `share` of `of`, of a part that is shown next, where that takes little.
     fn prefetch(&self, _depth: Range<usize>, _columns: Range<usize>, _share: Range<usize>, _of: usize) {}
@@ -230,7 +238,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let Tile { rows, columns, depth, .. } = tile;
         let mut block = depth.start..self.left.block_end(depth.start, depth.end);
         loop {
-            let right = self.right.panels(level, block.clone(), columns.clone(), right_buffer);
+            let right = self.right.panels(level, block.clone(), columns.clone(), rows.len(), right_buffer);
             let end = block.end;
             let next = end..if end < depth.end { self.left.block_end(end, depth.end) } else { end };
             let (mut rows, height, first) = (rows.clone(), rows.len(), rows.start);

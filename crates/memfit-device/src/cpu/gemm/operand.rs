@@ -72,17 +72,33 @@ impl Left for Matrix<'_> {
     }
 }
 
+/// The most rows of the left operand for which a right one of whole vectors is not packed: its columns are read too few times.
+const ROWS_DIRECT: usize = 96;
+
 /// A matrix as a right operand.
 pub(crate) struct MatrixRight<'a>(pub(crate) Matrix<'a>);
 
 impl Right for MatrixRight<'_> {
-    fn panels(&self, level: Level, depth: Range<usize>, columns: Range<usize>, buffer: &mut [f32]) -> Panels {
+    fn panels(
+        &self,
+        level: Level,
+        depth: Range<usize>,
+        columns: Range<usize>,
+        rows: usize,
+        buffer: &mut [f32],
+    ) -> Panels {
         let (from, ..) = self.0.stored(&depth, &columns);
         let Matrix { stride, transposed, .. } = self.0;
         // Rows of one or two whole vectors without gaps are a panel already.
         if !transposed && columns.len() == stride && (stride == level.lanes() || stride == 2 * level.lanes())
         {
             return Panels { start: from, depth_step: stride, panel_step: 0 };
+        }
+        let lanes = level.lanes();
+        let whole = [columns.len(), stride].iter().all(|floats| floats.is_multiple_of(lanes))
+            && from.addr().is_multiple_of(lanes * size_of::<f32>());
+        if !transposed && rows <= ROWS_DIRECT && whole {
+            return Panels { start: from, depth_step: stride, panel_step: 2 * lanes };
         }
         let (depth, columns) = (depth.len(), columns.len());
         PackPanels { from, stride, transposed, depth: 0..depth, depth_panel: depth, columns }

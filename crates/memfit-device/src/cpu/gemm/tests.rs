@@ -149,6 +149,27 @@ fn a_large_result_of_several_threads_has_the_bits_of_one() {
 }
 
 #[test]
+fn a_right_operand_gives_the_same_bits_wherever_it_lies() {
+    // At the beginning of a cache line it need not be packed for so few rows.
+    for [m, n, k] in [[40, 96, 300], [96, 48, 1000], [7, 160, 20]] {
+        let shape = Gemm { m, n, k, transpose_a: false, transpose_b: false };
+        let (a, b) = (noise(m * k, 1), noise(k * n, 2));
+        for level in Level::available() {
+            let threads = Threads::at(2, level).unwrap();
+            let [aligned, beside] = [0, 1].map(|place| {
+                let mut room = vec![0.0; k * n + 2 * driver::LINE];
+                let b_there = &mut driver::aligned(&mut room)[place..place + k * n];
+                b_there.copy_from_slice(&b);
+                let (mut c, mut workspace) = (vec![f32::NAN; m * n], vec![f32::NAN; workspace(&shape, 2)]);
+                gemm(&threads, &shape, &a, b_there, None, &mut c, false, &mut workspace);
+                c.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            assert!(aligned == beside, "{shape:?}, {}", level.name());
+        }
+    }
+}
+
+#[test]
 fn a_smaller_product_wants_no_more_workspace() {
     let sizes = [1, 2, 8, 9, 100, 1000, 2047, 2048, 10_000, 1_000_000];
     for n in [1, 10, 33, 513, 5000] {
