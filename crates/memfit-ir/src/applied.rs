@@ -195,9 +195,6 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
 /// Whether a gradient op can make the first of its sums block by block.
 fn makes_blocks(graph: &Graph, node: &Node) -> bool {
     let is_narrow = |dy: &TensorId| graph.tensors[dy.0].shape.last() <= COLUMNS;
-    match node.op {
-        Op::DenseGradKernel => node.inputs.get(1).is_some_and(is_narrow),
-        Op::Conv2DMaxPoolDenseGrad(_) => true,
-        _ => false,
-    }
+    let is_dense = node.op == Op::DenseGradKernel && node.inputs.get(1).is_some_and(is_narrow);
+    is_dense || matches!(node.op, Op::Conv2DMaxPoolDenseGrad(_))
 }

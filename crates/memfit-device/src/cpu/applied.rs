@@ -20,11 +20,8 @@ pub(crate) fn product([x, dy]: [&Shape; 2], rows: usize) -> Gemm {
 
 /// Whether a gradient has the same bits made block by block and whole.
 pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
-    match *applied.gradient {
-        // Blocks are what it is made of anyway.
-        Op::Conv2DMaxPoolDenseGrad(_) => true,
-        _ => gemm::is_by_rows(product(operands, 1).m),
-    }
+    // Behind a pool, blocks are what it is made of anyway.
+    matches!(*applied.gradient, Op::Conv2DMaxPoolDenseGrad(_)) || gemm::is_by_rows(product(operands, 1).m)
 }
 
 /// Floats of a block: few enough to stay in the second-level cache, and many enough that memory is read in long runs, first for the
