@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 
 use memfit_ir::Bytes;
 
@@ -16,6 +17,8 @@ use crate::source::{Field, Source, require_rows};
 
 /// Bytes that pass through the buffer at a time where elements are converted.
 const BUFFER: usize = 64 << 10;
+/// Bytes from which on two threads read.
+const MUCH: usize = 16 << 20;
 
 /// Rows from .npy files.
 #[derive(Debug)]
@@ -78,7 +81,7 @@ impl Source for Npy {
         let first = start * field.elements() as u64;
         let position = file.data + first * size as u64;
         if file.stored.is_native(field.dtype) {
-            return file.read(to, position);
+            return file.read_at_once(to, position);
         }
         let stretch = BUFFER / size;
         for (index, to) in to.chunks_mut(stretch * 4).enumerate() {
@@ -152,6 +155,26 @@ fn without_ones(dims: &[u64]) -> &[u64] {
 }
 
 impl Opened {
+    /// Reads much on two threads: what the system has in memory is copied, and nobody computes meanwhile.
+    fn read_at_once(&self, to: &mut [u8], position: u64) -> Result<(), DataError> {
+        if to.len() < MUCH {
+            return self.read(to, position);
+        }
+        let half = to.len() / 2;
+        let behind = position + half as u64;
+        let (first, second) = to.split_at_mut(half);
+        let (here, there) = std::thread::scope(|scope| {
+            let other = std::thread::Builder::new().spawn_scoped(scope, || self.read(second, behind));
+            let here = self.read(first, position);
+            let join = |other: ScopedJoinHandle<'_, _>| {
+                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            (here, other.ok().map(join))
+        });
+        // Where there is no thread to be had, the rest is read here.
+        here.and_then(|()| there.unwrap_or_else(|| self.read(&mut to[half..], behind)))
+    }
+
     fn read(&self, to: &mut [u8], position: u64) -> Result<(), DataError> {
         self.file.read_exact_at(to, position).map_err(|source| {
             let path = self.path.clone();

@@ -64,6 +64,23 @@ fn native_floats_go_straight_into_place() {
 }
 
 #[test]
+fn much_is_read_in_halves_that_join_without_a_seam() {
+    let folder = TempDir::new().unwrap();
+    let rows = 5_000_001;
+    let data = bytes_of((0..rows).map(|value| (value as f32).to_le_bytes()));
+    let path = write(&folder, "x.npy", "<f4", &format!("({rows},)"), &data);
+    let mut source = open(&path, &[], DType::F32).unwrap();
+    let read = floats(&mut source, 1, rows - 1).unwrap();
+    assert!(read.iter().enumerate().all(|(index, value)| *value == (index + 1) as f32));
+    // Either half may end too early: the file was long enough when it was opened.
+    for left in [15 << 20, 3 << 20] {
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+        let error = floats(&mut source, 0, rows).unwrap_err();
+        assert!(matches!(error, DataError::Truncated { got, .. } if got == left), "{error}");
+    }
+}
+
+#[test]
 fn other_types_pass_through_a_buffer_that_is_counted() {
     let folder = TempDir::new().unwrap();
     let doubles = bytes_of([0.5f64, -2.0].map(f64::to_le_bytes));
