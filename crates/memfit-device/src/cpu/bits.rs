@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::Maker;
 
-use super::lanes::{LANES_MAX, Lanes, load, store};
+use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
 use super::made::{self, Made};
 use super::operands::{Floats, Operands};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
@@ -147,7 +147,7 @@ fn bits_of<L: Lanes>(values: &[f32; TOGETHER], below: f32) -> [u8; TOGETHER / 8]
     while lane < TOGETHER {
         // SAFETY: vectors divide what is handled together.
         let vector = unsafe { L::load(values.as_ptr().add(lane)) };
-        word |= vector.between(L::splat(0.0), L::splat(below)) << lane;
+        word |= vector.between(L::splat(0.0), L::splat(below)).bits() << lane;
         lane += L::COUNT;
     }
     (word as u16).to_le_bytes()
@@ -165,7 +165,7 @@ unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usi
         let mut lane = 0;
         while lane < TOGETHER {
             // SAFETY: so many are left at both ends.
-            unsafe { L::load(from.add(at + lane)).keep(word >> lane).store(to.add(at + lane)) };
+            unsafe { L::load(from.add(at + lane)).keep(Mask::of(word >> lane)).store(to.add(at + lane)) };
             lane += L::COUNT;
         }
         at += TOGETHER;

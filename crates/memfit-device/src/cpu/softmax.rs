@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::lanes::{LANES_MAX, Lanes, load, store};
+use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
 use super::operands::{Floats, Operands};
 use super::sums::{sum, sum_pairs, total};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
@@ -53,7 +53,7 @@ pub(crate) fn sum_powers<L: Lanes>(x: &[f32], most: f32) -> f64 {
         // SAFETY: so many elements are left, and there is room for every vector.
         unsafe {
             let power = vector_maths::exp(load::<L>(x.as_ptr().add(at), count).sub(L::splat(most)));
-            let power = if count == L::COUNT { power } else { power.keep((1 << count) - 1) };
+            let power = if count == L::COUNT { power } else { power.keep(Mask::of((1 << count) - 1)) };
             power.add_to(totals.as_mut_ptr());
         }
         at += L::COUNT;
@@ -96,7 +96,7 @@ pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], most: f32) -> f64 {
         // SAFETY: so many elements are left, and there is room for every vector.
         unsafe {
             let power = vector_maths::exp(load::<L>(values.add(at), count).sub(L::splat(most)));
-            let power = if count == L::COUNT { power } else { power.keep((1 << count) - 1) };
+            let power = if count == L::COUNT { power } else { power.keep(Mask::of((1 << count) - 1)) };
             store(power, values.add(at), count);
             power.add_to(totals.as_mut_ptr());
         }
@@ -132,7 +132,7 @@ pub(crate) fn largest_of_many<L: Lanes>(values: &[f32]) -> f32 {
             let count = L::COUNT.min(values.len().saturating_sub(at));
             // SAFETY: so many elements are left.
             let value = unsafe { load::<L>(values.as_ptr().wrapping_add(at), count) };
-            let value = if count == L::COUNT { value } else { lowest.or_where((1 << count) - 1, value) };
+            let value = if count == L::COUNT { value } else { lowest.or_where(Mask::of((1 << count) - 1), value) };
             *most = most.or_where(value.beats(*most), value);
             at += L::COUNT;
         }

@@ -7,6 +7,7 @@ mod plain;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::ops::Not;
 use std::sync::OnceLock;
 
 /// The most rows that any level's register tile has.
@@ -16,6 +17,26 @@ pub(crate) const LANES_MAX: usize = 16;
 /// The most columns that any level's register tile has: two vectors.
 pub(crate) const COLUMNS_MAX: usize = 2 * LANES_MAX;
 
+/// Some lanes of a vector: a bit for each, the first lowest, or a vector where instructions choose by one.
+pub(crate) trait Mask: Copy + Not<Output = Self> {
+    /// The lanes whose bit is set.
+    fn of(bits: u32) -> Self;
+    /// A bit for each lane that is meant; those past the last lane mean nothing.
+    fn bits(self) -> u32;
+}
+
+impl Mask for u32 {
+    #[inline(always)]
+    fn of(bits: u32) -> Self {
+        bits
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        self
+    }
+}
+
 /// A vector of floats. Types that implement it are met only inside `Level::call`, which knows that the machine has
 /// their instructions.
 pub(crate) trait Lanes: Copy {
@@ -23,6 +44,8 @@ pub(crate) trait Lanes: Copy {
     const COUNT: usize;
     /// How many rows, of two vectors each, a register tile has before registers spill.
     const ROWS: usize;
+    /// Lanes that a comparison found.
+    type Mask: Mask;
 
     fn splat(value: f32) -> Self;
     fn add(self, other: Self) -> Self;
@@ -34,16 +57,18 @@ pub(crate) trait Lanes: Copy {
     fn at_most(self, high: Self) -> Self;
     /// `self * factor + term`, rounded once where the machine can.
     fn mul_add(self, factor: Self, term: Self) -> Self;
-    /// One bit a lane, the first lowest: whether it lies above `low` and below `high`.
+    /// The lanes above `low` and below `high`.
     #[inline(always)]
-    fn between(self, low: Self, high: Self) -> u32 {
+    fn between(self, low: Self, high: Self) -> Self::Mask {
         let [values, low, high] = [self, low, high].map(floats);
-        (0..Self::COUNT).fold(0, |bits, i| bits | u32::from(low[i] < values[i] && values[i] < high[i]) << i)
+        Mask::of((0..Self::COUNT).fold(0, |bits, i| {
+            bits | u32::from(low[i] < values[i] && values[i] < high[i]) << i
+        }))
     }
-    /// Zero in the lanes whose bit is not set.
+    /// Zero in all other lanes.
     #[inline(always)]
-    fn keep(self, bits: u32) -> Self {
-        let mut values = floats(self);
+    fn keep(self, lanes: Self::Mask) -> Self {
+        let (mut values, bits) = (floats(self), lanes.bits());
         (0..Self::COUNT).filter(|i| bits >> i & 1 == 0).for_each(|i| values[i] = 0.0);
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
@@ -80,21 +105,35 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: as above.
         unsafe { Self::load(values.as_ptr()) }
     }
-    /// One bit a lane: whether it is larger than the other's, or not a number.
+    /// The lanes that are larger than the other's, or not a number.
     #[inline(always)]
-    fn beats(self, other: Self) -> u32 {
+    fn beats(self, other: Self) -> Self::Mask {
         let [values, others] = [self, other].map(floats);
-        (0..Self::COUNT).fold(0, |bits, i| bits | u32::from(values[i] > others[i] || values[i].is_nan()) << i)
+        Mask::of((0..Self::COUNT).fold(0, |bits, i| {
+            bits | u32::from(values[i] > others[i] || values[i].is_nan()) << i
+        }))
     }
-    /// The other's lanes where bits are set.
+    /// The other's values in these lanes.
     #[inline(always)]
-    fn or_where(self, bits: u32, other: Self) -> Self {
-        let [mut values, others] = [self, other].map(floats);
+    fn or_where(self, lanes: Self::Mask, other: Self) -> Self {
+        let ([mut values, others], bits) = ([self, other].map(floats), lanes.bits());
         for i in 0..Self::COUNT {
             values[i] = if bits >> i & 1 == 1 { others[i] } else { values[i] };
         }
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
+    }
+    /// The largest of four, and its place: the first of equals. What is not a number wins and stays; then the place is any of them.
+    #[inline(always)]
+    fn largest_of([a, b, c, d]: [Self; 4]) -> (Self, Self) {
+        // Pairs first, which need not wait for each other.
+        let (below, above) = (d.beats(c), b.beats(a));
+        let (most_above, most_below) = (a.or_where(above, b), c.or_where(below, d));
+        let (first, second) = (Self::splat(f32::from_bits(0)), Self::splat(f32::from_bits(1)));
+        let (third, last) = (Self::splat(f32::from_bits(2)), Self::splat(f32::from_bits(3)));
+        let (place_above, place_below) = (first.or_where(above, second), third.or_where(below, last));
+        let wins = most_below.beats(most_above);
+        (most_above.or_where(wins, most_below), place_above.or_where(wins, place_below))
     }
     /// Writes the low byte of the first `count` lanes.
     /// # Safety
@@ -106,13 +145,13 @@ pub(crate) trait Lanes: Copy {
             unsafe { *to.add(i) = value.to_bits() as u8 };
         }
     }
-    /// One bit for each of the first `count` bytes: whether it is this one.
+    /// Those of the first `count` lanes whose byte is this one.
     /// # Safety
     /// `count` bytes can be read.
     #[inline(always)]
-    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> Self::Mask {
         // SAFETY: the caller vouches for them.
-        (0..count).fold(0, |bits, i| bits | u32::from(unsafe { *from.add(i) } == byte) << i)
+        Mask::of((0..count).fold(0, |bits, i| bits | u32::from(unsafe { *from.add(i) } == byte) << i))
     }
     /// The first `count` bytes as whole numbers, one a lane; lanes of whole numbers hold their bits.
     /// # Safety
@@ -473,10 +512,10 @@ mod tests {
             let counted: L = unsafe { L::load(from.as_ptr()) };
             let odd = 0x5555 & ((1 << L::COUNT) - 1);
             // SAFETY: as above.
-            unsafe { counted.keep(odd).store(to.as_mut_ptr()) };
+            unsafe { counted.keep(Mask::of(odd)).store(to.as_mut_ptr()) };
             assert!((0..L::COUNT).all(|i| to[i] == if i % 2 == 0 { from[i] } else { 0.0 }));
-            assert_eq!(counted.between(L::splat(1.0), L::splat(4.0)), 0b110 & ((1 << L::COUNT) - 1));
-            assert_eq!(L::splat(f32::NAN).between(L::splat(f32::NEG_INFINITY), L::splat(f32::INFINITY)), 0);
+            assert_eq!(counted.between(L::splat(1.0), L::splat(4.0)).bits(), 0b110 & ((1 << L::COUNT) - 1));
+            assert_eq!(L::splat(f32::NAN).between(L::splat(f32::NEG_INFINITY), L::splat(f32::INFINITY)).bits(), 0);
             // SAFETY: as above.
             unsafe {
                 L::splat(f32::NAN).at_least(L::splat(0.0)).at_most(L::splat(6.0)).store(to.as_mut_ptr())
@@ -484,19 +523,33 @@ mod tests {
             assert!(to.iter().all(|value| value.is_nan()));
             // SAFETY: as above.
             unsafe {
-                let other = L::splat(2.0).or_where(0b101, L::splat(f32::NAN));
-                assert_eq!(other.beats(counted), 0b101 & ((1 << L::COUNT) - 1));
-                assert_eq!(counted.beats(other) & 0b1111, 0b1000 & ((1 << L::COUNT) - 1));
+                let other = L::splat(2.0).or_where(Mask::of(0b101), L::splat(f32::NAN));
+                assert_eq!(other.beats(counted).bits(), 0b101 & ((1 << L::COUNT) - 1));
+                assert_eq!(counted.beats(other).bits() & 0b1111, 0b1000 & ((1 << L::COUNT) - 1));
                 for count in 0..=L::COUNT {
                     let mut bytes = [9; LANES_MAX + 1];
                     L::splat(f32::from_bits(0x307)).store_low_bytes(bytes.as_mut_ptr(), count);
                     assert!(bytes.iter().enumerate().all(|(i, byte)| *byte == if i < count { 7 } else { 9 }));
-                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 7, L::COUNT), (1 << count) - 1);
-                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 9, count), 0);
+                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 7, L::COUNT).bits(), (1 << count) - 1);
+                    assert_eq!(L::bytes_equal(bytes.as_ptr(), 9, count).bits(), 0);
                     let whole = floats(L::load_bytes(bytes.as_ptr(), count));
                     let expected = |i: usize| if i < count { 7 } else { 0 };
                     assert!((0..L::COUNT).all(|i| whole[i].to_bits() == expected(i)));
                 }
+            }
+            // One more in every lane, so that each lane has its largest elsewhere.
+            let values: [Vec<f32>; 4] = [1, 3, 4, 6].map(|step| (0..L::COUNT).map(|i| (step * i % 5) as f32).collect());
+            // SAFETY: as above.
+            let (most, places) = unsafe { L::largest_of([0, 1, 2, 3].map(|i: usize| L::load(values[i].as_ptr()))) };
+            for i in 0..L::COUNT {
+                let place = floats(places)[i].to_bits() as usize;
+                assert!(values.iter().all(|value| value[i] <= values[place][i]) && floats(most)[i] == values[place][i]);
+                assert!(values[..place].iter().all(|value| value[i] < values[place][i]), "the first of equals");
+            }
+            for place in 0..4 {
+                let mut values = [L::splat(f32::INFINITY); 4];
+                values[place] = L::splat(f32::NAN);
+                assert!(floats(L::largest_of(values).0)[..L::COUNT].iter().all(|value| value.is_nan()));
             }
             let eight: Vec<f32> = (0..8).map(|i| i as f32 + 0.5).collect();
             let places: Vec<f32> = (0..L::COUNT).map(|i| f32::from_bits(5 * i as u32 % 8)).collect();

@@ -8,6 +8,7 @@ use super::Lanes;
 impl Lanes for float32x4_t {
     const COUNT: usize = 4;
     const ROWS: usize = 12;
+    type Mask = u32;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {

@@ -9,6 +9,7 @@ pub(super) struct Plain([f32; 4]);
 impl Lanes for Plain {
     const COUNT: usize = 4;
     const ROWS: usize = 4;
+    type Mask = u32;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {

@@ -2,7 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::{Kernel, Lanes};
+use std::ops::Not;
+
+use super::{Kernel, Lanes, Mask};
 
 /// Runs a kernel compiled for AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
@@ -59,11 +61,45 @@ pub(super) unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f
     }
 }
 
-// SAFETY of every block below: kernels meet this type only inside `call_avx2`, and callers vouch for the floats behind
+// SAFETY of every block below: kernels meet these types only inside `call_avx2`, and callers vouch for the floats behind
 // a pointer.
+
+/// Lanes of eight: all bits of a lane are set, or none.
+#[derive(Clone, Copy)]
+pub(crate) struct Wide(__m256);
+
+impl Mask for Wide {
+    #[inline(always)]
+    fn of(bits: u32) -> Self {
+        // SAFETY: see above.
+        unsafe {
+            let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let set = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lane);
+            Wide(_mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))
+        }
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        // SAFETY: see above.
+        unsafe { _mm256_movemask_ps(self.0).cast_unsigned() }
+    }
+}
+
+impl Not for Wide {
+    type Output = Self;
+
+    #[inline(always)]
+    fn not(self) -> Self {
+        // SAFETY: see above.
+        unsafe { Wide(_mm256_xor_ps(self.0, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))) }
+    }
+}
+
 impl Lanes for __m256 {
     const COUNT: usize = 8;
     const ROWS: usize = 6;
+    type Mask = Wide;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -84,11 +120,11 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
-    fn between(self, low: Self, high: Self) -> u32 {
+    fn between(self, low: Self, high: Self) -> Wide {
         // SAFETY: see above.
         unsafe {
             let above = _mm256_cmp_ps::<_CMP_GT_OQ>(self, low);
-            _mm256_movemask_ps(_mm256_and_ps(above, _mm256_cmp_ps::<_CMP_LT_OQ>(self, high))).cast_unsigned()
+            Wide(_mm256_and_ps(above, _mm256_cmp_ps::<_CMP_LT_OQ>(self, high)))
         }
     }
 
@@ -105,22 +141,37 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
-    fn beats(self, other: Self) -> u32 {
+    fn beats(self, other: Self) -> Wide {
         // SAFETY: see above.
         unsafe {
             let larger = _mm256_cmp_ps::<_CMP_GT_OQ>(self, other);
             let none = _mm256_cmp_ps::<_CMP_UNORD_Q>(self, self);
-            _mm256_movemask_ps(_mm256_or_ps(larger, none)).cast_unsigned()
+            Wide(_mm256_or_ps(larger, none))
         }
     }
 
     #[inline(always)]
-    fn or_where(self, bits: u32, other: Self) -> Self {
+    fn or_where(self, lanes: Wide, other: Self) -> Self {
+        // SAFETY: see above.
+        unsafe { _mm256_blendv_ps(self, other, lanes.0) }
+    }
+
+    /// By comparisons with the largest: choices between vectors would wait for the units that multiply.
+    #[inline(always)]
+    fn largest_of([a, b, c, d]: [Self; 4]) -> (Self, Self) {
         // SAFETY: see above.
         unsafe {
-            let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-            let set = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lane);
-            _mm256_blendv_ps(self, other, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))
+            let most = _mm256_max_ps(_mm256_max_ps(a, b), _mm256_max_ps(c, d));
+            let none = _mm256_or_ps(_mm256_cmp_ps::<_CMP_UNORD_Q>(a, b), _mm256_cmp_ps::<_CMP_UNORD_Q>(c, d));
+            let not_a = _mm256_cmp_ps::<_CMP_NEQ_UQ>(a, most);
+            let not_b = _mm256_and_ps(not_a, _mm256_cmp_ps::<_CMP_NEQ_UQ>(b, most));
+            let not_c = _mm256_and_ps(not_b, _mm256_cmp_ps::<_CMP_NEQ_UQ>(c, most));
+            // A lane that was found is −1.
+            let (not_a, not_b) = (_mm256_castps_si256(not_a), _mm256_castps_si256(not_b));
+            let found = _mm256_add_epi32(_mm256_add_epi32(not_a, not_b), _mm256_castps_si256(not_c));
+            let place = _mm256_sub_epi32(_mm256_setzero_si256(), found);
+            // All bits set are not a number either.
+            (_mm256_or_ps(most, none), _mm256_castsi256_ps(place))
         }
     }
 
@@ -158,9 +209,36 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
-    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
+    unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> Wide {
         // SAFETY: see above.
-        unsafe { bytes_equal(from, byte, count) }
+        unsafe {
+            if count < 8 {
+                return Wide::of(bytes_equal(from, byte, count));
+            }
+            let bytes = _mm_cmpeq_epi8(_mm_loadl_epi64(from.cast()), _mm_set1_epi8(byte.cast_signed()));
+            Wide(_mm256_castsi256_ps(_mm256_cvtepi8_epi32(bytes)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_bytes(self, to: *mut u8, count: usize) {
+        // SAFETY: see above; a whole vector is written only where there is room.
+        unsafe {
+            let each = _mm256_setr_epi8(
+                0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, //
+                -1, -1, -1, -1, 0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1,
+            );
+            let halves = _mm256_shuffle_epi8(_mm256_castps_si256(self), each);
+            let bytes = _mm_or_si128(_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+            if count == 8 {
+                return _mm_storel_epi64(to.cast(), bytes);
+            }
+            let mut buffer = [0; 8];
+            _mm_storel_epi64(buffer.as_mut_ptr().cast(), bytes);
+            for (i, byte) in buffer[..count].iter().enumerate() {
+                *to.add(i) = *byte;
+            }
+        }
     }
 
     #[inline(always)]
@@ -191,13 +269,9 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
-    fn keep(self, bits: u32) -> Self {
+    fn keep(self, lanes: Wide) -> Self {
         // SAFETY: see above.
-        unsafe {
-            let lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-            let set = _mm256_and_si256(_mm256_set1_epi32(bits.cast_signed()), lane);
-            _mm256_and_ps(self, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)))
-        }
+        unsafe { _mm256_and_ps(self, lanes.0) }
     }
 
     #[inline(always)]
@@ -282,6 +356,43 @@ impl Lanes for __m256 {
             }
         }
     }
+
+    /// Both halves of the rows at once: four by four in each half, which is all where there are no more than four columns.
+    #[inline(always)]
+    unsafe fn transpose(from: *const f32, stride: usize, columns: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: see above; rows are read and written as far as there are columns.
+        unsafe {
+            for first in (0..columns).step_by(4) {
+                let count = (columns - first).min(4);
+                let mask = _mm_cmpgt_epi32(_mm_set1_epi32(count as i32), _mm_setr_epi32(0, 1, 2, 3));
+                let mut rows = [_mm256_setzero_ps(); 4];
+                for (i, row) in rows.iter_mut().enumerate() {
+                    let (above, below) = (from.add(i * stride + first), from.add((i + 4) * stride + first));
+                    let halves = match count {
+                        4 => [_mm_loadu_ps(above), _mm_loadu_ps(below)],
+                        _ => [_mm_maskload_ps(above, mask), _mm_maskload_ps(below, mask)],
+                    };
+                    *row = _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(halves[0]), halves[1]);
+                }
+                let [a, b, c, d] = rows;
+                let (low, low_next) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+                let (high, high_next) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+                let (low, low_next) = (_mm256_castps_pd(low), _mm256_castps_pd(low_next));
+                let (high, high_next) = (_mm256_castps_pd(high), _mm256_castps_pd(high_next));
+                let results = [
+                    _mm256_unpacklo_pd(low, low_next),
+                    _mm256_unpackhi_pd(low, low_next),
+                    _mm256_unpacklo_pd(high, high_next),
+                    _mm256_unpackhi_pd(high, high_next),
+                ];
+                for (i, result) in results.into_iter().enumerate() {
+                    if i < count {
+                        _mm256_castpd_ps(result).store(to.add((first + i) * to_stride));
+                    }
+                }
+            }
+        }
+    }
 }
 
 // SAFETY of every block below: kernels meet this type only inside `call_avx512`, and callers vouch for the floats
@@ -289,6 +400,7 @@ impl Lanes for __m256 {
 impl Lanes for __m512 {
     const COUNT: usize = 16;
     const ROWS: usize = 12;
+    type Mask = u32;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -340,9 +452,9 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    fn or_where(self, bits: u32, other: Self) -> Self {
+    fn or_where(self, lanes: u32, other: Self) -> Self {
         // SAFETY: see above.
-        unsafe { _mm512_mask_mov_ps(self, bits as u16, other) }
+        unsafe { _mm512_mask_mov_ps(self, lanes as u16, other) }
     }
 
     #[inline(always)]
@@ -423,9 +535,9 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    fn keep(self, bits: u32) -> Self {
+    fn keep(self, lanes: u32) -> Self {
         // SAFETY: see above.
-        unsafe { _mm512_maskz_mov_ps(bits as u16, self) }
+        unsafe { _mm512_maskz_mov_ps(lanes as u16, self) }
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memfit_ir::{Norm, Shape};
 
-use super::super::lanes::{Lanes, load, store};
+use super::super::lanes::{Lanes, Mask, load, store};
 use super::super::operands::{Floats, Operands};
 use super::super::sums::{Columns, Terms, settle, sum_row};
 use super::super::tasks::{self, Cut, Tasks};
@@ -140,7 +140,7 @@ impl Terms<2> for Moments<'_> {
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
         // SAFETY: nobody writes while sums are taken.
         let distance = unsafe { self.x.vector_of::<L, false>(element, count) }.sub(L::splat(self.pivot));
-        let distance = if count == L::COUNT { distance } else { distance.keep((1 << count) - 1) };
+        let distance = if count == L::COUNT { distance } else { distance.keep(Mask::of((1 << count) - 1)) };
         [distance, distance.mul(distance)]
     }
 }

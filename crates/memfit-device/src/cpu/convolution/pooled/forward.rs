@@ -154,7 +154,7 @@ impl<'a> Filter<'a> {
     /// Computes a line of windows. The buffer is for points, where they are computed at those.
     #[inline(always)]
     pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
-        if self.at_points && L::ROWS >= 12 {
+        if self.at_points && L::ROWS >= 6 {
             points::line::<L>(line, self.packed, buffer, y, winners);
         } else {
             line.run::<L>(self.packed, y, winners);
@@ -286,19 +286,10 @@ impl Tile<'_> {
             // SAFETY: checked above.
             unsafe {
                 let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                write(largest(values), self.line, count, y, winners);
+                write(L::largest_of(values), self.line, count, y, winners);
             }
         }
     }
-}
-
-/// The largest of the four values of a window, and its place: the first of equals. Pairs first, which need not wait for each other.
-#[inline(always)]
-pub(super) fn largest<L: Lanes>([a, b, c, d]: [L; 4]) -> (L, L) {
-    let place = |place: u32| L::splat(f32::from_bits(place));
-    let above = larger((a, place(0)), (b, place(1)));
-    let below = larger((c, place(2)), (d, place(3)));
-    larger(above, below)
 }
 
 /// Writes the largest of a window and its place, for `count` channels of a line of windows.
@@ -324,11 +315,4 @@ pub(super) unsafe fn write<L: Lanes>(
         store(most, y, count);
         winner.store_low_bytes(winners, count);
     }
-}
-
-/// The larger of two values, with its place. NaN wins and stays.
-#[inline(always)]
-fn larger<L: Lanes>((most, winner): (L, L), (value, place): (L, L)) -> (L, L) {
-    let wins = value.beats(most);
-    (most.or_where(wins, value), winner.or_where(wins, place))
 }

@@ -10,7 +10,7 @@
 
 use super::super::super::lanes::{LANES_MAX, Lanes};
 use super::Pooled;
-use super::forward::{Line, largest, write};
+use super::forward::{Line, write};
 
 /// Channels of a pixel.
 const CHANNELS: usize = 3;
@@ -29,7 +29,7 @@ const VECTORS: usize = 16 * CHANNELS + 1;
 /// Whether a convolution is better computed so, with register tiles of so many rows.
 pub(super) fn applies(pooled: &Pooled, rows: usize) -> bool {
     let conv = &pooled.conv;
-    rows >= 12 && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
+    rows >= 6 && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
 }
 
 /// Floats of the workspace of a worker, where anything is computed at points.
@@ -59,8 +59,10 @@ pub(super) fn pack(channels: usize, lanes: usize, kernel: &[f32], bias: Option<&
             let down = [0, 1, 2].map(|x| points([tap(0, x), tap(1, x), tap(2, x)]));
             for row in 0..4 {
                 let [first, second, third, last] = points([down[0][row], down[1][row], down[2][row]]);
-                for (point, value) in [first, second, -third, last].into_iter().enumerate() {
-                    to[(1 + (row * CHANNELS + input) * 4 + point) * lanes] = value;
+                // What is taken away in the end is added with its sign turned round.
+                let sign = if row == 3 { -1.0 } else { 1.0 };
+                for (point, value) in [first, second, -third, -last].into_iter().enumerate() {
+                    to[(1 + (row * CHANNELS + input) * 4 + point) * lanes] = sign * value;
                 }
             }
         }
@@ -89,23 +91,18 @@ pub(super) fn line<L: Lanes>(
         let windows = WINDOWS.min(width - across);
         // SAFETY: both were checked to be long enough.
         unsafe { to_points::<L>(line.lines[2 * across * CHANNELS..].as_ptr(), line.stride, buffer) };
-        for (vector, filter) in filter.chunks_exact(VECTORS * L::COUNT).enumerate() {
-            let column = vector * L::COUNT;
-            if column >= channels {
-                break;
-            }
-            let mut window = 0;
-            while window < windows {
-                let place = Place { line, across: across + window, column };
-                let buffer = &buffer[..];
-                let whole = L::COUNT <= channels - column;
-                window += match (windows - window, whole) {
-                    (1, _) => place.tiles::<L, 1, false>(filter, buffer, window, y, winners),
-                    (2, _) => place.tiles::<L, 2, false>(filter, buffer, window, y, winners),
-                    (_, false) => place.tiles::<L, 3, false>(filter, buffer, window, y, winners),
-                    (_, true) => place.tiles::<L, 3, true>(filter, buffer, window, y, winners),
-                };
-            }
+        let mut column = 0;
+        while column < channels {
+            let filter = &filter[column * VECTORS..];
+            let place = Place { line, filter, buffer, across, column };
+            // Where registers are few, what was read of a window is used for several vectors; else a weight for several windows.
+            let few = L::ROWS < 12;
+            column += match (channels - column) / L::COUNT {
+                0 => place.windows::<L, 3, 1, false>(windows, y, winners),
+                4.. if few => place.windows::<L, 1, 4, true>(windows, y, winners),
+                2.. if few => place.windows::<L, 2, 2, true>(windows, y, winners),
+                _ => place.windows::<L, 3, 1, true>(windows, y, winners),
+            };
         }
         across += windows;
     }
@@ -145,91 +142,148 @@ unsafe fn to_points<L: Lanes>(lines: *const f32, stride: usize, buffer: &mut [f3
     }
 }
 
-/// Windows side by side, and a vector of channels.
+/// What tiles give: both pixels of a line, for some vectors of channels.
+type Sums<L, const TILES: usize, const WIDE: usize> = [[[L; 2]; WIDE]; TILES];
+
+/// The windows whose points are in the buffer, from one of a line on, and vectors of channels from one on.
 struct Place<'a> {
     line: &'a Line<'a>,
+    /// From the first vector on.
+    filter: &'a [f32],
+    buffer: &'a [f32],
     across: usize,
     column: usize,
 }
 
 impl Place<'_> {
-    /// Computes some windows, from one of those in the buffer on; returns how many. `WHOLE` where there are channels for a vector.
+    /// Computes so many windows, `TILES` at once, for `WIDE` vectors of channels; `WHOLE` where there are channels for all of them.
+    /// Returns how many channels that were.
     #[inline(always)]
-    fn tiles<L: Lanes, const TILES: usize, const WHOLE: bool>(
+    fn windows<L: Lanes, const TILES: usize, const WIDE: usize, const WHOLE: bool>(
         &self,
-        filter: &[f32],
-        buffer: &[f32],
-        window: usize,
+        windows: usize,
         y: &mut [f32],
         winners: &mut [u8],
     ) -> usize {
-        let values = &buffer[4 * LINE_FLOATS + 2 * window * CHANNELS..];
-        let (mut above, mut below) = ([[L::splat(0.0); 2]; TILES], [[L::splat(0.0); 2]; TILES]);
-        for row in 0..4 {
-            let given = products::<L, TILES>(filter, values, row);
-            for tile in 0..TILES {
+        let whole = windows - windows % TILES;
+        for window in (0..whole).step_by(TILES) {
+            self.tiles::<L, TILES, WIDE, WHOLE>(window, y, winners);
+        }
+        for window in whole..windows {
+            self.tiles::<L, 1, WIDE, WHOLE>(window, y, winners);
+        }
+        WIDE * L::COUNT
+    }
+
+    /// The same for `TILES` windows from one on.
+    #[inline(always)]
+    fn tiles<L: Lanes, const TILES: usize, const WIDE: usize, const WHOLE: bool>(
+        &self,
+        window: usize,
+        y: &mut [f32],
+        winners: &mut [u8],
+    ) {
+        let values = &self.buffer[4 * LINE_FLOATS + 2 * window * CHANNELS..];
+        // The rows between first, which both lines take, so that few sums wait.
+        let second = products::<L, TILES, WIDE>(self.filter, values, 1, None);
+        let third = products::<L, TILES, WIDE>(self.filter, values, 2, None);
+        let (mut above, mut below) = (second, third);
+        for tile in 0..TILES {
+            for vector in 0..WIDE {
                 for pixel in 0..2 {
-                    let given = given[tile][pixel];
-                    match row {
-                        0 => above[tile][pixel] = given,
-                        3 => {}
-                        _ => above[tile][pixel] = above[tile][pixel].add(given),
-                    }
-                    match row {
-                        0 => {}
-                        1 => below[tile][pixel] = given,
-                        _ => below[tile][pixel] = below[tile][pixel].sub(given),
-                    }
+                    let (second, third) = (second[tile][vector][pixel], third[tile][vector][pixel]);
+                    above[tile][vector][pixel] = second.add(third);
+                    below[tile][vector][pixel] = second.sub(third);
                 }
             }
         }
-        // SAFETY: the filter begins with a vector of biases.
-        let bias: L = unsafe { L::load(filter[..L::COUNT].as_ptr()) };
+        let above = products::<L, TILES, WIDE>(self.filter, values, 0, Some(above));
+        let below = products::<L, TILES, WIDE>(self.filter, values, 3, Some(below));
         let channels = self.line.pooled.conv.output[2];
-        let count = if WHOLE { L::COUNT } else { L::COUNT.min(channels - self.column) };
-        let first = self.across * channels + self.column;
-        let end = first + (TILES - 1) * channels + count;
+        let first = (self.across + window) * channels + self.column;
+        let floats = if WHOLE { WIDE * L::COUNT } else { channels - self.column };
+        assert!(floats <= WIDE * L::COUNT && VECTORS * WIDE * L::COUNT <= self.filter.len());
+        let end = first + (TILES - 1) * channels + floats;
         assert!(end <= y.len() && end <= winners.len());
-        for tile in 0..TILES {
-            let ([a, b], [c, d]) = (above[tile], below[tile]);
-            // A bias that all have changes no winner.
-            let (most, winner) = largest([a, b, c, d]);
-            let at = first + tile * channels;
-            // SAFETY: checked above.
-            unsafe {
-                let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                write((bias.add(most), winner), self.line, count, y, winners);
+        for vector in 0..WIDE {
+            // SAFETY: each vector of the filter begins with one of biases.
+            let bias = unsafe { L::load(self.filter.as_ptr().add(vector * VECTORS * L::COUNT)) };
+            let count = if WHOLE { L::COUNT } else { L::COUNT.min(floats - vector * L::COUNT) };
+            for tile in 0..TILES {
+                let ([a, b], [c, d]) = (above[tile][vector], below[tile][vector]);
+                // A bias that all have changes no winner.
+                let (most, winner) = L::largest_of([a, b, c, d]);
+                let at = first + tile * channels + vector * L::COUNT;
+                // SAFETY: checked above.
+                unsafe {
+                    let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
+                    write((bias.add(most), winner), self.line, count, y, winners);
+                }
             }
         }
-        TILES
     }
 }
 
-/// What a row of points gives to both pixels of a line of each tile.
+/// Adds what a row of points gives.
 #[inline(always)]
-fn products<L: Lanes, const TILES: usize>(filter: &[f32], values: &[f32], row: usize) -> [[L; 2]; TILES] {
+fn products<L: Lanes, const TILES: usize, const WIDE: usize>(
+    filter: &[f32],
+    values: &[f32],
+    row: usize,
+    to: Option<Sums<L, TILES, WIDE>>,
+) -> Sums<L, TILES, WIDE> {
     let (filter, values) = (&filter[(1 + row * 4 * CHANNELS) * L::COUNT..], &values[row * 3 * SEEN..]);
-    assert!(filter.len() >= 4 * CHANNELS * L::COUNT);
-    assert!(values.len() >= 2 * SEEN + 2 * TILES * CHANNELS);
-    let starts = [0, SEEN + CHANNELS, 2 * SEEN + CHANNELS, CHANNELS];
-    let mut points = [[L::splat(0.0); TILES]; 4];
-    for channel in 0..CHANNELS {
-        for (point, points) in points.iter_mut().enumerate() {
-            // SAFETY: checked above.
-            let weights = unsafe { L::load(filter.as_ptr().add((channel * 4 + point) * L::COUNT)) };
-            for (tile, sum) in points.iter_mut().enumerate() {
-                // SAFETY: checked above.
-                let value = unsafe { *values.as_ptr().add(starts[point] + 2 * tile * CHANNELS + channel) };
-                let value = L::splat(value);
-                *sum = if channel == 0 { value.mul(weights) } else { value.mul_add(weights, *sum) };
+    let second = point::<L, TILES, WIDE>(filter, values, 1, None);
+    let third = point::<L, TILES, WIDE>(filter, values, 2, None);
+    let (mut left, mut right) = (second, third);
+    for tile in 0..TILES {
+        for vector in 0..WIDE {
+            let (second, third) = (second[tile][vector], third[tile][vector]);
+            let [mut first, mut last] = [second.add(third), second.sub(third)];
+            if let Some(to) = &to {
+                [first, last] = [first.add(to[tile][vector][0]), last.add(to[tile][vector][1])];
             }
+            (left[tile][vector], right[tile][vector]) = (first, last);
         }
     }
-    let mut sums = [[L::splat(0.0); 2]; TILES];
-    for (tile, sum) in sums.iter_mut().enumerate() {
-        let (first, second, third, last) =
-            (points[0][tile], points[1][tile], points[2][tile], points[3][tile]);
-        *sum = [first.add(second.add(third)), second.sub(third).sub(last)];
+    let left = point::<L, TILES, WIDE>(filter, values, 0, Some(left));
+    let right = point::<L, TILES, WIDE>(filter, values, 3, Some(right));
+    let mut sums = [[[L::splat(0.0); 2]; WIDE]; TILES];
+    for tile in 0..TILES {
+        for vector in 0..WIDE {
+            sums[tile][vector] = [left[tile][vector], right[tile][vector]];
+        }
+    }
+    sums
+}
+
+/// Adds what a point of a row gives.
+#[inline(always)]
+fn point<L: Lanes, const TILES: usize, const WIDE: usize>(
+    filter: &[f32],
+    values: &[f32],
+    point: usize,
+    to: Option<[[L; WIDE]; TILES]>,
+) -> [[L; WIDE]; TILES] {
+    assert!(((WIDE - 1) * VECTORS + 4 * CHANNELS) * L::COUNT <= filter.len());
+    assert!(2 * SEEN + 2 * TILES * CHANNELS <= values.len() && point < 4);
+    let start = [0, SEEN + CHANNELS, 2 * SEEN + CHANNELS, CHANNELS][point];
+    let mut sums = to.unwrap_or([[L::splat(0.0); WIDE]; TILES]);
+    for channel in 0..CHANNELS {
+        let mut columns = [L::splat(0.0); WIDE];
+        for (vector, columns) in columns.iter_mut().enumerate() {
+            let at = (vector * VECTORS + channel * 4 + point) * L::COUNT;
+            // SAFETY: checked above.
+            *columns = unsafe { L::load(filter.as_ptr().add(at)) };
+        }
+        for (tile, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: checked above.
+            let value = L::splat(unsafe { *values.as_ptr().add(start + 2 * tile * CHANNELS + channel) });
+            for (sum, &columns) in sums.iter_mut().zip(&columns) {
+                let is_first = to.is_none() && channel == 0;
+                *sum = if is_first { value.mul(columns) } else { value.mul_add(columns, *sum) };
+            }
+        }
     }
     sums
 }

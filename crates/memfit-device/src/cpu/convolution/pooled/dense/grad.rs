@@ -15,7 +15,7 @@ use super::{Ahead, Block, IMAGES, PooledDense, lined, turn_over};
 
 /// Images whose blocks wait for the kernel's gradient.
 const GROUP: usize = 16;
-/// Windows whose products are summed at once.
+/// Windows whose products are summed at once where there are registers for them.
 const AT_ONCE: usize = 3;
 /// Rows of the kernel that are summed at once.
 const ROWS: usize = 8;
@@ -326,21 +326,30 @@ impl Work<'_> {
     ) {
         let (units, stride, padded) = (self.shape.units, self.shape.stride(), self.shape.units_padded());
         let slopes = &self.slopes[first * padded..(first + N) * padded];
-        assert!(units * stride <= kernel.len() && N * stride <= to.len() && block.depth <= stride);
-        for depth in (0..block.depth).step_by(L::COUNT) {
-            let mut sums = [L::splat(0.0); N];
+        assert!(units * stride <= kernel.len() && N * stride <= to.len());
+        assert!(block.depth.next_multiple_of(2 * L::COUNT) <= stride);
+        // Two vectors at a time, so that a slope that was read is used twice; stretches end in whole vectors, and a line more.
+        for depth in (0..block.depth).step_by(2 * L::COUNT) {
+            let mut sums = [[L::splat(0.0); 2]; N];
             for unit in 0..units {
                 // SAFETY: checked above.
-                let weights = unsafe { L::load(kernel.as_ptr().add(unit * stride + depth)) };
-                for (image, sum) in sums.iter_mut().enumerate() {
+                let weights = unsafe {
+                    let weights = kernel.as_ptr().add(unit * stride + depth);
+                    [L::load(weights), L::load(weights.add(L::COUNT))]
+                };
+                for (image, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: there is a slope for every unit.
-                    let slope = unsafe { *slopes.as_ptr().add(image * padded + unit) };
-                    *sum = L::splat(slope).mul_add(weights, *sum);
+                    let slope = L::splat(unsafe { *slopes.as_ptr().add(image * padded + unit) });
+                    for (sum, weights) in sums.iter_mut().zip(weights) {
+                        *sum = slope.mul_add(weights, *sum);
+                    }
                 }
             }
-            for (image, sum) in sums.into_iter().enumerate() {
-                // SAFETY: checked above.
-                unsafe { sum.store(to.as_mut_ptr().add(image * stride + depth)) };
+            for (image, sums) in sums.into_iter().enumerate() {
+                for (vector, sum) in sums.into_iter().enumerate() {
+                    // SAFETY: checked above.
+                    unsafe { sum.store(to.as_mut_ptr().add(image * stride + depth + vector * L::COUNT)) };
+                }
             }
         }
     }
@@ -387,13 +396,7 @@ impl Work<'_> {
                 let taps = 1 + row * pooled.tap_row();
                 let (filter, sums) = (&filter[taps * L::COUNT..], &mut sums[taps * L::COUNT..]);
                 let pairs = &scratch.pairs[2 * row * lines.stride..];
-                match (down, windows.pixel) {
-                    (3, 1) => windows.taps::<L, 3>(pairs, filter, sums, scratch.windows),
-                    (3, 2) => windows.taps::<L, 6>(pairs, filter, sums, scratch.windows),
-                    (3, _) => windows.taps::<L, 9>(pairs, filter, sums, scratch.windows),
-                    (_, 1) => windows.taps::<L, 5>(pairs, filter, sums, scratch.windows),
-                    _ => windows.taps::<L, 15>(pairs, filter, sums, scratch.windows),
-                }
+                windows.row::<L>(pooled.tap_row(), pairs, filter, sums, scratch.windows);
             }
             windows.close::<L>(column, scratch.windows, pooled_again);
         }
@@ -449,7 +452,33 @@ impl Windows<'_> {
         unsafe { sum.store(sums.as_mut_ptr()) };
     }
 
-    /// Adds the products of a row of `K` taps: with slopes to the sums, with the filter to what is made.
+    /// Adds the products of a row of taps, as many at once as registers hold.
+    #[inline(always)]
+    fn row<L: Lanes>(
+        &self,
+        taps: usize,
+        pairs: &[f32],
+        filter: &[f32],
+        sums: &mut [f32],
+        windows: &mut [f32],
+    ) {
+        let (many, mut first) = (L::ROWS >= 12, 0);
+        while first < taps {
+            let (pairs, filter) = (&pairs[2 * first..], &filter[first * L::COUNT..]);
+            let sums = &mut sums[first * L::COUNT..];
+            first += match taps - first {
+                15 if many => self.taps::<L, 15>(pairs, filter, sums, windows),
+                9 if many => self.taps::<L, 9>(pairs, filter, sums, windows),
+                6 if many => self.taps::<L, 6>(pairs, filter, sums, windows),
+                3 | 6 => self.taps::<L, 3>(pairs, filter, sums, windows),
+                4 => self.taps::<L, 4>(pairs, filter, sums, windows),
+                5.. => self.taps::<L, 5>(pairs, filter, sums, windows),
+                _ => unreachable!("filters that can be picked have rows of 3, 5, 6, 9 or 15 taps"),
+            };
+        }
+    }
+
+    /// Adds the products of `K` neighbouring taps: with slopes to the sums, with the filter to what is made. Returns `K`.
     #[inline(always)]
     fn taps<L: Lanes, const K: usize>(
         &self,
@@ -457,7 +486,7 @@ impl Windows<'_> {
         filter: &[f32],
         sums: &mut [f32],
         windows: &mut [f32],
-    ) {
+    ) -> usize {
         assert!(2 * (2 * (self.count - 1) * self.pixel + K) + 8 <= pairs.len());
         assert!(K * L::COUNT <= filter.len().min(sums.len()) && 3 * self.count * L::COUNT <= windows.len());
         let (mut weights, mut totals) = ([L::splat(0.0); K], [L::splat(0.0); K]);
@@ -467,13 +496,14 @@ impl Windows<'_> {
         }
         let (mut pairs, mut at) = (pairs.as_ptr(), windows.as_mut_ptr());
         // Some windows at once, or each product would wait for the one before.
-        for _ in 0..self.count / AT_ONCE {
+        let together = if L::ROWS >= 12 { self.count / AT_ONCE } else { 0 };
+        for _ in 0..together {
             // SAFETY: checked above.
             unsafe { products::<L, K, AT_ONCE>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
             pairs = pairs.wrapping_add(AT_ONCE * 4 * self.pixel);
             at = at.wrapping_add(AT_ONCE * 3 * L::COUNT);
         }
-        for _ in 0..self.count % AT_ONCE {
+        for _ in together * AT_ONCE..self.count {
             // SAFETY: checked above.
             unsafe { products::<L, K, 1>(pairs, 4 * self.pixel, at, &weights, &mut totals) };
             (pairs, at) = (pairs.wrapping_add(4 * self.pixel), at.wrapping_add(3 * L::COUNT));
@@ -485,6 +515,7 @@ impl Windows<'_> {
                 L::load(to).add(total).store(to);
             }
         }
+        K
     }
 
     /// Writes what was made, and 0 where nobody won.
