@@ -299,10 +299,12 @@ impl Work<'_> {
         unsafe { self.learning.take::<L>(range.clone(), &scratch.rows[..range.len()]) };
     }
 
-    /// How many rows of taps there are for an image.
+    /// How often the next block is asked for while an image is computed: with every row of taps, or where vectors are short and rows
+    /// many, with the first of each vector.
     #[inline(always)]
     fn times<L: Lanes>(&self) -> usize {
-        self.shape.pooled.output()[2].div_ceil(L::COUNT) * self.shape.pooled.conv.kernel[0]
+        let rows = if L::COUNT == LANES_MAX { self.shape.pooled.conv.kernel[0] } else { 1 };
+        self.shape.pooled.output()[2].div_ceil(L::COUNT) * rows
     }
 
     /// The slopes of a block behind the pool, for some images.
@@ -392,7 +394,9 @@ impl Work<'_> {
             let (filter, sums) = (&self.filter[at..at + vector], &mut sums[at..at + vector]);
             windows.open::<L>(column, slopes, filter, sums, scratch.windows);
             for row in 0..down {
-                rows_ahead.iter_mut().chain(&mut ahead).for_each(Ahead::ask);
+                if row == 0 || L::COUNT == LANES_MAX {
+                    rows_ahead.iter_mut().chain(&mut ahead).for_each(Ahead::ask);
+                }
                 let taps = 1 + row * pooled.tap_row();
                 let (filter, sums) = (&filter[taps * L::COUNT..], &mut sums[taps * L::COUNT..]);
                 let pairs = &scratch.pairs[2 * row * lines.stride..];
