@@ -132,7 +132,8 @@ pub(crate) fn largest_of_many<L: Lanes>(values: &[f32]) -> f32 {
             let count = L::COUNT.min(values.len().saturating_sub(at));
             // SAFETY: so many elements are left.
             let value = unsafe { load::<L>(values.as_ptr().wrapping_add(at), count) };
-            let value = if count == L::COUNT { value } else { lowest.or_where(Mask::of((1 << count) - 1), value) };
+            let value =
+                if count == L::COUNT { value } else { lowest.or_where(Mask::of((1 << count) - 1), value) };
             *most = most.or_where(value.beats(*most), value);
             at += L::COUNT;
         }

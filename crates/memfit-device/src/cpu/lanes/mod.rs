@@ -61,9 +61,10 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn between(self, low: Self, high: Self) -> Self::Mask {
         let [values, low, high] = [self, low, high].map(floats);
-        Mask::of((0..Self::COUNT).fold(0, |bits, i| {
-            bits | u32::from(low[i] < values[i] && values[i] < high[i]) << i
-        }))
+        Mask::of(
+            (0..Self::COUNT)
+                .fold(0, |bits, i| bits | u32::from(low[i] < values[i] && values[i] < high[i]) << i),
+        )
     }
     /// Zero in all other lanes.
     #[inline(always)]
@@ -109,9 +110,10 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     fn beats(self, other: Self) -> Self::Mask {
         let [values, others] = [self, other].map(floats);
-        Mask::of((0..Self::COUNT).fold(0, |bits, i| {
-            bits | u32::from(values[i] > others[i] || values[i].is_nan()) << i
-        }))
+        Mask::of(
+            (0..Self::COUNT)
+                .fold(0, |bits, i| bits | u32::from(values[i] > others[i] || values[i].is_nan()) << i),
+        )
     }
     /// The other's values in these lanes.
     #[inline(always)]
@@ -515,7 +517,10 @@ mod tests {
             unsafe { counted.keep(Mask::of(odd)).store(to.as_mut_ptr()) };
             assert!((0..L::COUNT).all(|i| to[i] == if i % 2 == 0 { from[i] } else { 0.0 }));
             assert_eq!(counted.between(L::splat(1.0), L::splat(4.0)).bits(), 0b110 & ((1 << L::COUNT) - 1));
-            assert_eq!(L::splat(f32::NAN).between(L::splat(f32::NEG_INFINITY), L::splat(f32::INFINITY)).bits(), 0);
+            assert_eq!(
+                L::splat(f32::NAN).between(L::splat(f32::NEG_INFINITY), L::splat(f32::INFINITY)).bits(),
+                0
+            );
             // SAFETY: as above.
             unsafe {
                 L::splat(f32::NAN).at_least(L::splat(0.0)).at_most(L::splat(6.0)).store(to.as_mut_ptr())
@@ -537,14 +542,22 @@ mod tests {
                     assert!((0..L::COUNT).all(|i| whole[i].to_bits() == expected(i)));
                 }
             }
-            // One more in every lane, so that each lane has its largest elsewhere.
-            let values: [Vec<f32>; 4] = [1, 3, 4, 6].map(|step| (0..L::COUNT).map(|i| (step * i % 5) as f32).collect());
+            // Every lane has its largest elsewhere, and some have it twice.
+            let values: [Vec<f32>; 4] =
+                [1, 3, 4, 6].map(|step| (0..L::COUNT).map(|i| (step * i % 5) as f32).collect());
             // SAFETY: as above.
-            let (most, places) = unsafe { L::largest_of([0, 1, 2, 3].map(|i: usize| L::load(values[i].as_ptr()))) };
+            let (most, places) =
+                unsafe { L::largest_of([0, 1, 2, 3].map(|i: usize| L::load(values[i].as_ptr()))) };
             for i in 0..L::COUNT {
                 let place = floats(places)[i].to_bits() as usize;
-                assert!(values.iter().all(|value| value[i] <= values[place][i]) && floats(most)[i] == values[place][i]);
-                assert!(values[..place].iter().all(|value| value[i] < values[place][i]), "the first of equals");
+                assert!(
+                    values.iter().all(|value| value[i] <= values[place][i])
+                        && floats(most)[i] == values[place][i]
+                );
+                assert!(
+                    values[..place].iter().all(|value| value[i] < values[place][i]),
+                    "the first of equals"
+                );
             }
             for place in 0..4 {
                 let mut values = [L::splat(f32::INFINITY); 4];
