@@ -1,7 +1,6 @@
 //! Vectors of eight floats (AVX2 with FMA, 16 registers) and of sixteen (AVX-512, 32 registers).
 
 use std::arch::x86_64::*;
-
 use std::ops::Not;
 
 use super::{Kernel, Lanes, Mask};

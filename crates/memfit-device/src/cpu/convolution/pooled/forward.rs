@@ -154,7 +154,7 @@ impl<'a> Filter<'a> {
     /// Computes a line of windows. The buffer is for points, where they are computed at those.
     #[inline(always)]
     pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
-        if self.at_points && L::ROWS >= 6 {
+        if self.at_points && L::ROWS >= points::ROWS {
             points::line::<L>(line, self.packed, buffer, y, winners);
         } else {
             line.run::<L>(self.packed, y, winners);

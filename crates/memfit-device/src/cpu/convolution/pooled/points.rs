@@ -26,10 +26,13 @@ const REACH: usize = LINE_FLOATS;
 /// Vectors of a filter for a vector of its output channels, with the bias.
 const VECTORS: usize = 16 * CHANNELS + 1;
 
+/// The fewest rows of a register tile for which that pays.
+pub(super) const ROWS: usize = 6;
+
 /// Whether a convolution is better computed so, with register tiles of so many rows.
 pub(super) fn applies(pooled: &Pooled, rows: usize) -> bool {
     let conv = &pooled.conv;
-    rows >= 6 && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
+    rows >= ROWS && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
 }
 
 /// Floats of the workspace of a worker, where anything is computed at points.
