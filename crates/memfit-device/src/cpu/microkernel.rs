@@ -3,12 +3,14 @@
 use super::lanes::{self, Kernel, Lanes};
 
 /// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
-/// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart.
+/// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart. Rows that are packed in panels, each of a
+/// register tile's rows, start anew `panel_step` further with every panel.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) start: *const f32,
     pub(crate) row_step: usize,
     pub(crate) depth_step: usize,
+    pub(crate) panel_step: Option<usize>,
     pub(crate) segments: usize,
     pub(crate) segment_step: usize,
 }
@@ -17,7 +19,24 @@ impl View {
     /// A matrix whose stored rows, or columns where it is transposed, are `stride` apart.
     pub(crate) fn new(start: *const f32, stride: usize, transposed: bool) -> View {
         let (row_step, depth_step) = if transposed { (1, stride) } else { (stride, 1) };
-        View { start, row_step, depth_step, segments: 1, segment_step: 0 }
+        View { start, row_step, depth_step, panel_step: None, segments: 1, segment_step: 0 }
+    }
+
+    /// Panels of `rows` rows, packed one behind the other over the same depth.
+    pub(crate) fn of_panels(start: *const f32, rows: usize, depth: usize) -> View {
+        View { panel_step: Some(rows * depth), ..View::new(start, rows, true) }
+    }
+
+    /// The rows from one on, which is the first of a panel where there are panels of `rows_panel` rows.
+    pub(crate) fn from(self, row: usize, rows_panel: usize) -> View {
+        let skip = match self.panel_step {
+            Some(step) => {
+                assert!(row.is_multiple_of(rows_panel), "panels stay whole");
+                row / rows_panel * step
+            }
+            None => row * self.row_step,
+        };
+        View { start: self.start.wrapping_add(skip), ..self }
     }
 }
 
@@ -28,6 +47,65 @@ pub(crate) struct Panels {
     pub(crate) start: *const f32,
     pub(crate) depth_step: usize,
     pub(crate) panel_step: usize,
+}
+
+/// How many steps of the depth are written out where rows or the depth lie without gaps.
+const UNROLLED: usize = 4;
+
+/// Adds to the sums of a tile what some steps of the depth give, and says where the right operand goes on. Few instructions stand
+/// between the products: another thread of the core may want its share of them.
+///
+/// # Safety
+/// As for `add_products`, for every step.
+#[inline(always)]
+unsafe fn add_depth<L: Lanes, const ROWS: usize, const VECTORS: usize, const UNROLL: bool>(
+    sums: &mut [[L; VECTORS]; ROWS],
+    steps: usize,
+    mut left: *const f32,
+    row_step: usize,
+    depth_step: usize,
+    mut right: *const f32,
+    right_step: usize,
+) -> *const f32 {
+    let at_once = if UNROLL { UNROLLED } else { 1 };
+    for _ in 0..steps / at_once {
+        for _ in 0..at_once {
+            // SAFETY: the caller's promise.
+            unsafe { add_products(sums, left, row_step, right) };
+            (left, right) = (left.wrapping_add(depth_step), right.wrapping_add(right_step));
+        }
+    }
+    for _ in 0..steps % at_once {
+        // SAFETY: the caller's promise.
+        unsafe { add_products(sums, left, row_step, right) };
+        (left, right) = (left.wrapping_add(depth_step), right.wrapping_add(right_step));
+    }
+    right
+}
+
+/// Adds to the sums of a tile what one step of the depth gives.
+///
+/// # Safety
+/// There is a float for every row, `row_step` apart, and there are so many vectors of columns.
+#[inline(always)]
+unsafe fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
+    sums: &mut [[L; VECTORS]; ROWS],
+    left: *const f32,
+    row_step: usize,
+    right: *const f32,
+) {
+    let mut columns = [L::splat(0.0); VECTORS];
+    for (vector, columns) in columns.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *columns = unsafe { L::load(right.add(vector * L::COUNT)) };
+    }
+    for (row, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        let value = L::splat(unsafe { *left.wrapping_add(row * row_step) });
+        for (sum, &columns) in sums.iter_mut().zip(&columns) {
+            *sum = value.mul_add(columns, *sum);
+        }
+    }
 }
 
 /// Some rows of the left operand times all columns of the right one.
@@ -57,7 +135,8 @@ impl Kernel for Stripe {
         while self.rows > L::ROWS {
             self.panels_of::<L>(L::ROWS);
             self.rows -= L::ROWS;
-            self.left.start = self.left.start.wrapping_add(L::ROWS * self.left.row_step);
+            let step = self.left.panel_step.unwrap_or(L::ROWS * self.left.row_step);
+            self.left.start = self.left.start.wrapping_add(step);
             self.target = self.target.wrapping_add(L::ROWS * self.target_step);
         }
         self.panels_of::<L>(self.rows);
@@ -109,7 +188,7 @@ impl Stripe {
     /// Computes the tile whose first column is `column`.
     #[inline(always)]
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(&self, mut right: *const f32, column: usize) {
-        let View { start, row_step, depth_step, segments, segment_step } = self.left;
+        let View { start, row_step, depth_step, segments, segment_step, .. } = self.left;
         // The result is fetched while the sums are made, not waited for when they are done.
         for row in 0..if self.streams { 0 } else { ROWS } {
             for vector in 0..VECTORS {
@@ -117,24 +196,23 @@ impl Stripe {
             }
         }
         let mut sums = [[L::splat(0.0); VECTORS]; ROWS];
+        let (steps, right_step) = (self.depth / segments, self.right.depth_step);
         for segment in 0..segments {
-            let mut left = start.wrapping_add(segment * segment_step);
-            for _ in 0..self.depth / segments {
-                let mut columns = [L::splat(0.0); VECTORS];
-                for (vector, columns) in columns.iter_mut().enumerate() {
-                    // SAFETY: the panel holds `VECTORS` vectors for every step of the depth.
-                    *columns = unsafe { L::load(right.add(vector * L::COUNT)) };
+            let left = start.wrapping_add(segment * segment_step);
+            // SAFETY: both can be read for every row and column of the tile and every step of the depth.
+            right = unsafe {
+                match (row_step, depth_step) {
+                    (1, _) => add_depth::<L, ROWS, VECTORS, true>(
+                        &mut sums, steps, left, 1, depth_step, right, right_step,
+                    ),
+                    (_, 1) => add_depth::<L, ROWS, VECTORS, true>(
+                        &mut sums, steps, left, row_step, 1, right, right_step,
+                    ),
+                    _ => add_depth::<L, ROWS, VECTORS, false>(
+                        &mut sums, steps, left, row_step, depth_step, right, right_step,
+                    ),
                 }
-                for (row, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: the view can be read for every row of the tile and every step of the depth.
-                    let value = L::splat(unsafe { *left.wrapping_add(row * row_step) });
-                    for (sum, &columns) in sums.iter_mut().zip(&columns) {
-                        *sum = value.mul_add(columns, *sum);
-                    }
-                }
-                left = left.wrapping_add(depth_step);
-                right = right.wrapping_add(self.right.depth_step);
-            }
+            };
         }
         self.store_vector::<L, ROWS, VECTORS, 0>(&sums, column);
         if VECTORS == 2 {

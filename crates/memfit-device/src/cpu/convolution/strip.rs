@@ -122,6 +122,7 @@ impl Strip {
             start: buffer.as_ptr(),
             row_step: self.row_step,
             depth_step: self.depth_step,
+            panel_step: None,
             segments: self.runs,
             segment_step: self.length,
         };

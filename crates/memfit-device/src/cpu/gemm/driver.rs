@@ -19,6 +19,8 @@ const ROWS_TASK_MIN: usize = 48;
 const COLUMNS_TASK_MIN: usize = 64;
 /// How many tasks there should be for every thread, so that none waits long for the last.
 const TASKS_THREAD: usize = 2;
+/// How many register tiles are computed between two questions for what comes next.
+const TILES_ASKED: usize = 8;
 /// About the fewest multiplications that are worth a task.
 const WORK_TASK: usize = 1 << 20;
 /// How many tasks a product should have at least before they grow.
@@ -56,6 +58,18 @@ pub(crate) trait Left: Sync {
         columns: usize,
         buffer: &mut [f32],
     ) -> (View, usize);
+
+    /// Shows all of some rows over `depth` at once, packed in `buffer`, where that fits and suits a right operand of so many columns.
+    fn block(
+        &self,
+        _level: Level,
+        _rows: Range<usize>,
+        _depth: Range<usize>,
+        _columns: usize,
+        _buffer: &mut [f32],
+    ) -> Option<View> {
+        None
+    }
 
     /// Asks for rows that are shown next, where that takes little.
     fn prefetch(&self, _rows: Range<usize>, _depth: Range<usize>) {}
@@ -232,29 +246,17 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
     }
 
-    /// Computes one tile: packs a block of the right operand, and takes the left one past it panel by panel.
+    /// Computes one tile, one block of depth behind the other.
     fn tile(&self, level: Level, tile: &Tile, destination: &Destination<impl Target>, scratch: &mut [f32]) {
-        let (left_buffer, right_buffer) = scratch.split_at_mut(LEFT_FLOATS);
         let Tile { rows, columns, depth, .. } = tile;
         let mut block = depth.start..self.left.block_end(depth.start, depth.end);
         loop {
-            let right = self.right.panels(level, block.clone(), columns.clone(), rows.len(), right_buffer);
             let end = block.end;
             let next = end..if end < depth.end { self.left.block_end(end, depth.end) } else { end };
-            let (mut rows, height, first) = (rows.clone(), rows.len(), rows.start);
-            while !rows.is_empty() {
-                let (left, count) =
-                    self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
-                // Both come while this panel is computed: what lies in another core's cache, or in memory, takes long.
-                let behind = rows.start + count;
-                self.left.prefetch(behind..rows.end.min(behind + count), block.clone());
-                if !next.is_empty() {
-                    let share = rows.start - first..behind - first;
-                    self.right.prefetch(next.clone(), columns.clone(), share, height);
-                }
-                let panel = Panel { rows: rows.start..behind, left, depth: block.clone(), right };
-                destination.compute(level, tile, panel);
-                rows.start += count;
+            let (right, left) = scratch.split_at_mut(2 * level.lanes() * block.len());
+            match self.left.block(level, rows.clone(), block.clone(), columns.len(), left) {
+                Some(left) => self.pass_right(level, tile, destination, left, [&block, &next], right),
+                None => self.pass_left(level, tile, destination, [&block, &next], scratch),
             }
             if next.is_empty() {
                 break;
@@ -263,6 +265,84 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
         if destination.streams {
             level.call(Settle);
+        }
+    }
+
+    /// Computes one block of depth: the left operand is there, and panels of the right one are packed and pass by, each in the
+    /// first-level cache for all rows.
+    fn pass_right(
+        &self,
+        level: Level,
+        tile: &Tile,
+        destination: &Destination<impl Target>,
+        left: View,
+        [block, next]: [&Range<usize>; 2],
+        buffer: &mut [f32],
+    ) {
+        let Tile { rows, columns, .. } = tile;
+        let (height, width) = (rows.len(), 2 * level.lanes());
+        let mut panel = columns.start..columns.end.min(columns.start + width);
+        while !panel.is_empty() {
+            let right = self.right.panels(level, block.clone(), panel.clone(), height, buffer);
+            // What comes next is asked for while this panel is computed: the next panel, and a share of the next block of the left operand.
+            let behind = panel.end..columns.end.min(panel.end + width);
+            let (depth_behind, behind) = match behind.is_empty() {
+                true => (next, columns.start..columns.end.min(columns.start + width)),
+                false => (block, behind),
+            };
+            let share = |at: usize| rows.start + at * height / columns.len();
+            let asked = share(panel.start - columns.start)..share(panel.end - columns.start);
+            if !next.is_empty() {
+                self.left.prefetch(asked, next.clone());
+            }
+            let step = TILES_ASKED * level.rows();
+            for row in (0..height).step_by(step) {
+                let part = row..height.min(row + step);
+                if !depth_behind.is_empty() {
+                    self.right.prefetch(depth_behind.clone(), behind.clone(), part.clone(), height);
+                }
+                let rows = rows.start + part.start..rows.start + part.end;
+                let left = left.from(part.start, level.rows());
+                destination.compute(
+                    level,
+                    tile,
+                    Panel { rows, columns: panel.clone(), left, depth: block.clone(), right },
+                );
+            }
+            panel = panel.end..columns.end.min(panel.end + width);
+        }
+    }
+
+    /// Computes one block of depth: the right operand is packed, and the left one passes by panel by panel.
+    fn pass_left(
+        &self,
+        level: Level,
+        tile: &Tile,
+        destination: &Destination<impl Target>,
+        [block, next]: [&Range<usize>; 2],
+        scratch: &mut [f32],
+    ) {
+        let (left_buffer, right_buffer) = scratch.split_at_mut(LEFT_FLOATS);
+        let Tile { rows, columns, .. } = tile;
+        let right = self.right.panels(level, block.clone(), columns.clone(), rows.len(), right_buffer);
+        let (mut rows, height, first) = (rows.clone(), rows.len(), rows.start);
+        while !rows.is_empty() {
+            let (left, count) =
+                self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
+            // Both come while this panel is computed: what lies in another core's cache, or in memory, takes long.
+            let behind = rows.start + count;
+            self.left.prefetch(behind..rows.end.min(behind + count), block.clone());
+            if !next.is_empty() {
+                let share = rows.start - first..behind - first;
+                self.right.prefetch(next.clone(), columns.clone(), share, height);
+            }
+            let rows_shown = rows.start..behind;
+            destination.compute(
+                level,
+                tile,
+                Panel { rows: rows_shown, columns: columns.clone(), left, depth: block.clone(), right },
+            );
+            rows.start = behind;
         }
     }
 
@@ -337,6 +417,7 @@ struct Tile {
 /// Rows of the left operand, and what they are multiplied with.
 struct Panel {
     rows: Range<usize>,
+    columns: Range<usize>,
     left: View,
     depth: Range<usize>,
     right: Panels,
@@ -355,8 +436,7 @@ struct Destination<'a, D> {
 impl<D: Target> Destination<'_, D> {
     /// Computes what a panel gives to its rows of a tile, run by run.
     fn compute(&self, level: Level, tile: &Tile, panel: Panel) {
-        let Panel { mut rows, mut left, depth, right } = panel;
-        let columns = &tile.columns;
+        let Panel { mut rows, columns, mut left, depth, right } = panel;
         let first = depth.start == tile.depth.start;
         let streams = self.streams && !self.accumulate && depth == tile.depth && level.lanes() == LINE;
         while !rows.is_empty() {
@@ -381,7 +461,9 @@ impl<D: Target> Destination<'_, D> {
                 streams: streams && whole,
             });
             rows.start += count;
-            left.start = left.start.wrapping_add(count * left.row_step);
+            if !rows.is_empty() {
+                left = left.from(count, level.rows());
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ impl Matrix<'_> {
 const COLUMNS_DIRECT: usize = 64;
 /// The most floats between rows that are not packed: farther apart, they would share cache sets.
 const STRIDE_DIRECT: usize = 512;
+/// The fewest columns of the right operand for which all rows of a task are packed at once: fewer stay in the first-level cache.
+const COLUMNS_BLOCK: usize = 128;
 
 impl Left for Matrix<'_> {
     fn panel(
@@ -65,6 +67,24 @@ impl Left for Matrix<'_> {
         assert!(count * to_stride <= buffer.len(), "the panel fits its buffer");
         level.call(CopyRows { from, from_stride: self.stride, to, to_stride, count, length });
         (View::new(to, to_stride, self.transposed), rows.len())
+    }
+
+    fn block(
+        &self,
+        level: Level,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        columns: usize,
+        buffer: &mut [f32],
+    ) -> Option<View> {
+        let (height, floats) = (level.rows(), rows.len().next_multiple_of(level.rows()) * depth.len());
+        if columns < COLUMNS_BLOCK || buffer.len() < floats {
+            return None;
+        }
+        let (from, ..) = self.stored(&rows, &depth);
+        let (rows, depth, to) = (rows.len(), depth.len(), buffer.as_mut_ptr());
+        level.call(PackTiles { from, stride: self.stride, transposed: self.transposed, rows, depth, to });
+        Some(View::of_panels(to, height, depth))
     }
 
     fn prefetch(&self, rows: Range<usize>, depth: Range<usize>) {
@@ -128,6 +148,61 @@ impl Kernel for CopyRows {
             let to = self.to.wrapping_add(row * self.to_stride);
             // SAFETY: whoever made this checked both ends.
             unsafe { lanes::copy::<L>(from, to, self.length) };
+        }
+    }
+}
+
+/// Packs `rows` x `depth` floats in panels of a register tile's rows, the same float of all rows side by side.
+struct PackTiles {
+    from: *const f32,
+    stride: usize,
+    /// Whether the floats are stored as `depth` x `rows`.
+    transposed: bool,
+    rows: usize,
+    depth: usize,
+    to: *mut f32,
+}
+
+/// Panels that are written side by side from rows that lie side by side: a few cache lines of each.
+const TILES_ABREAST: usize = 8;
+
+impl Kernel for PackTiles {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let PackTiles { from, stride, transposed, rows, depth, to } = self;
+        if !transposed {
+            for row in (0..rows).step_by(L::ROWS) {
+                let count = (rows - row).min(L::ROWS);
+                // SAFETY: whoever made this checked both ends.
+                unsafe {
+                    lanes::transpose(
+                        from.wrapping_add(row * stride),
+                        stride,
+                        count,
+                        depth,
+                        to.wrapping_add(row * depth),
+                        L::ROWS,
+                    )
+                };
+            }
+            return;
+        }
+        for first in (0..rows).step_by(TILES_ABREAST * L::ROWS) {
+            let end = rows.min(first + TILES_ABREAST * L::ROWS);
+            for at in 0..depth {
+                for row in (first..end).step_by(L::ROWS) {
+                    let (from, to) =
+                        (from.wrapping_add(at * stride + row), to.wrapping_add(row * depth + at * L::ROWS));
+                    // A whole vector is copied faster than part of one; what is too much of it is written over by the next step.
+                    if L::ROWS < L::COUNT && row + L::COUNT <= rows && at + 1 < depth {
+                        // SAFETY: whoever made this checked both ends, and these floats are inside both.
+                        unsafe { L::load(from).store(to) };
+                    } else {
+                        // SAFETY: as above.
+                        unsafe { lanes::copy::<L>(from, to, (end - row).min(L::ROWS)) };
+                    }
+                }
+            }
         }
     }
 }
