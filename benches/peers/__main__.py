@@ -109,24 +109,32 @@ class Bench:
                 return self.largest(name, folder)
             self.prepare(name, case.batch, folder, "model")
             flops = json.loads((folder / "nodes.json").read_text())["flops_a_row"]
-            for variant in self.variants(case):
-                self.note(name, runs, variant, lambda: self.framework(variant, case, folder, steps, 2))
-            job = prepared_job(folder, case.batch)
-            self.note(name, runs, FREE, lambda: self.memfit(job, folder, steps, 2))
-            least = best(runs, "bytes")
-            ours = runs[FREE]
-            if least and isinstance(ours, Run) and case.goal_memory * runs[least].bytes < ours.bytes:
-                line = int(case.goal_memory * runs[least].bytes)
-                self.note(name, runs, LINED, lambda: self.memfit(job, folder, steps, 2, line))
-                if not isinstance(runs[LINED], Run):
-                    # A line counts the program's files in full, though a training touches a part of them. Where that is what it fails
-                    # by, one that is higher by as much as the free run counted and did not hold; timing nodes would fill it.
-                    line += max(0, self.counted(folder, case.batch) - ours.bytes)
-                    self.note(name, runs, LINED, lambda: self.memfit(job, folder, steps, 2, line, "analytic"))
+            for _ in range(self.arguments.rounds):
+                self.round(name, folder, steps, runs)
         for run in runs.values():
             if isinstance(run, Run):
                 run.batch = case.batch
         return {"runs": runs, "flops": flops * case.batch, "differing": losses_differing(runs)}
+
+    def round(self, name: str, folder: Path, steps: int, runs: dict) -> None:
+        """Every run of a case once. What an earlier round has is kept where it is better."""
+        case, now = CASES[name], {}
+        for variant in self.variants(case):
+            self.note(name, now, variant, lambda: self.framework(variant, case, folder, steps, 2))
+        job = prepared_job(folder, case.batch)
+        self.note(name, now, FREE, lambda: self.memfit(job, folder, steps, 2))
+        keep(runs, now)
+        least, own = best(runs, "bytes"), runs[FREE]
+        if not least or not isinstance(own, Run) or own.bytes <= case.goal_memory * runs[least].bytes:
+            return
+        line, lined = int(case.goal_memory * runs[least].bytes), {}
+        self.note(name, lined, LINED, lambda: self.memfit(job, folder, steps, 2, line))
+        if not isinstance(lined[LINED], Run):
+            # A line counts the program's files in full, though a training touches a part of them. Where that is what it fails
+            # by, one that is higher by as much as the free run counted and did not hold; timing nodes would fill it.
+            line += max(0, self.counted(folder, case.batch) - own.bytes)
+            self.note(name, lined, LINED, lambda: self.memfit(job, folder, steps, 2, line, "analytic"))
+        keep(runs, lined)
 
     def largest(self, name: str, folder: Path) -> dict:
         """Every framework at its largest batch inside the limit; `seconds` are those of an image, at the batch where they are fewest."""
@@ -210,6 +218,16 @@ def prepared_job(folder: Path, batch: int) -> list:
 
 def an_image(run: Run, batch: int) -> Run:
     return dataclasses.replace(run, seconds=run.seconds / batch, batch=batch)
+
+
+def keep(runs: dict, now: dict) -> None:
+    """Takes over the runs of another round: of two that have figures, the least time and the least memory."""
+    for variant, run in now.items():
+        before = runs.get(variant)
+        if isinstance(run, Run) and isinstance(before, Run):
+            run = dataclasses.replace(run, **{figure: min(getattr(run, figure), getattr(before, figure)) for figure in ("seconds", "bytes", "first_step")})
+        if isinstance(run, Run) or before is None:
+            runs[variant] = run
 
 
 def best(runs: dict, figure: str) -> str:
@@ -351,6 +369,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="CASE", choices=CASES, help=", ".join(CASES))
     parser.add_argument("--json", action="store_true", help="all figures, for programs")
     parser.add_argument("--steps", type=int, help="steps of every run but those of the largest batch, instead of the case's; the first two warm up")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all runs of a case but that of the largest batch are made, in turn; the least counts [default: 1]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seconds", type=float, default=900, help="the limit of every run")
     parser.add_argument("--memfit", default=os.environ.get("MEMFIT", str(ROOT / "target" / "release" / "memfit")))
@@ -367,6 +386,8 @@ def main() -> int:
     arguments = parse()
     if arguments.steps is not None and arguments.steps <= 2:
         raise SystemExit("error: the first two steps warm up\n  hint   `--steps 3` or more")
+    if arguments.rounds < 1:
+        raise SystemExit("error: nothing runs in no round\n  hint   `--rounds 1` or more")
     if arguments.install:
         return install(Path(arguments.environments)) or 0
     if not Path(arguments.memfit).exists():
