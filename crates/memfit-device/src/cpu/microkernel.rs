@@ -1,6 +1,6 @@
 //! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs by.
 
-use super::lanes::{self, Kernel, Lanes};
+use super::lanes::{self, Kernel, Lanes, ROWS_MAX};
 
 /// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
 /// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart. Rows that are packed in panels, each of a
@@ -49,33 +49,31 @@ pub(crate) struct Panels {
     pub(crate) panel_step: usize,
 }
 
-/// How many steps of the depth are written out where rows or the depth lie without gaps.
+/// How many steps of the depth are written out where rows or the depth lie without gaps. Few instructions then stand between
+/// products, and another thread of the core finds room for its own.
 const UNROLLED: usize = 4;
 
-/// Adds to the sums of a tile what some steps of the depth give, and says where the right operand goes on. Few instructions stand
-/// between the products: another thread of the core may want its share of them.
+/// Adds to the sums of a tile what some steps of the depth give, `AT_ONCE` of them written out, and says where the right operand
+/// goes on.
 ///
 /// # Safety
 /// As for `add_products`, for every step.
 #[inline(always)]
-unsafe fn add_depth<L: Lanes, const ROWS: usize, const VECTORS: usize, const UNROLL: bool>(
+unsafe fn add_depth<L: Lanes, const ROWS: usize, const VECTORS: usize, const AT_ONCE: usize>(
     sums: &mut [[L; VECTORS]; ROWS],
     steps: usize,
-    mut left: *const f32,
-    row_step: usize,
-    depth_step: usize,
+    View { start: mut left, row_step, depth_step, .. }: View,
     mut right: *const f32,
     right_step: usize,
 ) -> *const f32 {
-    let at_once = if UNROLL { UNROLLED } else { 1 };
-    for _ in 0..steps / at_once {
-        for _ in 0..at_once {
+    for _ in 0..steps / AT_ONCE {
+        for _ in 0..AT_ONCE {
             // SAFETY: the caller's promise.
             unsafe { add_products(sums, left, row_step, right) };
             (left, right) = (left.wrapping_add(depth_step), right.wrapping_add(right_step));
         }
     }
-    for _ in 0..steps % at_once {
+    for _ in 0..steps % AT_ONCE {
         // SAFETY: the caller's promise.
         unsafe { add_products(sums, left, row_step, right) };
         (left, right) = (left.wrapping_add(depth_step), right.wrapping_add(right_step));
@@ -188,7 +186,6 @@ impl Stripe {
     /// Computes the tile whose first column is `column`.
     #[inline(always)]
     fn tile<L: Lanes, const ROWS: usize, const VECTORS: usize>(&self, mut right: *const f32, column: usize) {
-        let View { start, row_step, depth_step, segments, segment_step, .. } = self.left;
         // The result is fetched while the sums are made, not waited for when they are done.
         for row in 0..if self.streams { 0 } else { ROWS } {
             for vector in 0..VECTORS {
@@ -196,21 +193,23 @@ impl Stripe {
             }
         }
         let mut sums = [[L::splat(0.0); VECTORS]; ROWS];
-        let (steps, right_step) = (self.depth / segments, self.right.depth_step);
+        let View { start, segments, segment_step, .. } = self.left;
+        let (steps, step) = (self.depth / segments, self.right.depth_step);
         for segment in 0..segments {
-            let left = start.wrapping_add(segment * segment_step);
+            let left = View { start: start.wrapping_add(segment * segment_step), ..self.left };
             // SAFETY: both can be read for every row and column of the tile and every step of the depth.
             right = unsafe {
-                match (row_step, depth_step) {
-                    (1, _) => add_depth::<L, ROWS, VECTORS, true>(
-                        &mut sums, steps, left, 1, depth_step, right, right_step,
-                    ),
-                    (_, 1) => add_depth::<L, ROWS, VECTORS, true>(
-                        &mut sums, steps, left, row_step, 1, right, right_step,
-                    ),
-                    _ => add_depth::<L, ROWS, VECTORS, false>(
-                        &mut sums, steps, left, row_step, depth_step, right, right_step,
-                    ),
+                match (left.row_step, left.depth_step) {
+                    (1, _) => {
+                        let left = View { row_step: 1, ..left };
+                        add_depth::<L, ROWS, VECTORS, UNROLLED>(&mut sums, steps, left, right, step)
+                    }
+                    // With more rows the compiler would run out of registers for where they are.
+                    (_, 1) if L::ROWS < ROWS_MAX => {
+                        let left = View { depth_step: 1, ..left };
+                        add_depth::<L, ROWS, VECTORS, UNROLLED>(&mut sums, steps, left, right, step)
+                    }
+                    _ => add_depth::<L, ROWS, VECTORS, 1>(&mut sums, steps, left, right, step),
                 }
             };
         }

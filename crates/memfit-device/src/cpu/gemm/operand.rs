@@ -44,8 +44,10 @@ impl Matrix<'_> {
 const COLUMNS_DIRECT: usize = 64;
 /// The most floats between rows that are not packed: farther apart, they would share cache sets.
 const STRIDE_DIRECT: usize = 512;
-/// The fewest columns of the right operand for which all rows of a task are packed at once: fewer stay in the first-level cache.
+/// The fewest columns of the right operand for which all rows of a task are packed at once, and the most rows of a register tile: with
+/// more the right operand is read seldom enough where it lies, and packing takes longer than it spares.
 const COLUMNS_BLOCK: usize = 128;
+const ROWS_BLOCK: usize = 8;
 
 impl Left for Matrix<'_> {
     fn panel(
@@ -78,7 +80,7 @@ impl Left for Matrix<'_> {
         buffer: &mut [f32],
     ) -> Option<View> {
         let (height, floats) = (level.rows(), rows.len().next_multiple_of(level.rows()) * depth.len());
-        if columns < COLUMNS_BLOCK || buffer.len() < floats {
+        if columns < COLUMNS_BLOCK || ROWS_BLOCK < height || buffer.len() < floats {
             return None;
         }
         let (from, ..) = self.stored(&rows, &depth);
