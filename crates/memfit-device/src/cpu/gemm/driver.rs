@@ -281,35 +281,29 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     ) {
         let Tile { rows, columns, .. } = tile;
         let (height, width) = (rows.len(), 2 * level.lanes());
-        let mut panel = columns.start..columns.end.min(columns.start + width);
-        while !panel.is_empty() {
+        let panel_at = |start: usize| start..columns.end.min(start + width);
+        for panel in columns.clone().step_by(width).map(panel_at) {
             let right = self.right.panels(level, block.clone(), panel.clone(), height, buffer);
-            // What comes next is asked for while this panel is computed: the next panel, and a share of the next block of the left operand.
-            let behind = panel.end..columns.end.min(panel.end + width);
-            let (depth_behind, behind) = match behind.is_empty() {
-                true => (next, columns.start..columns.end.min(columns.start + width)),
-                false => (block, behind),
+            // What comes next is asked for while this panel is computed: the next one, and a share of the next block of the left operand.
+            let (depth_behind, behind) = match panel.end < columns.end {
+                true => (block, panel_at(panel.end)),
+                false => (next, panel_at(columns.start)),
             };
-            let share = |at: usize| rows.start + at * height / columns.len();
-            let asked = share(panel.start - columns.start)..share(panel.end - columns.start);
             if !next.is_empty() {
-                self.left.prefetch(asked, next.clone());
+                let share = |column: usize| rows.start + (column - columns.start) * height / columns.len();
+                self.left.prefetch(share(panel.start)..share(panel.end), next.clone());
             }
             let step = TILES_ASKED * level.rows();
-            for row in (0..height).step_by(step) {
-                let part = row..height.min(row + step);
+            for first in (0..height).step_by(step) {
+                let part = first..height.min(first + step);
                 if !depth_behind.is_empty() {
                     self.right.prefetch(depth_behind.clone(), behind.clone(), part.clone(), height);
                 }
                 let rows = rows.start + part.start..rows.start + part.end;
-                let left = left.from(part.start, level.rows());
-                destination.compute(
-                    level,
-                    tile,
-                    Panel { rows, columns: panel.clone(), left, depth: block.clone(), right },
-                );
+                let left = left.from(first, level.rows());
+                let panel = Panel { rows, columns: panel.clone(), left, depth: block.clone(), right };
+                destination.compute(level, tile, panel);
             }
-            panel = panel.end..columns.end.min(panel.end + width);
         }
     }
 
@@ -336,12 +330,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
                 let share = rows.start - first..behind - first;
                 self.right.prefetch(next.clone(), columns.clone(), share, height);
             }
-            let rows_shown = rows.start..behind;
-            destination.compute(
-                level,
-                tile,
-                Panel { rows: rows_shown, columns: columns.clone(), left, depth: block.clone(), right },
-            );
+            let (rows_shown, columns, depth) = (rows.start..behind, columns.clone(), block.clone());
+            destination.compute(level, tile, Panel { rows: rows_shown, columns, left, depth, right });
             rows.start = behind;
         }
     }

@@ -175,17 +175,9 @@ impl Kernel for PackTiles {
         if !transposed {
             for row in (0..rows).step_by(L::ROWS) {
                 let count = (rows - row).min(L::ROWS);
+                let (from, to) = (from.wrapping_add(row * stride), to.wrapping_add(row * depth));
                 // SAFETY: whoever made this checked both ends.
-                unsafe {
-                    lanes::transpose(
-                        from.wrapping_add(row * stride),
-                        stride,
-                        count,
-                        depth,
-                        to.wrapping_add(row * depth),
-                        L::ROWS,
-                    )
-                };
+                unsafe { lanes::transpose(from, stride, count, depth, to, L::ROWS) };
             }
             return;
         }
