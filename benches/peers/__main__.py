@@ -125,9 +125,11 @@ class Bench:
         self.note(name, now, FREE, lambda: self.memfit(job, folder, steps, 2))
         keep(runs, now)
         least, own = best(runs, "bytes"), runs[FREE]
-        if not least or not isinstance(own, Run) or own.bytes <= case.goal_memory * runs[least].bytes:
+        line, lined = int(case.goal_memory * runs[least].bytes) if least else 0, {}
+        if isinstance(runs.get(LINED), Run) and runs[LINED].bytes > line:
+            del runs[LINED]
+        if not least or not isinstance(own, Run) or own.bytes <= line:
             return
-        line, lined = int(case.goal_memory * runs[least].bytes), {}
         self.note(name, lined, LINED, lambda: self.memfit(job, folder, steps, 2, line))
         if not isinstance(lined[LINED], Run):
             # A line counts the program's files in full, though a training touches a part of them. Where that is what it fails
@@ -221,11 +223,16 @@ def an_image(run: Run, batch: int) -> Run:
 
 
 def keep(runs: dict, now: dict) -> None:
-    """Takes over the runs of another round: of two that have figures, the least time and the least memory."""
+    """Takes over the runs of another round: of a framework the least time and the least memory, of memfit, whose one run has to hold
+    both goals, the faster run."""
     for variant, run in now.items():
         before = runs.get(variant)
         if isinstance(run, Run) and isinstance(before, Run):
-            run = dataclasses.replace(run, **{figure: min(getattr(run, figure), getattr(before, figure)) for figure in ("seconds", "bytes", "first_step")})
+            if variant in VARIANTS:
+                least = {figure: min(getattr(run, figure), getattr(before, figure)) for figure in ("seconds", "bytes", "first_step")}
+                run = dataclasses.replace(run, **least)
+            elif before.seconds <= run.seconds:
+                continue
         if isinstance(run, Run) or before is None:
             runs[variant] = run
 

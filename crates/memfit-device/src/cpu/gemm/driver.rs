@@ -172,7 +172,8 @@ pub(crate) fn workspace(n: usize, k: usize, threads: usize) -> usize {
     threads * worker_floats(n, k) + LINE
 }
 
-/// How many floats of workspace a worker has: one left panel, and the right panels of a task.
+/// How many floats of workspace a worker has: one left panel and the right panels of a task, or, in the same room, one right panel and
+/// the rows of a task.
 pub(crate) fn worker_floats(n: usize, k: usize) -> usize {
     let columns = n.min(COLUMNS_TASK).next_multiple_of(COLUMNS_MAX);
     LEFT_FLOATS + (columns * k.min(DEPTH_MAX)).next_multiple_of(LINE)
