@@ -26,9 +26,6 @@ pub struct Applied {
     pub update: Update,
 }
 
-/// The most columns of a dense kernel whose gradient is made block by block: a block is some rows of all of them.
-const COLUMNS: usize = 64;
-
 /// A gradient that need not exist whole, and the node that then stands for those who made and read it.
 #[derive(Clone, Debug)]
 pub struct Applying {
@@ -151,7 +148,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
     let makes_it = nodes[1].phase == Phase::Piece
         && nodes[1].outputs.is_empty()
         && nodes[1].updates.first() == Some(&gradient)
-        && makes_blocks(graph, nodes[1])
+        && makes_blocks(nodes[1])
         // Halves are widened some rows at a time, and all rows make one slope.
         && !nodes[1].inputs.iter().any(|id| tensor(id).dtype.is_half());
     if !(reads_it_alone && opens_it && makes_it && rule.sees_one_slope()) {
@@ -193,8 +190,6 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
 }
 
 /// Whether a gradient op can make the first of its sums block by block.
-fn makes_blocks(graph: &Graph, node: &Node) -> bool {
-    let is_narrow = |dy: &TensorId| graph.tensors[dy.0].shape.last() <= COLUMNS;
-    let is_dense = node.op == Op::DenseGradKernel && node.inputs.get(1).is_some_and(is_narrow);
-    is_dense || matches!(node.op, Op::Conv2DMaxPoolDenseGrad(_))
+fn makes_blocks(node: &Node) -> bool {
+    matches!(node.op, Op::DenseGradKernel | Op::Conv2DMaxPoolDenseGrad(_))
 }

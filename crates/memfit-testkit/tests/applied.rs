@@ -41,7 +41,9 @@ fn random_dense(seed: u64) -> Graph {
     let mut x = b.input([positions, first]);
     for index in 0..1 + draws.below(4) {
         b.layer = b.graph.layer(&format!("dense{index}"));
-        x = b.dense(x, 1 + draws.below(90), draws.below(2) == 0);
+        // Of more columns than a task has, some.
+        let most = if draws.below(4) == 0 { 1200 } else { 90 };
+        x = b.dense(x, 1 + draws.below(most), draws.below(2) == 0);
         x = b.op(Op::Elementwise(Chain::unary(Unary::Tanh)), &[x]);
     }
     let kernel = b.graph.tensors.iter().position(|tensor| tensor.name.starts_with("kernel"));
@@ -163,6 +165,25 @@ fn what_has_no_room_for_a_gradient_trains_in_one_piece() {
     assert!(memfit_plan::plan(&without).is_err(), "with the gradient, not even one row has room");
     let (largest, _) = memfit_plan::largest_batch(&with_budget(&problem, line));
     assert!(Some(BATCH) <= largest);
+}
+
+#[test]
+fn a_wide_kernel_is_applied_where_it_is_made_of_little() {
+    let applied = |positions: usize, features: usize, units: usize, batch: usize| {
+        let mut b = builder();
+        let x = b.input([positions, features]);
+        let y = b.dense(x, units, true);
+        let graph = ended(b, y);
+        let training = Training { losses: vec![loss()], ..Training::new(Optimizer::adam()) };
+        memfit_plan::plan(&problem(&graph, &training, batch)).unwrap().applied.len()
+    };
+    assert_eq!(applied(1, 3000, 512, 128), 1);
+    assert_eq!(applied(1, 3000, 512, 129), 0, "every block would read more slopes than a cache has room for");
+    assert_eq!(applied(8, 3000, 512, 16), 1);
+    assert_eq!(applied(8, 3000, 512, 17), 0);
+    assert_eq!(applied(1, 3000, 80, 700), 0, "its operands take more room than it does");
+    assert_eq!(applied(1, 6000, 64, 2000), 1, "narrow ones are faster that way whatever they are made of");
+    assert_eq!(applied(1, 400, 512, 8), 0, "less than a MiB");
 }
 
 #[test]

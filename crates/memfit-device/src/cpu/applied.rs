@@ -4,7 +4,7 @@
 use memfit_ir::{Applied, Op, Shape};
 
 use super::gemm::driver::{self, LINE, Product, Strided};
-use super::gemm::operand::{Matrix, MatrixRight};
+use super::gemm::operand::{self, Matrix, MatrixRight};
 use super::gemm::{self, Gemm};
 use super::lanes::{Lanes, Level};
 use super::operands::Operands;
@@ -29,6 +29,11 @@ pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
 const BLOCK: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 17;
 /// A weight has at least so many blocks, where that leaves them large enough.
 const BLOCKS: usize = 256;
+/// Where there are more columns than this, a block has so many floats or rows, if that is more: each row shares what it takes to pack
+/// the right operand.
+const COLUMNS_WIDE: usize = 64;
+const BLOCK_WIDE: usize = 1 << 16;
+const ROWS_WIDE: usize = operand::ROWS_DIRECT + 1;
 
 /// Floats of workspace: for every worker what a product wants, a block, and another where sums are made in parts.
 pub(crate) fn workspace(product: &Gemm, threads: usize) -> usize {
@@ -42,6 +47,10 @@ fn worker_floats(product: &Gemm) -> usize {
 
 /// Rows of the weight that a task changes.
 fn cut(product: &Gemm) -> Cut {
+    if COLUMNS_WIDE < product.n {
+        let most = (BLOCK_WIDE / product.n).max(ROWS_WIDE);
+        return Cut::of_size(product.m, driver::even_tile(product.m, most, 1).max(ROWS_WIDE));
+    }
     let floats = (product.m * product.n / BLOCKS).clamp(*BLOCK.start(), *BLOCK.end());
     Cut::of_size(product.m, floats / product.n.max(1))
 }

@@ -3,6 +3,11 @@
 
 use memfit_ir::{Applied, Applying, Bytes, Problem, TensorId};
 
+/// The most columns of a kernel that is applied whatever it is made of.
+const COLUMNS: usize = 64;
+/// The most floats of the slopes that a kernel of more columns is made of: every block of it reads all of them, in the second-level
+/// cache.
+const SLOPES: usize = 1 << 16;
 /// Gradients of less than this stay in the caches on their way, and take no room.
 const LARGE: Bytes = Bytes::mib(1);
 
@@ -15,8 +20,21 @@ pub fn applied(problem: &Problem) -> Option<Problem> {
     let is_large = |id: &TensorId| LARGE <= problem.graph.tensors[id.0].bytes(1);
     let gradients: Vec<TensorId> = Applying::all(&problem.graph)
         .into_iter()
+        .filter(|applying| spares(problem, applying))
         .map(|applying| applying.gradient)
         .filter(|id| is_offered(id) && is_large(id))
         .collect();
     if gradients.is_empty() { None } else { Applied::rewritten(problem, &gradients).ok() }
+}
+
+/// Whether a gradient is narrow, or made of few slopes. Its operands wait until the kernel's old values have been read, and must take less
+/// room than it would.
+fn spares(problem: &Problem, applying: &Applying) -> bool {
+    let (tensor, batch) = (|id: &TensorId| &problem.graph.tensors[id.0], problem.batch);
+    let gradient = tensor(&applying.gradient);
+    let [x, dy] = match applying.node.inputs[..] {
+        [x, dy] if COLUMNS < gradient.shape.last() => [x, dy].map(|id| tensor(&id)),
+        _ => return true,
+    };
+    dy.shape.elements(batch) <= SLOPES && x.bytes(batch) + dy.bytes(batch) <= gradient.bytes(1)
 }

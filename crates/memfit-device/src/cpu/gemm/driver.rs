@@ -350,16 +350,19 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let split = self.k.div_ceil(self.splits);
         let count = rows.len() * self.n;
         let target = &Following { first: rows.start, stride: self.n };
+        let columns = even_tile(self.n, COLUMNS_TASK, COLUMNS_MAX);
         let mut compute = |part: usize, into: &mut [f32]| {
-            let tile = Tile {
-                rows: rows.clone(),
-                columns: 0..self.n,
-                depth: self.k.min(part * split)..self.k.min((part + 1) * split),
-                offset: 0,
-            };
             let result = &Shared::new(into);
             let destination = Destination { result, target, bias: None, accumulate: false, streams: false };
-            self.tile(level, &tile, &destination, scratch);
+            for column in (0..self.n).step_by(columns) {
+                let tile = Tile {
+                    rows: rows.clone(),
+                    columns: column..self.n.min(column + columns),
+                    depth: self.k.min(part * split)..self.k.min((part + 1) * split),
+                    offset: 0,
+                };
+                self.tile(level, &tile, &destination, scratch);
+            }
         };
         if self.splits == 1 {
             return compute(0, &mut result[..count]);

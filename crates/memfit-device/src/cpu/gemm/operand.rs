@@ -95,7 +95,7 @@ impl Left for Matrix<'_> {
 }
 
 /// The most rows of the left operand for which a right one of whole vectors is not packed: its columns are read too few times.
-const ROWS_DIRECT: usize = 96;
+pub(crate) const ROWS_DIRECT: usize = 96;
 
 /// A matrix as a right operand.
 pub(crate) struct MatrixRight<'a>(pub(crate) Matrix<'a>);
