@@ -1,10 +1,9 @@
 //! A convolution and the max pool behind it become one node, so that the image between them is never stored.
 //!
-//! Only convolutions of few channels are joined: of these the image between is many times what they read, and backward asks
-//! for no gradient by their input as a rule. Where there are many channels, products outweigh the bytes, and backward
-//! stores the gradient of the image between anyway.
+//! Convolutions of few channels are joined, of which the image between is many times what they read, and on processors those that are
+//! computed at points, where a tile is a window of the pool. Of all others products outweigh the bytes.
 
-use memfit_ir::{Chain, Conv2D, DType, Graph, Kind, Op, PooledConv2D, TensorId, Unary};
+use memfit_ir::{Chain, Conv2D, DType, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary};
 
 use crate::rules::needs;
 
@@ -54,15 +53,18 @@ pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Joins every such pair, and a ReLU behind it. `wanted` names tensors that somebody else will ask for.
-pub fn pool_inside(graph: &mut Graph, wanted: &[TensorId]) {
+/// Joins every such pair, and a ReLU behind it; those at points where `at_points`. `wanted` names tensors that somebody else will ask for.
+pub fn pool_inside(graph: &mut Graph, at_points: bool, wanted: &[TensorId]) {
     let readers = only_readers(graph, wanted);
     let only_reader = |tensor: TensorId| readers[tensor.0];
     let mut gone = vec![false; graph.nodes.len()];
     for first in 0..graph.nodes.len() {
         let Op::Conv2D(conv) = &graph.nodes[first].op else { continue };
         let Some(second) = only_reader(graph.nodes[first].outputs[0]) else { continue };
-        if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) || !pays(graph, first, conv) {
+        if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) {
+            continue;
+        }
+        if !(pays(graph, first, conv) || at_points && is_at_points(graph, first, conv)) {
             continue;
         }
         let relu = only_reader(graph.nodes[second].outputs[0])
@@ -118,7 +120,15 @@ fn takes(kernel: &[usize]) -> bool {
     matches!(kernel, [floats, units] if *units <= UNITS && FLOATS <= *floats)
 }
 
-/// Whether a convolution and its pool are faster as one.
+/// Whether a convolution of single floats is computed at points.
+fn is_at_points(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
+    let [x, y] = [graph.nodes[node].inputs[0], graph.nodes[node].outputs[0]].map(|id| &graph.tensors[id.0]);
+    let across = |shape: &Shape| shape.dims[1];
+    x.dtype == DType::F32
+        && conv.is_at_points([&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
+}
+
+/// Whether a convolution of few channels and its pool are faster as one.
 fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
     let image = &graph.tensors[graph.nodes[node].inputs[0].0];
     let channels = image.shape.last();
@@ -134,9 +144,10 @@ fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Pads, Shape};
+    use memfit_ir::{Loss, LossKind, Pads};
 
     use super::*;
+    use crate::{Optimizer, Training};
 
     /// The names of the ops of a convolution of so many channels, a pool and a ReLU when they were joined as far as they can be.
     fn ops(channels: usize, dtype: DType, change: impl Fn(&mut Graph, [TensorId; 3])) -> Vec<&'static str> {
@@ -153,7 +164,7 @@ mod tests {
         let rectified = graph.push(relu, &[pooled], layer).unwrap()[0];
         graph.outputs = vec![rectified];
         change(&mut graph, [between, pooled, rectified]);
-        pool_inside(&mut graph, &[]);
+        pool_inside(&mut graph, true, &[]);
         graph.nodes.iter().map(|node| node.op.name()).collect()
     }
 
@@ -209,5 +220,44 @@ mod tests {
         assert_eq!(ops(3, DType::F32, |graph, [_, pooled, _]| graph.outputs.push(pooled)), with_relu);
         assert_eq!(ops(16, DType::F32, |_, _| {}), apart);
         assert_eq!(ops(3, DType::BF16, |_, _| {}), apart);
+    }
+
+    /// The ops of a graph that trains a convolution of so many channels and its pool, behind a layer that learns too.
+    fn trained_ops(channels: usize, for_gpu: bool) -> Vec<&'static str> {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let image = graph.tensor("image", Shape::rows([14, 14, channels]), DType::F32, Kind::Input, layer);
+        let mut weight = |name: &str, dims: &[usize]| {
+            let (shape, kind) = (Shape::fixed(dims.to_vec()), Kind::Weight { trainable: true });
+            graph.tensor(name, shape, DType::F32, kind, layer)
+        };
+        let (scale, bias) = (weight("scale", &[channels]), weight("bias", &[channels]));
+        let kernel = weight("kernel", &[5, 5, channels, channels]);
+        let pads = Pads { top: 2, bottom: 2, left: 2, right: 2 };
+        let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let scaled =
+            graph.push(Op::Affine { scale: true, center: false }, &[image, scale], layer).unwrap()[0];
+        let between = graph.push(Op::Conv2D(conv), &[scaled, kernel, bias], layer).unwrap()[0];
+        let pooled = graph.push(Op::MaxPool2D(PooledConv2D::POOL), &[between], layer).unwrap()[0];
+        let relu = Op::Elementwise(Chain::unary(Unary::Relu));
+        graph.outputs = graph.push(relu, &[pooled], layer).unwrap();
+        let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
+        let training = Training { losses: vec![loss], for_gpu, ..Training::new(Optimizer::sgd(0.1)) };
+        let graph = crate::training_graph(&graph, &training).unwrap();
+        let of_images = |name: &&str| name.contains("conv2d") || name.contains("pool");
+        graph.nodes.iter().map(|node| node.op.name()).filter(of_images).collect()
+    }
+
+    #[test]
+    fn at_points_the_image_between_has_no_gradient_either() {
+        let joined = ["conv2d_max_pool", "conv2d_max_pool_grad_kernel", "conv2d_max_pool_grad_input"];
+        let apart =
+            ["conv2d", "max_pool2d_relu", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
+        assert_eq!(trained_ops(16, false), joined);
+        assert_eq!(trained_ops(16, true), apart);
+        // Fewer products than that are not worth points, and more than few are not joined without them.
+        let few = ["conv2d_max_pool", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
+        assert_eq!(trained_ops(5, false), few);
+        assert_eq!(trained_ops(15, false), apart);
     }
 }

@@ -228,6 +228,7 @@ impl Backward {
             | Op::Conv2DGradKernel(_)
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolGradInput(..)
             | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
@@ -291,11 +292,34 @@ impl Backward {
         }
     }
 
-    /// Without a gradient of the input, the gradient of the image between convolution and pool is never asked for.
+    /// At points, and without a gradient of the input, the gradient of the image between convolution and pool is never asked for.
     fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
         let (x, winners, layer) = (node.inputs[0], node.outputs[1], node.layer);
+        let image = self.image_size(x);
+        let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
+        if pooled.is_at_points([image[0], image[1], channels], filters) {
+            self.weight(
+                Op::Conv2DMaxPoolGradKernel(pooled.clone()),
+                &[x, dy, winners],
+                node.inputs[1],
+                layer,
+            );
+            if let Some(bias) = node.inputs.get(2) {
+                let (op, summed) = if pooled.relu {
+                    (Op::WinnersBiasGrad, vec![dy, winners])
+                } else {
+                    (Op::BiasGrad, vec![dy])
+                };
+                self.weight(op, &summed, *bias, layer);
+            }
+            if self.needs[x.0] {
+                let op = Op::Conv2DMaxPoolGradInput(pooled.clone(), image);
+                let dx = self.flow(op, &[dy, winners, node.inputs[1]], layer);
+                self.add(x, dx);
+            }
+            return;
+        }
         if self.needs[x.0] {
-            let image = self.image_size(x);
             let op = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(image));
             let between = self.flow(op, &[dy, winners], layer);
             let conv = &pooled.conv;

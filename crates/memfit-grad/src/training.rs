@@ -106,7 +106,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
-    pooled::pool_inside(&mut graph, &training.gradients_of);
+    pooled::pool_inside(&mut graph, !training.for_gpu, &training.gradients_of);
     if !training.for_gpu {
         pooled::dense_inside(&mut graph, &training.gradients_of);
     }
@@ -148,7 +148,7 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
-    pooled::pool_inside(&mut graph, &[]);
+    pooled::pool_inside(&mut graph, !training.for_gpu, &[]);
     if !training.for_gpu {
         pooled::dense_inside(&mut graph, &[]);
     }
@@ -164,7 +164,7 @@ pub fn prediction_graph(forward: &Graph) -> Graph {
     let mut graph = forward.clone();
     let unkept = graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied();
     graph.keep.extend(unkept.collect::<Vec<_>>());
-    pooled::pool_inside(&mut graph, &[]);
+    pooled::pool_inside(&mut graph, false, &[]);
     graph
 }
 

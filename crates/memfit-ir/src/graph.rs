@@ -284,6 +284,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::Conv2DGradKernel(_)
         | Op::Conv2DGradKernelOf(..)
         | Op::Conv2DMaxPoolGradKernel(_)
+        | Op::Conv2DMaxPoolGradInput(..)
         | Op::Conv2DMaxPoolDenseGrad(_)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)

@@ -36,6 +36,8 @@ pub enum Op {
     Conv2DMaxPool(PooledConv2D),
     /// `x, dy, winners ⇒ dkernel, [dbias]` (adds), from the gradient behind the pool.
     Conv2DMaxPoolGradKernel(PooledConv2D),
+    /// `dy, winners, kernel → dx`, from the gradient behind the pool, with the height and width of `x`; for convolutions at points.
+    Conv2DMaxPoolGradInput(PooledConv2D, [usize; 2]),
     /// `x, filter, bias, kernel, kernel's bias → y, winners`: a convolution, the max pool behind it, and a dense layer over all that it
     /// gives, which is never stored.
     Conv2DMaxPoolDense(PooledConv2D),
@@ -399,6 +401,7 @@ impl Op {
             | Op::Conv2DGradKernelOf(..)
             | Op::Conv2DMaxPool(_)
             | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolGradInput(..)
             | Op::Conv2DMaxPoolDense(_)
             | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3D(_)
@@ -474,6 +477,7 @@ impl Op {
             Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
             Op::Conv2DMaxPool(_) => "conv2d_max_pool",
             Op::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
+            Op::Conv2DMaxPoolGradInput(..) => "conv2d_max_pool_grad_input",
             Op::Conv2DMaxPoolDense(_) => "conv2d_max_pool_dense",
             Op::Conv2DMaxPoolDenseGrad(_) => "conv2d_max_pool_dense_grad",
             Op::Conv3D(_) => "conv3d",

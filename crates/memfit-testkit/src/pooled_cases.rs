@@ -52,6 +52,23 @@ pub(crate) fn add(add: Add<'_>) {
             });
         }
     }
+    // At points, where filters have many taps: theirs are not learned, since differences of each would take minutes.
+    for learned in ["image", "bias"] {
+        let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads: around(2) };
+        add(&format!("conv2d_max_pool at points, by its {learned}"), &{
+            let pooled = PooledConv2D { conv, relu: learned == "bias" };
+            move |b: &mut Builder| {
+                let ids = b.ids([2, 14], 3);
+                let colours = match learned {
+                    "image" => b.weight("colours", &[3, 16]),
+                    _ => b.fixed("colours", &[3, 16]),
+                };
+                let x = b.op(Op::Embedding, &[ids, colours]);
+                let (kernel, bias) = (b.fixed("kernel", &[5, 5, 16, 16]), b.weight("bias", &[16]));
+                b.op(Op::Conv2DMaxPool(pooled.clone()), &[x, kernel, bias])
+            }
+        });
+    }
     for (relu, strides) in [(false, [1, 1]), (true, [1, 1]), (true, [2, 1])] {
         let conv = Conv2D { kernel: [3, 3], strides, dilation: [1, 1], groups: 1, pads: none };
         add(&format!("conv2d_max_pool without bias, relu {relu} strides {strides:?}"), &{

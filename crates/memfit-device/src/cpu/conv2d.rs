@@ -99,6 +99,15 @@ pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
     );
 }
 
+/// The gradient of the input, from the gradient behind the pool.
+pub(crate) fn max_pool_grad_input(operands: &Operands, conv: &PooledConv2D) {
+    let channels = operands.input_shape(0).last();
+    let shape = pooled_geometry(conv, operands.output_shape(0), channels, operands.context.rows);
+    let (dy, winners, kernel) = (operands.input(0), operands.input(1), operands.input(2));
+    let (dx, workspace) = (operands.output(0), operands.workspace().floats());
+    pooled::grad_input(operands.threads, &shape, dy, winners, kernel, dx, workspace);
+}
+
 /// The geometry of all that is one with a dense layer behind a pool, by the shapes of image and filter, and of what has the units
 /// last: kernel or slopes.
 pub(crate) fn pooled_dense_geometry(

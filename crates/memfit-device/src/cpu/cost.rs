@@ -122,7 +122,13 @@ impl Operation<'_> {
             Op::Conv2DMaxPoolGradKernel(conv) => {
                 let channels = self.input(1).last();
                 let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
-                convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, threads))
+                let with_bias = self.node.updates.len() == 2;
+                convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, with_bias, threads))
+            }
+            Op::Conv2DMaxPoolGradInput(conv, _) => {
+                let channels = self.input(0).last();
+                let shape = conv2d::pooled_geometry(conv, self.output(0), channels, rows);
+                convolution_of(&shape.conv, pooled::grad_input_workspace(&shape, threads))
             }
             Op::Conv2DMaxPoolDense(conv) => {
                 let shape =

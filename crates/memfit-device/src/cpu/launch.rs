@@ -38,6 +38,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Conv2DGradKernelOf(maker, conv) => conv2d::grad_kernel_of(operands, maker, conv),
         Op::Conv2DMaxPool(conv) => conv2d::max_pool(operands, conv),
         Op::Conv2DMaxPoolGradKernel(conv) => conv2d::max_pool_grad_kernel(operands, conv),
+        Op::Conv2DMaxPoolGradInput(conv, _) => conv2d::max_pool_grad_input(operands, conv),
         Op::Conv2DMaxPoolDense(conv) => conv2d::max_pool_dense(operands, conv),
         Op::Conv2DMaxPoolDenseGrad(conv) => conv2d::max_pool_dense_grad(operands, conv),
         Op::Conv3D(conv) => conv3d::forward(operands, conv),

@@ -279,6 +279,7 @@ fn class(op: &Op) -> usize {
         op,
         Op::Conv2DMaxPool(_)
             | Op::Conv2DMaxPoolGradKernel(_)
+            | Op::Conv2DMaxPoolGradInput(..)
             | Op::Conv2DMaxPoolDense(_)
             | Op::Conv2DMaxPoolDenseGrad(_)
     );

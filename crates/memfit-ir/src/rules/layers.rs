@@ -103,6 +103,25 @@ impl Rule<'_> {
         self.max_pool(&PooledConv2D::POOL, [height, width, filters])
     }
 
+    /// The gradient of its input, of this height and width.
+    pub(super) fn pooled_grad_input(
+        &self,
+        pooled: &PooledConv2D,
+        [height, width]: [usize; 2],
+    ) -> Result<Type, ShapeError> {
+        self.count(3..=3)?;
+        let (dy, winners, kernel) = (self.image(0)?, &self.inputs[1], self.singles(2)?);
+        let alike = self.inputs[0].shape == winners.shape && winners.dtype == DType::U8;
+        self.require(alike, "a winner for each of dy")?;
+        let fits = kernel.dims.len() == 4 && kernel.dims[..2] == pooled.conv.kernel && kernel.last() == dy[2];
+        self.require(fits, "kernel[h,w,in,out] and dy[…,out]")?;
+        let image = [height, width, kernel.dims[2]];
+        let windows = pooled.between([height, width]).map(|size| size / 2);
+        self.require(windows == dy[..2], "the windows of an image of this size")?;
+        self.require(pooled.is_at_points(image, dy[2]), "a convolution at points")?;
+        Ok(self.typed(self.like(0, image)))
+    }
+
     /// What the winners of a pool are, and how many units the kernel behind it has.
     pub(super) fn pooled_units(&self, pooled: &PooledConv2D) -> Result<(Type, usize), ShapeError> {
         let [_, _, channels] = self.image(0)?;

@@ -132,6 +132,7 @@ impl Rule<'_> {
                 self.require(alike && self.inputs[2].dtype == DType::U8, "a winner for each of dy")?;
                 vec![]
             }
+            Op::Conv2DMaxPoolGradInput(pooled, size) => vec![self.pooled_grad_input(pooled, *size)?],
             Op::Conv2DMaxPoolDense(pooled) => {
                 self.count(5..=5)?;
                 let (winners, units) = self.pooled_units(pooled)?;

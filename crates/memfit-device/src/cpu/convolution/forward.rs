@@ -37,8 +37,9 @@ pub fn forward(
     if winograd::applies(shape) {
         let channels = [shape.input[2], shape.output[2]];
         let filter = winograd::Filter { values: kernel, channels, backwards: false };
-        let gather = Gather::of_input(shape, x, 0);
-        return winograd::convolve(threads, &gather, shape.rows, filter, bias, y, workspace);
+        let images =
+            winograd::Images { gather: &Gather::of_input(shape, x, 0), rows: shape.rows, slopes: None };
+        return winograd::convolve(threads, &images, filter, bias, y, None, workspace);
     }
     let (channels, k) = (shape.channels_out(), shape.taps() * shape.channels_in());
     for group in 0..shape.groups {

@@ -42,8 +42,9 @@ pub fn grad_input(
     if winograd::applies(shape) {
         let channels = [shape.input[2], shape.output[2]];
         let filter = winograd::Filter { values: kernel, channels, backwards: true };
-        let gather = Phase::new(shape, 0, 0).gather(shape, dy, 0);
-        return winograd::convolve(threads, &gather, shape.rows, filter, None, dx, workspace);
+        let gather = &Phase::new(shape, 0, 0).gather(shape, dy, 0);
+        let images = winograd::Images { gather, rows: shape.rows, slopes: None };
+        return winograd::convolve(threads, &images, filter, None, dx, None, workspace);
     }
     let n = shape.channels_in();
     let (bias, accumulate, splits) = (None, false, 1);

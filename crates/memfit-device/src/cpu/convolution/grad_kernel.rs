@@ -35,6 +35,7 @@ pub fn grad_kernel(
         return depthwise::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     if winograd::applies(shape) {
+        let dy = winograd::Slopes::Stored(dy);
         return winograd::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = product(shape);

@@ -57,6 +57,7 @@ pub(crate) fn grad_kernel_of(
         return depthwise::grad_kernel(threads, shape, x, Some(made), dy, dkernel, accumulate, workspace);
     }
     if winograd::applies(shape) {
+        let dy = winograd::Slopes::Stored(dy);
         return winograd::grad_kernel(threads, shape, x, Some(made), dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = grad_kernel::product(shape);

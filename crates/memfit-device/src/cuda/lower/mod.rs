@@ -61,6 +61,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
         Op::Conv2DMaxPool(conv) => pooled::forward(call, conv),
         Op::Conv2DMaxPoolGradKernel(conv) => pooled::grad_kernel(call, conv),
+        Op::Conv2DMaxPoolGradInput(conv, _) => pooled::grad_input(call, conv),
         Op::Conv2DMaxPoolDense(conv) => pooled_dense::forward(call, conv),
         Op::Conv2DMaxPoolDenseGrad(conv) => pooled_dense::grad(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),

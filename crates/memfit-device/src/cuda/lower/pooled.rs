@@ -1,8 +1,9 @@
 //! A convolution and the max pool behind it in one kernel: the image between them exists nowhere, and what the filter learns is
 //! summed over the winners alone. Factors are rounded to TF32 where that is allowed and the shape suits tensor cores.
 
-use memfit_ir::{Bytes, DType, PooledConv2D};
+use memfit_ir::{Bytes, DType, Op, PooledConv2D, Tensor};
 
+use super::composed::{Parts, composed};
 use crate::cuda::call::{Call, Operand, THREADS, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source, c_type};
 
@@ -43,6 +44,20 @@ const BLOCKS: usize = 1056;
 
 /// Products of one output that tensor cores take, with one more for the bias.
 const TENSOR_CORES_TAPS: usize = 31;
+
+/// The gradient of the input, as a pool's and a convolution's: a GPU is not given the joined op by the training graph.
+pub(super) fn grad_input(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
+    let (dy, dx) = (call.input(0).tensor, call.output(0).tensor);
+    let size = [dx.shape.dims[0], dx.shape.dims[1]];
+    let mut between = Tensor { dtype: dx.dtype, ..dy.clone() };
+    let [height, width] = conv.between(size);
+    between.shape.dims[..2].copy_from_slice(&[height, width]);
+    let nodes = vec![
+        (Op::MaxPool2DGrad(PooledConv2D::POOL, [height, width]), [vec![0, 1], vec![4], vec![]]),
+        (Op::Conv2DGradInput(conv.conv.clone(), size), [vec![4, 2], vec![3], vec![]]),
+    ];
+    composed(call, Parts { made: vec![(between, 0)], nodes })
+}
 
 /// The largest of every window of `x ∗ kernel + bias`, and its place.
 pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {

@@ -2,15 +2,19 @@
 
 use memfit_ir::Pool2D;
 
+use super::super as convolution;
 use super::super::super::gemm::driver::{LINE, aligned};
 use super::super::super::lanes::{COLUMNS_MAX, Lanes, Level, store};
 use super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::threads::{Shared, Threads};
 use super::super::gather::Gather;
-use super::{Lines, Pooled, points};
+use super::{Lines, Pooled, deep, points};
 
 /// How many floats of workspace `forward` wants, whatever the number of images.
 pub fn forward_workspace(pooled: &Pooled, threads: usize) -> usize {
+    if deep::applies(pooled) {
+        return convolution::forward_workspace(&pooled.conv, threads);
+    }
     filter_floats(pooled) + threads * worker_floats(pooled) + LINE
 }
 
@@ -44,6 +48,9 @@ pub fn forward(
     assert!(y.len() == pooled.output_floats() && winners.len() == y.len(), "a winner for each result");
     if y.is_empty() {
         return;
+    }
+    if deep::applies(pooled) {
+        return deep::forward(threads, pooled, x, kernel, bias, y, winners, workspace);
     }
     let (packed, scratch) = aligned(workspace).split_at_mut(filter_floats(pooled));
     let filter = Filter::pack(pooled, threads.level(), kernel, bias, packed);
@@ -128,7 +135,7 @@ impl Tasks for Forward<'_> {
 /// A filter as lines of windows read it.
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
-    at_points: bool,
+    deep: bool,
     /// In panels two vectors wide, or at points.
     packed: &'a [f32],
 }
@@ -142,19 +149,19 @@ impl<'a> Filter<'a> {
         bias: Option<&[f32]>,
         packed: &'a mut [f32],
     ) -> Self {
-        let (channels, at_points) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
-        if at_points {
+        let (channels, deep) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
+        if deep {
             points::pack(channels, level.lanes(), kernel, bias, packed);
         } else {
             pack(pooled.depth(), channels, 2 * level.lanes(), kernel, bias, packed);
         }
-        Filter { at_points, packed }
+        Filter { deep, packed }
     }
 
     /// Computes a line of windows. The buffer is for points, where they are computed at those.
     #[inline(always)]
     pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
-        if self.at_points && L::ROWS >= points::ROWS {
+        if self.deep && L::ROWS >= points::ROWS {
             points::line::<L>(line, self.packed, buffer, y, winners);
         } else {
             line.run::<L>(self.packed, y, winners);
@@ -286,25 +293,25 @@ impl Tile<'_> {
             // SAFETY: checked above.
             unsafe {
                 let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                write(L::largest_of(values), self.line, count, y, winners);
+                write(L::largest_of(values), self.line.pooled.relu, count, y, winners);
             }
         }
     }
 }
 
-/// Writes the largest of a window and its place, for `count` channels of a line of windows.
+/// Writes the largest of a window and its place, for `count` channels; where `relu`, nothing that is negative.
 ///
 /// # Safety
 /// Both have room for so many, which are no more than a vector holds.
 #[inline(always)]
-pub(super) unsafe fn write<L: Lanes>(
+pub(in super::super) unsafe fn write<L: Lanes>(
     (mut most, mut winner): (L, L),
-    line: &Line,
+    relu: bool,
     count: usize,
     y: *mut f32,
     winners: *mut u8,
 ) {
-    if line.pooled.relu {
+    if relu {
         let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
         most = most.at_least(L::splat(0.0));
         let none = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));

@@ -6,17 +6,20 @@ use super::super::super::gemm::driver::{LINE, PARTIALS_MAX, aligned};
 use super::super::super::lanes::{LANES_MAX, Lanes, load};
 use super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::threads::{Shared, Threads};
-use super::super::Convolution;
 use super::super::gather::Gather;
-use super::{Lines, Pooled, picked};
+use super::super::{self as convolution, Convolution};
+use super::{Lines, Pooled, deep, picked};
 
 /// Windows that are summed in registers before their sum is added to a part's, at least.
 const WINDOWS: usize = 256;
 /// The most parts that are summed apart.
 const PARTS: usize = 64;
 
-/// How many floats of workspace `grad_kernel` wants: never more for fewer images.
-pub fn grad_kernel_workspace(pooled: &Pooled, threads: usize) -> usize {
+/// How many floats of workspace `grad_kernel` wants, with or without a bias: never more for fewer images.
+pub fn grad_kernel_workspace(pooled: &Pooled, with_bias: bool, threads: usize) -> usize {
+    if deep::applies(pooled) && !with_bias {
+        return convolution::grad_kernel_workspace(&pooled.conv, threads);
+    }
     cut(pooled).count() * part_floats(pooled) + threads * worker_floats(pooled) + LINE
 }
 
@@ -63,6 +66,9 @@ pub fn grad_kernel(
     pooled.check();
     pooled.conv.check(x.len(), dkernel.len(), pooled.conv.output_floats());
     assert!(dy.len() == pooled.output_floats() && winners.len() == dy.len(), "a winner for each slope");
+    if deep::applies(pooled) && dbias.is_none() {
+        return deep::grad_kernel(threads, pooled, [x, dy], winners, dkernel, accumulate, workspace);
+    }
     let cut = cut(pooled);
     let (parts, scratch) = aligned(workspace).split_at_mut(cut.count() * part_floats(pooled));
     let work = Sums {

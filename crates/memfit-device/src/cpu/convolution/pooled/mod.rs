@@ -1,12 +1,15 @@
 //! A convolution and the max pool behind it, two by two pixels: what is convolved goes from registers into the pool, and
 //! the gradient of the filter is made of the gradient behind the pool. The image between them exists nowhere.
 
+mod deep;
 pub mod dense;
 mod forward;
 mod grad_kernel;
 mod picked;
 mod points;
 
+pub use deep::{grad_input, grad_input_workspace};
+pub(super) use forward::write;
 pub use forward::{forward, forward_workspace};
 pub use grad_kernel::{grad_kernel, grad_kernel_workspace};
 

@@ -220,7 +220,7 @@ impl Place<'_> {
                 // SAFETY: checked above.
                 unsafe {
                     let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                    write((bias.add(most), winner), self.line, count, y, winners);
+                    write((bias.add(most), winner), self.line.pooled.relu, count, y, winners);
                 }
             }
         }

@@ -48,6 +48,22 @@ fn cases() -> Vec<Pooled> {
         pooled([8, 300, 3], [3, 3], 33, [1, 1], none),
         pooled([13, 12, 3], [5, 5], 18, [1, 1], same(2)),
     ]
+    .into_iter()
+    .chain(deep_cases())
+    .collect()
+}
+
+/// Convolutions that are computed at points, with whole windows and with some that hang over.
+fn deep_cases() -> Vec<Pooled> {
+    let same = |pad: usize| Pads { top: pad, bottom: pad, left: pad, right: pad };
+    let cases = vec![
+        pooled([9, 14, 16], [5, 5], 18, [1, 1], same(2)),
+        pooled([8, 19, 17], [5, 5], 16, [1, 1], Pads::default()),
+        pooled([7, 16, 64], [3, 3], 70, [1, 1], same(1)),
+        pooled([2, 17, 65], [3, 3], 64, [1, 1], Pads { top: 2, bottom: 0, left: 1, right: 0 }),
+    ];
+    assert!(cases.iter().all(deep::applies));
+    cases
 }
 
 #[test]
@@ -120,17 +136,7 @@ fn the_gradient_behind_a_pool_is_enough_for_the_filter() {
 fn check_gradient(threads: &[Threads], pooled: &Pooled) {
     let (conv, count) = (&pooled.conv, pooled.output_floats());
     let (x, dy) = (noise(conv.input_floats(), 1), noise(count, 2));
-    let draws = noise(count, 3);
-    let winners: Vec<u8> = draws
-        .iter()
-        .map(|draw| match (draw.to_bits() >> 3) % 5 {
-            4 if pooled.relu => Pool2D::NOBODY,
-            place => (place % 4) as u8,
-        })
-        .collect();
-    let mut between = vec![0.0; conv.output_floats()];
-    let sizes = [conv.output, pooled.output()];
-    largest::grad_of(&threads[0], &PooledConv2D::POOL, sizes, conv.rows, &dy, &winners, &mut between);
+    let (winners, between) = unpooled(&threads[0], pooled, &dy);
     let channels = conv.output[2];
     let before = noise(conv.kernel_floats() + channels, 4);
     for accumulate in [false, true] {
@@ -145,7 +151,7 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
         let results = threads.iter().map(|threads| {
             let mut result = before.clone();
             let (dkernel, dbias) = result.split_at_mut(conv.kernel_floats());
-            let mut workspace = vec![f32::NAN; grad_kernel_workspace(pooled, threads.count())];
+            let mut workspace = vec![f32::NAN; grad_kernel_workspace(pooled, true, threads.count())];
             let images = [&x[..], &dy[..]];
             grad_kernel(threads, pooled, images, &winners, dkernel, Some(dbias), accumulate, &mut workspace);
             result
@@ -153,5 +159,51 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
         let results: Vec<Vec<f32>> = results.collect();
         assert!(results.iter().all(|result| *result == results[0]), "bits depend on the threads");
         assert_close(&results[0], &expected, count / channels, &format!("{pooled:?}"));
+    }
+}
+
+/// Winners drawn for slopes behind a pool, and what the slopes are in front of it.
+fn unpooled(threads: &Threads, pooled: &Pooled, dy: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let place = |draw: &f32| match (draw.to_bits() >> 3) % 5 {
+        4 if pooled.relu => Pool2D::NOBODY,
+        place => (place % 4) as u8,
+    };
+    let winners: Vec<u8> = noise(dy.len(), 3).iter().map(place).collect();
+    let (conv, mut between) = (&pooled.conv, vec![0.0; pooled.conv.output_floats()]);
+    let sizes = [conv.output, pooled.output()];
+    largest::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &winners, &mut between);
+    (winners, between)
+}
+
+#[test]
+fn at_points_gradients_are_those_of_the_pool_and_then_the_convolution() {
+    for level in Level::available() {
+        let all = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
+        for (case, relu) in deep_cases().into_iter().flat_map(|case| [(case, false), (case, true)]) {
+            let pooled = Pooled { relu, ..case };
+            let conv = &pooled.conv;
+            let (x, dy) = (noise(conv.input_floats(), 1), noise(pooled.output_floats(), 2));
+            let (kernel, before) = (noise(conv.kernel_floats(), 4), noise(conv.kernel_floats(), 5));
+            let (winners, between) = unpooled(&all[0], &pooled, &dy);
+            for (threads, accumulate) in all.iter().flat_map(|threads| [(threads, false), (threads, true)]) {
+                let (mut expected, mut got) = (before.clone(), before.clone());
+                let floats = convolution::grad_kernel_workspace(conv, threads.count());
+                let mut room = vec![f32::NAN; floats];
+                convolution::grad_kernel(threads, conv, &x, &between, &mut expected, accumulate, &mut room);
+                let mut room = vec![f32::NAN; grad_kernel_workspace(&pooled, false, threads.count())];
+                let images = [&x[..], &dy[..]];
+                grad_kernel(threads, &pooled, images, &winners, &mut got, None, accumulate, &mut room);
+                assert!(got == expected, "filter, {} {pooled:?}", threads.vectors());
+            }
+            for threads in &all {
+                let (mut expected, mut got) =
+                    (vec![f32::NAN; conv.input_floats()], vec![f32::NAN; conv.input_floats()]);
+                let mut room = vec![f32::NAN; convolution::grad_input_workspace(conv, threads.count())];
+                convolution::grad_input(threads, conv, &between, &kernel, &mut expected, &mut room);
+                let mut room = vec![f32::NAN; grad_input_workspace(&pooled, threads.count())];
+                grad_input(threads, &pooled, &dy, &winners, &kernel, &mut got, &mut room);
+                assert!(got == expected, "input, {} {pooled:?}", threads.vectors());
+            }
+        }
     }
 }

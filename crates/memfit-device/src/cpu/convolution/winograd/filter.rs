@@ -11,11 +11,16 @@ use super::super::super::threads::{Shared, Threads};
 use super::super::Convolution;
 use super::super::gather::Gather;
 use super::super::grad_kernel_of::Window;
-use super::{Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Tiles, margin_floats, square};
+use super::transform::given;
+use super::{
+    Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Tiles, Unpooled, margin_floats, square,
+};
 
 /// The most channels of a task, in and out.
 const CHANNELS_IN: usize = 64;
 pub(in super::super) const CHANNELS_OUT: usize = 64;
+/// Tiles of a group where there are many points: fewer, so that all points of a group stay in the second-level cache.
+const TILES_MANY_POINTS: usize = TILES_MOST / 2;
 /// How many tasks there should be, and the most parts of the tiles that are summed apart.
 const TASKS: usize = 16;
 const PARTS_MOST: usize = 8;
@@ -27,6 +32,8 @@ struct Sizes {
     /// Channels in and out of a task.
     blocks: [usize; 2],
     points: usize,
+    /// Tiles of a group.
+    tiles: usize,
     kernel_floats: usize,
     seen: Layout,
     sums: Layout,
@@ -40,14 +47,16 @@ impl Sizes {
         let points = shape.kernel[0] + 1;
         // More points, fewer channels: sums of a task stay in the second-level cache.
         let blocks = [channels[0].min(CHANNELS_IN * 4 / (2 * points - 4)), channels[1].min(CHANNELS_OUT)];
+        let tiles = if points > 4 { TILES_MANY_POINTS } else { TILES_MOST };
         Sizes {
             channels,
             blocks,
             points,
+            tiles,
             kernel_floats: shape.kernel_floats(),
-            seen: Layout::new(TILES_MOST, blocks[0]),
+            seen: Layout::new(tiles, blocks[0]),
             sums: Layout::new(blocks[0], blocks[1]),
-            slopes_point: blocks[1].next_multiple_of(COLUMNS_MAX) * TILES_MOST + LINE,
+            slopes_point: blocks[1].next_multiple_of(COLUMNS_MAX) * tiles + LINE,
         }
     }
 
@@ -87,15 +96,19 @@ pub(in super::super) fn grad_kernel_workspace(shape: &Convolution, threads: usiz
 
 /// Lines that a group of tiles sees, from the first to the last, at most.
 fn lines_seen(shape: &Convolution) -> usize {
-    let [down, across] = [shape.output[0], shape.output[1]].map(|positions| positions.div_ceil(2));
-    let rows = TILES_MOST.div_ceil(across.max(1)) + 1;
-    // The last tiles of an image hang over, as do the first of the next one.
-    2 * rows + (rows / down.max(1) + 2) * shape.kernel[0]
+    Tiles::new(&Gather::of_input(shape, &[], 0), 2).lines_seen(Sizes::new(shape).tiles, shape.kernel[0])
 }
 
 /// How many more floats each thread wants where images are made again.
 pub(in super::super) fn window(shape: &Convolution) -> usize {
     Window::floats(lines_seen(shape), shape.input[1], Sizes::new(shape).blocks[0])
+}
+
+/// The slopes of the output.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Slopes<'a> {
+    Stored(&'a [f32]),
+    Unpooled(Unpooled<'a>),
 }
 
 /// Computes the gradient by the filter; `x` are the images, or what they are made of. Where `accumulate`, adds it to what is there.
@@ -104,7 +117,7 @@ pub(in super::super) fn grad_kernel(
     shape: &Convolution,
     x: &[f32],
     made: Option<&Made>,
-    dy: &[f32],
+    dy: Slopes,
     dkernel: &mut [f32],
     accumulate: bool,
     workspace: &mut [f32],
@@ -125,7 +138,7 @@ struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> 
     gather: &'a Gather<'a>,
     /// How the images are made again, and how many lines of them a group sees.
     made: Option<(&'a Made<'a>, usize)>,
-    dy: &'a [f32],
+    dy: Slopes<'a>,
     sizes: Sizes,
     tiles: Tiles,
     /// Of all images.
@@ -142,7 +155,7 @@ struct Block {
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: &'a [f32]) -> Self {
+    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: Slopes<'a>) -> Self {
         let tiles = Tiles::new(gather, OUTPUTS);
         Run {
             scheme: PhantomData,
@@ -202,12 +215,12 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
             sums_buffer.fill(0.0);
         }
         let width = 2 * level.lanes();
-        for start in tiles.clone().step_by(TILES_MOST) {
-            let group = start..tiles.end.min(start + TILES_MOST);
+        for start in tiles.clone().step_by(self.sizes.tiles) {
+            let group = start..tiles.end.min(start + self.sizes.tiles);
             let (gather, channels) = match &mut window {
                 None => (*self.gather, block.inputs.clone()),
                 Some(window) => {
-                    let lines = self.lines(&group);
+                    let lines = self.tiles.lines(self.gather, &group, POINTS);
                     (window.show(level, lines, self.gather), 0..block.inputs.len())
                 }
             };
@@ -222,14 +235,14 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                 layout: seen,
             });
             let to = slopes_buffer.as_mut_ptr();
-            level.call(Slopes { run: self, group: group.clone(), channels: block.outputs.clone(), to });
+            level.call(AtPoints { run: self, group: group.clone(), channels: block.outputs.clone(), to });
             for point in 0..POINTS * POINTS {
                 let right = slopes_buffer.as_ptr().wrapping_add(point * slopes_point);
                 level.call(Stripe {
                     left: View::new(seen_buffer.as_ptr().wrapping_add(point * seen.point), seen.row, true),
                     rows: block.inputs.len(),
                     depth: group.len(),
-                    right: Panels { start: right, depth_step: width, panel_step: width * TILES_MOST },
+                    right: Panels { start: right, depth_step: width, panel_step: width * self.sizes.tiles },
                     columns: block.outputs.len(),
                     target: sums_buffer.as_mut_ptr().wrapping_add(point * sums.point),
                     target_step: sums.row,
@@ -242,21 +255,8 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
     }
 }
 
-impl<S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Run<'_, S, POINTS, OUTPUTS, TAPS> {
-    /// The lines that a group of tiles sees, counted over all images.
-    fn lines(&self, group: &Range<usize>) -> Range<usize> {
-        let down = self.gather.down;
-        let line = |index: usize, ahead: usize| {
-            let Tile { image, y, .. } = self.tiles.tile(index);
-            let y = (down.seen(y, 0) + ahead as isize).clamp(0, down.size as isize) as usize;
-            image * down.size + y
-        };
-        line(group.start, 0)..line(group.end - 1, POINTS)
-    }
-}
-
 /// Takes the slopes of a group of tiles to points, in panels two vectors wide.
-struct Slopes<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
+struct AtPoints<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     group: Range<usize>,
     channels: Range<usize>,
@@ -264,34 +264,56 @@ struct Slopes<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usiz
 }
 
 impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
-    for Slopes<'_, S, POINTS, OUTPUTS, TAPS>
+    for AtPoints<'_, S, POINTS, OUTPUTS, TAPS>
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let Run { gather, dy, sizes, tiles, .. } = self.run;
-        let [height, width] = [gather.down.positions, gather.across.positions];
         let (pixel, panel) = (sizes.channels[1], 2 * L::COUNT);
         for (slot, index) in self.group.clone().enumerate() {
-            let Tile { image, y, x } = tiles.tile(index);
-            let (rows, columns) = (OUTPUTS.min(height - y), OUTPUTS.min(width - x));
-            let first = ((image * height + y) * width + x) * pixel;
-            assert!(first + ((rows - 1) * width + columns) * pixel <= dy.len(), "slopes exist");
+            let tile = tiles.tile(index);
             let mut channel = self.channels.start;
             while channel < self.channels.end {
                 let count = L::COUNT.min(self.channels.end - channel);
-                let start = dy.as_ptr().wrapping_add(first + channel);
-                let from =
-                    Grid { start, row: (width * pixel) as isize, column: pixel as isize, rows, columns };
                 let place = channel - self.channels.start;
-                let to = place / panel * panel * TILES_MOST + slot * panel + place % panel;
+                let to = place / panel * panel * sizes.tiles + slot * panel + place % panel;
                 let layout = Layout { row: 0, point: sizes.slopes_point };
                 let to = layout.grid(self.to.wrapping_add(to), POINTS);
-                // SAFETY: these slopes exist, and a point's panels have room for every tile.
-                unsafe { square::<L, S::Slopes, OUTPUTS, POINTS>(from, to, count, Then::Store) };
+                // SAFETY: a point's panels have room for every tile.
+                unsafe {
+                    match dy {
+                        Slopes::Stored(dy) => {
+                            let from = stored(dy, gather, &tile, pixel, channel, OUTPUTS);
+                            square::<L, S::Slopes, OUTPUTS, POINTS>(from, to, count, Then::Store);
+                        }
+                        Slopes::Unpooled(dy) => {
+                            let from = dy.tile::<L, OUTPUTS>(&tile, channel, count);
+                            given::<L, S::Slopes, OUTPUTS, POINTS>(&from, to, count);
+                        }
+                    }
+                }
                 channel += L::COUNT;
             }
         }
     }
+}
+
+/// The slopes of a tile, from a channel on, as far as they are there.
+#[inline(always)]
+fn stored(
+    dy: &[f32],
+    gather: &Gather,
+    tile: &Tile,
+    pixel: usize,
+    channel: usize,
+    outputs: usize,
+) -> Grid<*const f32> {
+    let [height, width] = [gather.down.positions, gather.across.positions];
+    let (rows, columns) = (outputs.min(height - tile.y), outputs.min(width - tile.x));
+    let first = ((tile.image * height + tile.y) * width + tile.x) * pixel;
+    assert!(first + ((rows - 1) * width + columns) * pixel <= dy.len(), "slopes exist");
+    let start = dy.as_ptr().wrapping_add(first + channel);
+    Grid { start, row: (width * pixel) as isize, column: pixel as isize, rows, columns }
 }
 
 /// Takes sums at points to slopes of taps.

@@ -8,6 +8,9 @@ use super::super::super::lanes::{self, COLUMNS_MAX, Kernel, LANES_MAX, Lanes, Le
 use super::super::super::microkernel::{Panels, Stripe, View};
 use super::super::super::threads::{Shared, Threads};
 use super::super::gather::Gather;
+use super::super::pooled;
+use super::transform::taken;
+use super::unpooled::{self, Unpooled};
 use super::{Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Tiles, margin_floats, square};
 
 /// About the most floats of a filter at its points: of a larger one, some output channels at a time.
@@ -59,6 +62,11 @@ impl Sizes {
         self.chunk.next_multiple_of(COLUMNS_MAX) * self.depth
     }
 
+    /// Floats of the lines that a group sees.
+    fn window(&self, gather: &Gather, tiles: &Tiles) -> usize {
+        unpooled::floats(tiles.lines_seen(self.tiles, gather.down.taps), gather.across.size, self.depth)
+    }
+
     fn worker(&self) -> usize {
         let square = self.points * self.points;
         // Taps that wait to be turned round lie where tiles do later.
@@ -74,52 +82,96 @@ pub(in super::super) fn workspace(taps: usize, depth: usize, columns: usize, thr
     sizes.points * sizes.points * sizes.filter_point() + threads * sizes.worker() + LINE
 }
 
-/// Convolves what the grid of `gather` sees of so many images, and adds a bias.
+/// How many floats more it wants where its images lie in front of a pool, given what sees them.
+pub(in super::super) fn unpooled_workspace(gather: &Gather, columns: usize, threads: usize) -> usize {
+    let sizes = Sizes::new(gather.down.taps, gather.channels, columns);
+    threads * sizes.window(gather, &Tiles::new(gather, 2))
+}
+
+/// What is convolved.
+pub(in super::super) struct Images<'a> {
+    /// A grid, and how it sees the images.
+    pub(in super::super) gather: &'a Gather<'a>,
+    pub(in super::super) rows: usize,
+    /// Where they are not stored, the slopes that they are made of.
+    pub(in super::super) slopes: Option<Unpooled<'a>>,
+}
+
+/// Where the largest of each tile is written instead of all its pixels, whether zero is written where none is positive, and where
+/// the places of those who won.
+pub(in super::super) struct Pool<'a> {
+    pub(in super::super) relu: bool,
+    pub(in super::super) winners: &'a mut [u8],
+}
+
+/// Convolves images, and adds a bias.
 pub(in super::super) fn convolve(
     threads: &Threads,
-    gather: &Gather,
-    rows: usize,
+    images: &Images,
     filter: Filter,
     bias: Option<&[f32]>,
     result: &mut [f32],
+    pool: Option<Pool>,
     workspace: &mut [f32],
 ) {
-    gather.check(&(0..rows * gather.positions()), &(0..gather.floats()));
+    let gather = images.gather;
+    if images.slopes.is_none() {
+        gather.check(&(0..images.rows * gather.positions()), &(0..gather.floats()));
+    }
     match gather.down.taps {
-        3 => Run::<Three, 4, 2, 3>::new(gather, filter, bias).all(threads, rows, result, workspace),
-        5 => Run::<Five, 6, 2, 5>::new(gather, filter, bias).all(threads, rows, result, workspace),
+        3 => Run::<Three, 4, 2, 3>::new(images, filter, bias, pool).all(threads, result, workspace),
+        5 => Run::<Five, 6, 2, 5>::new(images, filter, bias, pool).all(threads, result, workspace),
         taps => unreachable!("no scheme for {taps} taps"),
     }
 }
 
 struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     scheme: PhantomData<S>,
-    gather: &'a Gather<'a>,
+    images: &'a Images<'a>,
     filter: Filter<'a>,
     bias: Option<&'a [f32]>,
+    pool: Option<Winners<'a>>,
     sizes: Sizes,
     tiles: Tiles,
+}
+
+/// A [`Pool`], whose parts tasks share.
+struct Winners<'a> {
+    relu: bool,
+    places: Shared<'a, u8>,
 }
 
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(gather: &'a Gather<'a>, filter: Filter<'a>, bias: Option<&'a [f32]>) -> Self {
+    fn new(
+        images: &'a Images<'a>,
+        filter: Filter<'a>,
+        bias: Option<&'a [f32]>,
+        pool: Option<Pool<'a>>,
+    ) -> Self {
         let [inputs, outputs] = filter.channels;
         let (depth, columns) = if filter.backwards { (outputs, inputs) } else { (inputs, outputs) };
-        assert!(depth == gather.channels && filter.values.len() == TAPS * TAPS * depth * columns);
-        let (sizes, tiles) = (Sizes::new(TAPS, depth, columns), Tiles::new(gather, OUTPUTS));
-        Run { scheme: PhantomData, gather, filter, bias, sizes, tiles }
+        assert!(depth == images.gather.channels && filter.values.len() == TAPS * TAPS * depth * columns);
+        let (sizes, tiles) = (Sizes::new(TAPS, depth, columns), Tiles::new(images.gather, OUTPUTS));
+        let pool = pool.map(|pool| Winners { relu: pool.relu, places: Shared::new(pool.winners) });
+        Run { scheme: PhantomData, images, filter, bias, pool, sizes, tiles }
     }
 
-    fn all(&self, threads: &Threads, rows: usize, result: &mut [f32], workspace: &mut [f32]) {
+    fn all(&self, threads: &Threads, result: &mut [f32], workspace: &mut [f32]) {
         let Sizes { columns, chunk, tiles, .. } = self.sizes;
-        assert!(result.len() == rows * self.gather.positions() * columns, "the result has its size");
+        let Images { gather, rows, slopes } = *self.images;
+        let windows = gather.down.positions / OUTPUTS * (gather.across.positions / OUTPUTS);
+        let pixels = if self.pool.is_some() { windows } else { gather.positions() };
+        assert!(result.len() == rows * pixels * columns, "the result has its size");
+        let a_winner_each = self.pool.as_ref().is_none_or(|pool| pool.places.len() == result.len());
+        assert!(a_winner_each, "a winner for each result");
         let (level, count) = (threads.level(), self.tiles.count(rows));
         let floats = POINTS * POINTS * self.sizes.filter_point();
         let (filter, workers) = aligned(workspace).split_at_mut(floats);
         let (filter, workers, result) = (Shared::new(filter), Shared::new(workers), Shared::new(result));
-        let worker_floats = self.sizes.worker();
+        let window = slopes.map_or(0, |_| self.sizes.window(gather, &self.tiles));
+        let worker_floats = self.sizes.worker() + window;
         // SAFETY: a worker runs one task at a time.
         let scratch =
             |worker: usize| unsafe { workers.slice(worker * worker_floats..(worker + 1) * worker_floats) };
@@ -151,10 +203,18 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
     ) {
         let Sizes { depth, left, product, .. } = self.sizes;
         let (tiles, rest) = scratch.split_at_mut(POINTS * POINTS * left.point);
-        let (products, margin) = rest.split_at_mut(POINTS * POINTS * product.point);
+        let (products, rest) = rest.split_at_mut(POINTS * POINTS * product.point);
+        let (margin, window) = rest.split_at_mut(margin_floats(POINTS, depth));
+        let gather = match &self.images.slopes {
+            None => *self.images.gather,
+            Some(slopes) => {
+                let lines = self.tiles.lines(self.images.gather, &group, POINTS);
+                slopes.show(level, lines, self.images.gather, window)
+            }
+        };
         level.call(Input::<S, POINTS, OUTPUTS, TAPS> {
             scheme: PhantomData,
-            gather: self.gather,
+            gather: &gather,
             tiles: self.tiles,
             group: group.clone(),
             channels: 0..depth,
@@ -183,7 +243,11 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                 block = block.end..block_end(block.end, depth);
             }
         }
-        level.call(Output { run: self, group, columns: columns.clone(), from: products.as_ptr(), result });
+        let (columns, from) = (columns.clone(), products.as_ptr());
+        match &self.pool {
+            None => level.call(Output { run: self, group, columns, from, result }),
+            Some(winners) => level.call(Largest { run: self, group, columns, from, result, winners }),
+        }
     }
 }
 
@@ -256,8 +320,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Run { gather, sizes, tiles, bias, .. } = self.run;
-        let [height, width] = [gather.down.positions, gather.across.positions];
+        let Run { images, sizes, tiles, bias, .. } = self.run;
+        let [height, width] = [images.gather.down.positions, images.gather.across.positions];
         for (slot, index) in self.group.clone().enumerate() {
             let Tile { image, y, x } = tiles.tile(index);
             let pixel = ((image * height + y) * width + x) * sizes.columns;
@@ -276,6 +340,58 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let then = bias.map_or(Then::Store, Then::Add);
                 // SAFETY: every point has products of this tile; the pixels that are there belong to this task.
                 unsafe { square::<L, S::Output, POINTS, OUTPUTS>(from, to, count, then) };
+                column += L::COUNT;
+            }
+        }
+    }
+}
+
+/// Takes products at points to the largest pixel of every tile, and its place.
+struct Largest<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
+    run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
+    group: Range<usize>,
+    columns: Range<usize>,
+    from: *const f32,
+    result: &'a Shared<'a, f32>,
+    winners: &'a Winners<'a>,
+}
+
+impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
+    for Largest<'_, S, POINTS, OUTPUTS, TAPS>
+{
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Run { images, sizes, tiles, bias, .. } = self.run;
+        let positions = [images.gather.down.positions, images.gather.across.positions];
+        let [height, width] = positions.map(|positions| positions / OUTPUTS);
+        for (slot, index) in self.group.clone().enumerate() {
+            let Tile { image, y, x } = tiles.tile(index);
+            let (down, across) = (y / OUTPUTS, x / OUTPUTS);
+            if height <= down || width <= across {
+                continue;
+            }
+            let window = ((image * height + down) * width + across) * sizes.columns;
+            assert!(window + self.columns.end <= self.result.len(), "a window lies inside its image");
+            let mut column = self.columns.start;
+            while column < self.columns.end {
+                let count = L::COUNT.min(self.columns.end - column);
+                let from = self.from.wrapping_add(slot * sizes.product.row + column - self.columns.start);
+                let from = sizes.product.grid(from, POINTS);
+                // SAFETY: every point has products of this tile, and the bias a value for every channel; windows belong to one task, and
+                // each has a result and a winner.
+                unsafe {
+                    let rows = taken::<L, S::Output, POINTS, OUTPUTS>(from, count);
+                    let mut pixels = [rows[0][0], rows[0][1], rows[1][0], rows[1][1]];
+                    if let Some(bias) = bias {
+                        let bias = lanes::load::<L>(bias.as_ptr().add(column), count);
+                        for pixel in &mut pixels {
+                            *pixel = pixel.add(bias);
+                        }
+                    }
+                    let y = self.result.pointer().add(window + column);
+                    let winners = self.winners.places.pointer().add(window + column);
+                    pooled::write(L::largest_of(pixels), self.winners.relu, count, y, winners);
+                }
                 column += L::COUNT;
             }
         }

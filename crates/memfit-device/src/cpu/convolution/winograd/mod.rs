@@ -12,9 +12,12 @@ mod filter;
 mod images;
 mod schemes;
 mod transform;
+mod unpooled;
 
 use std::marker::PhantomData;
 use std::ops::Range;
+
+use memfit_ir::{Conv2D, Pads};
 
 use super::super::gemm::driver::LINE;
 use super::super::lanes::{Kernel, Lanes, ROWS_MAX};
@@ -23,45 +26,18 @@ use super::gather::Gather;
 use schemes::{Five, Scheme, Three};
 use transform::{Grid, Then, square};
 
-pub(super) use filter::{CHANNELS_OUT, grad_kernel, grad_kernel_workspace, window};
-pub(super) use images::{Filter, convolve, workspace};
+pub(super) use filter::{CHANNELS_OUT, Slopes, grad_kernel, grad_kernel_workspace, window};
+pub(super) use images::{Filter, Images, Pool, convolve, unpooled_workspace, workspace};
+pub(super) use unpooled::Unpooled;
 
-/// The fewest channels on either side, for three and five taps: with fewer, what is saved shrinks, and the plain sum keeps
-/// the last digits of small networks as other frameworks have them.
-const CHANNELS_THREE: usize = 64;
-const CHANNELS_FIVE: usize = 16;
-/// The narrowest image: on smaller ones tiles that hang over take much of what is saved. Set here, and not lower where it would still
-/// be faster, so that `six_convolutions` of the references stays within 1e-4 of Keras over ten steps: it came to 3.7e-4, for a reason
-/// that was not established.
-const WIDTH_MIN: usize = 14;
-/// The narrowest image between so many channels: what is saved grows with them, and small networks have fewer.
-const WIDTH_MIN_DEEP: usize = 7;
-const CHANNELS_DEEP: usize = 256;
-/// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
-const PRODUCTS_MOST: f64 = 0.78;
 /// The most tiles of a group, a multiple of every level's register tile.
 const TILES_MOST: usize = 4 * ROWS_MAX;
 
-/// Whether a convolution, and its gradients, are better computed at points. That depends neither on the number of images,
-/// so that the bits of each do not, nor on their height, so that bands of an image are computed as the whole.
+/// Whether a convolution, and its gradients, are computed at points.
 pub(super) fn applies(shape: &Convolution) -> bool {
-    let [_, width, inputs] = shape.input;
-    let (points, channels) = match shape.kernel {
-        [3, 3] => (4, CHANNELS_THREE),
-        [5, 5] => (6, CHANNELS_FIVE),
-        _ => return false,
-    };
-    // The last tile hangs over where there is an odd number of pixels: on the narrower of both images that counts most.
-    let width = width.min(shape.output[1]);
-    let least = inputs.min(shape.output[2]);
-    let width_min = if least >= CHANNELS_DEEP { WIDTH_MIN_DEEP } else { WIDTH_MIN };
-    let products = (width.div_ceil(2) * points) as f64;
-    shape.strides == [1, 1]
-        && shape.dilation == [1, 1]
-        && shape.groups == 1
-        && least >= channels
-        && width >= width_min
-        && products <= PRODUCTS_MOST * (width * shape.kernel[1]) as f64
+    let Convolution { kernel, strides, dilation, groups, input, output, .. } = *shape;
+    Conv2D { kernel, strides, dilation, groups, pads: Pads::default() }
+        .is_at_points([input[1], output[1]], [input[2], output[2]])
 }
 
 /// Tiles of all images: two by two positions of the grid each.
@@ -87,6 +63,24 @@ impl Tiles {
 
     fn count(&self, rows: usize) -> usize {
         rows * self.down * self.across
+    }
+
+    /// Lines that so many tiles, one behind the other, see from the first to the last, at most.
+    fn lines_seen(&self, tiles: usize, taps: usize) -> usize {
+        let rows = tiles.div_ceil(self.across.max(1)) + 1;
+        // The last tiles of an image hang over, as do the first of the next one.
+        self.outputs * rows + (rows / self.down.max(1) + 2) * taps
+    }
+
+    /// The lines that a group of tiles sees, counted over all images.
+    fn lines(&self, gather: &Gather, group: &Range<usize>, points: usize) -> Range<usize> {
+        let down = gather.down;
+        let line = |index: usize, ahead: usize| {
+            let Tile { image, y, .. } = self.tile(index);
+            let y = (down.seen(y, 0) + ahead as isize).clamp(0, down.size as isize) as usize;
+            image * down.size + y
+        };
+        line(group.start, 0)..line(group.end - 1, points)
     }
 
     /// Its image and first position.

@@ -153,16 +153,88 @@ unsafe fn part<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
     count: usize,
     then: Then<L>,
 ) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let columns = columns::<L, T, IN, OUT>(from, count);
+        rows::<L, T, IN, OUT>(&columns, to, count, then);
+    }
+}
+
+/// The sums along columns.
+///
+/// # Safety
+/// `count` floats, at most a vector, can be read at every place that is there.
+#[inline(always)]
+unsafe fn columns<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    from: Grid<*const f32>,
+    count: usize,
+) -> [[L; OUT]; IN] {
     let mut columns = [[L::splat(0.0); OUT]; IN];
     for (column, sums) in columns.iter_mut().enumerate().take(from.columns) {
         let start = from.start.wrapping_offset(column as isize * from.column);
         // SAFETY: the caller's promise.
         *sums = T::sums(unsafe { T::load(start, from.row, from.rows, count) });
     }
+    columns
+}
+
+/// Writes the sums along rows.
+///
+/// # Safety
+/// As for `square`.
+#[inline(always)]
+unsafe fn rows<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    columns: &[[L; OUT]; IN],
+    to: Grid<*mut f32>,
+    count: usize,
+    then: Then<L>,
+) {
     for row in 0..OUT.min(to.rows) {
-        let sums = T::sums(T::across(&columns, row));
+        let sums = T::sums(T::across(columns, row));
         let start = to.start.wrapping_offset(row as isize * to.row);
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         unsafe { T::store(sums, start, to.column, to.columns, count, then) };
+    }
+}
+
+/// Takes a square through the sums along both axes, and hands its rows back.
+///
+/// # Safety
+/// `count` floats, at most a vector, can be read at every place that is there.
+#[inline(always)]
+pub(super) unsafe fn taken<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    from: Grid<*const f32>,
+    count: usize,
+) -> [[L; OUT]; OUT] {
+    // SAFETY: the caller's promise.
+    let columns = unsafe { columns::<L, T, IN, OUT>(from, count) };
+    let mut rows = [[L::splat(0.0); OUT]; OUT];
+    for (row, sums) in rows.iter_mut().enumerate() {
+        *sums = T::sums(T::across(&columns, row));
+    }
+    rows
+}
+
+/// Takes a square whose columns are given through the sums along both axes.
+///
+/// # Safety
+/// `count` floats, at most a vector, can be written at every place that is there.
+#[inline(always)]
+pub(super) unsafe fn given<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
+    from: &[[L; IN]; IN],
+    to: Grid<*mut f32>,
+    count: usize,
+) {
+    let mut columns = [[L::splat(0.0); OUT]; IN];
+    for (sums, column) in columns.iter_mut().zip(from) {
+        *sums = T::sums(*column);
+    }
+    // SAFETY: the caller's promise. Compiled twice, so that whole vectors ask nothing.
+    unsafe {
+        if count == L::COUNT {
+            rows::<L, T, IN, OUT>(&columns, to, L::COUNT, Then::Store);
+        } else {
+            rows::<L, T, IN, OUT>(&columns, to, count, Then::Store);
+        }
     }
 }

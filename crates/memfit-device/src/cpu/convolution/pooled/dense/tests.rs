@@ -141,7 +141,7 @@ fn check_gradients(threads: &[Threads], shape: &PooledDense, accumulate: bool) {
     }
     let slopes: Vec<f32> = slopes.iter().map(|slope| *slope as f32).collect();
     let [mut dfilter, mut dbias] = [1, 2].map(|index| before[index].clone());
-    let mut workspace = vec![f32::NAN; apart::grad_kernel_workspace(&shape.pooled, 1)];
+    let mut workspace = vec![f32::NAN; apart::grad_kernel_workspace(&shape.pooled, true, 1)];
     let images = [&given.x[..], &slopes];
     let bias = Some(&mut dbias[..]);
     apart::grad_kernel(
