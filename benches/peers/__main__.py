@@ -64,6 +64,8 @@ class Bench:
             raise NoFigure(f"could not be prepared in {PREPARING} s") from None
         if done.returncode != 0:
             raise NoFigure(f"could not be prepared: {why(done.returncode, done.stderr)}; a Python with Keras is needed: --install or --tensorflow")
+        # What was written is on the disk before anybody is timed, and not on its way there meanwhile.
+        os.sync()
 
     def framework(self, variant: str, case: Case, folder: Path, steps: int, warm_up: int, limit_bytes: int = 0) -> Run:
         package, kind = VARIANTS[variant]
