@@ -231,3 +231,31 @@ impl Rule<'_> {
         Ok(shape)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Conv2D, DType, Graph, Kind, Op, Pads, PooledConv2D, Shape};
+
+    /// Whether the gradient by an image of this size is taken from `dy` and winners of these sizes, through filters of so many channels.
+    fn is_taken(size: [usize; 2], dy: [usize; 2], winners: [usize; 2], channels: usize) -> bool {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let mut tensor =
+            |name: &str, shape: Shape, dtype: DType| graph.tensor(name, shape, dtype, Kind::Flow, layer);
+        let dy = tensor("dy", Shape::rows([dy[0], dy[1], 16]), DType::F32);
+        let winners = tensor("winners", Shape::rows([winners[0], winners[1], 16]), DType::U8);
+        let kernel = tensor("kernel", Shape::fixed([5, 5, channels, 16]), DType::F32);
+        let pads = Pads { top: 2, bottom: 2, left: 2, right: 2 };
+        let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let op = Op::Conv2DMaxPoolGradInput(PooledConv2D { conv, relu: true }, size);
+        graph.push(op, &[dy, winners, kernel], layer).is_ok()
+    }
+
+    #[test]
+    fn a_gradient_behind_a_pool_is_that_of_an_image_of_its_windows_at_points() {
+        assert!(is_taken([15, 17], [7, 8], [7, 8], 16));
+        assert!(!is_taken([16, 17], [7, 8], [7, 8], 16), "eight windows down");
+        assert!(!is_taken([15, 17], [7, 8], [7, 7], 16), "a winner is missing");
+        assert!(!is_taken([15, 17], [7, 8], [7, 8], 15), "not computed at points");
+    }
+}

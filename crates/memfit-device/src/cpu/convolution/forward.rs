@@ -35,8 +35,7 @@ pub fn forward(
         return depthwise::forward(threads, shape, x, kernel, bias, y);
     }
     if winograd::applies(shape) {
-        let channels = [shape.input[2], shape.output[2]];
-        let filter = winograd::Filter { values: kernel, channels, backwards: false };
+        let filter = winograd::Filter::of(shape, kernel, false);
         let images =
             winograd::Images { gather: &Gather::of_input(shape, x, 0), rows: shape.rows, slopes: None };
         return winograd::convolve(threads, &images, filter, bias, y, None, workspace);

@@ -40,8 +40,7 @@ pub fn grad_input(
         return depthwise::grad_input(threads, shape, dy, kernel, dx);
     }
     if winograd::applies(shape) {
-        let channels = [shape.input[2], shape.output[2]];
-        let filter = winograd::Filter { values: kernel, channels, backwards: true };
+        let filter = winograd::Filter::of(shape, kernel, true);
         let gather = &Phase::new(shape, 0, 0).gather(shape, dy, 0);
         let images = winograd::Images { gather, rows: shape.rows, slopes: None };
         return winograd::convolve(threads, &images, filter, None, dx, None, workspace);

@@ -1,11 +1,11 @@
 //! The same where the convolution is computed at points: a tile is a window, so that its largest is known when it comes out of its
 //! points, and slopes are handed to their winners on the way in.
 
+use super::super as convolution;
 use super::super::super::threads::Threads;
 use super::super::gather::Gather;
 use super::super::grad_input::Phase;
 use super::super::winograd::{self, Filter, Images, Pool, Slopes, Unpooled};
-use super::super::{Convolution, grad_input_workspace as plain_workspace};
 use super::Pooled;
 
 /// Whether it is.
@@ -26,7 +26,7 @@ pub(super) fn forward(
 ) {
     let Pooled { conv, relu } = *pooled;
     let images = Images { gather: &Gather::of_input(&conv, x, 0), rows: conv.rows, slopes: None };
-    let filter = Filter { values: kernel, channels: channels(&conv), backwards: false };
+    let filter = Filter::of(&conv, kernel, false);
     winograd::convolve(threads, &images, filter, bias, y, Some(Pool { relu, winners }), workspace);
 }
 
@@ -49,7 +49,8 @@ pub(super) fn grad_kernel(
 pub fn grad_input_workspace(pooled: &Pooled, threads: usize) -> usize {
     let conv = &pooled.conv;
     let gather = Phase::new(conv, 0, 0).gather(conv, &[], 0);
-    plain_workspace(conv, threads) + winograd::unpooled_workspace(&gather, conv.input[2], threads)
+    convolution::grad_input_workspace(conv, threads)
+        + winograd::unpooled_workspace(&gather, conv.input[2], threads)
 }
 
 /// Computes the gradient by the input from the gradient behind the pool and the winners, for a convolution at points.
@@ -67,10 +68,6 @@ pub fn grad_input(
     conv.check(dx.len(), kernel.len(), conv.output_floats());
     let slopes = Some(Unpooled::new(dy, winners, conv.output, conv.rows));
     let images = Images { gather: &Phase::new(conv, 0, 0).gather(conv, &[], 0), rows: conv.rows, slopes };
-    let filter = Filter { values: kernel, channels: channels(conv), backwards: true };
+    let filter = Filter::of(conv, kernel, true);
     winograd::convolve(threads, &images, filter, None, dx, None, workspace);
-}
-
-fn channels(conv: &Convolution) -> [usize; 2] {
-    [conv.input[2], conv.output[2]]
 }

@@ -135,7 +135,7 @@ impl Tasks for Forward<'_> {
 /// A filter as lines of windows read it.
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
-    deep: bool,
+    at_points: bool,
     /// In panels two vectors wide, or at points.
     packed: &'a [f32],
 }
@@ -149,19 +149,19 @@ impl<'a> Filter<'a> {
         bias: Option<&[f32]>,
         packed: &'a mut [f32],
     ) -> Self {
-        let (channels, deep) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
-        if deep {
+        let (channels, at_points) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
+        if at_points {
             points::pack(channels, level.lanes(), kernel, bias, packed);
         } else {
             pack(pooled.depth(), channels, 2 * level.lanes(), kernel, bias, packed);
         }
-        Filter { deep, packed }
+        Filter { at_points, packed }
     }
 
     /// Computes a line of windows. The buffer is for points, where they are computed at those.
     #[inline(always)]
     pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
-        if self.deep && L::ROWS >= points::ROWS {
+        if self.at_points && L::ROWS >= points::ROWS {
             points::line::<L>(line, self.packed, buffer, y, winners);
         } else {
             line.run::<L>(self.packed, y, winners);

@@ -66,6 +66,7 @@ pub fn grad_kernel(
     pooled.check();
     pooled.conv.check(x.len(), dkernel.len(), pooled.conv.output_floats());
     assert!(dy.len() == pooled.output_floats() && winners.len() == dy.len(), "a winner for each slope");
+    // At points a bias has an op of its own, as it has without a pool; who asks for both at once gets them from the plain sums.
     if deep::applies(pooled) && dbias.is_none() {
         return deep::grad_kernel(threads, pooled, [x, dy], winners, dkernel, accumulate, workspace);
     }

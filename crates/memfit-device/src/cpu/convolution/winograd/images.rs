@@ -7,6 +7,7 @@ use super::super::super::gemm::driver::{LINE, aligned, block_end};
 use super::super::super::lanes::{self, COLUMNS_MAX, Kernel, LANES_MAX, Lanes, Level, ROWS_MAX};
 use super::super::super::microkernel::{Panels, Stripe, View};
 use super::super::super::threads::{Shared, Threads};
+use super::super::Convolution;
 use super::super::gather::Gather;
 use super::super::pooled;
 use super::transform::taken;
@@ -23,11 +24,18 @@ const CHANNELS_TASK: usize = 16;
 /// The taps of a filter, `[height][width][channels in][channels out]`.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Filter<'a> {
-    pub(in super::super) values: &'a [f32],
+    values: &'a [f32],
     /// Channels in and out of the filter as it is stored.
-    pub(in super::super) channels: [usize; 2],
+    channels: [usize; 2],
     /// Whether it is used backwards: taps in reverse, and from output to input channels.
-    pub(in super::super) backwards: bool,
+    backwards: bool,
+}
+
+impl<'a> Filter<'a> {
+    /// The filter of a convolution.
+    pub(in super::super) fn of(shape: &Convolution, values: &'a [f32], backwards: bool) -> Filter<'a> {
+        Filter { values, channels: [shape.input[2], shape.output[2]], backwards }
+    }
 }
 
 /// How the work is cut.
