@@ -20,6 +20,8 @@ mod lent;
 mod npy;
 mod npy_header;
 mod part;
+mod permutation;
+mod shuffled;
 mod source;
 mod synthetic;
 
@@ -29,5 +31,7 @@ pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;
 pub use part::Part;
-pub use source::{Field, Source};
+pub use permutation::Permutation;
+pub use shuffled::Shuffled;
+pub use source::{Field, RowOrder, Source};
 pub use synthetic::Synthetic;

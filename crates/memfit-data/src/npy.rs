@@ -10,10 +10,10 @@ use std::thread::ScopedJoinHandle;
 
 use memfit_ir::Bytes;
 
-use crate::DataError;
 use crate::convert::{Misfit, Stored};
 use crate::header::{self, Header};
-use crate::source::{Field, Source, require_rows};
+use crate::source::{Field, Source, require_rows, runs};
+use crate::{DataError, RowOrder};
 
 /// Bytes that pass through the buffer at a time where elements are converted.
 const BUFFER: usize = 64 << 10;
@@ -81,7 +81,7 @@ impl Source for Npy {
         let first = start * field.elements() as u64;
         let position = file.data + first * size as u64;
         if file.stored.is_native(field.dtype) {
-            return file.read_at_once(to, position);
+            return on_two_threads(to, to.len() / 2, |place, to| file.read(to, position + place as u64));
         }
         let stretch = BUFFER / size;
         for (index, to) in to.chunks_mut(stretch * 4).enumerate() {
@@ -90,6 +90,37 @@ impl Source for Npy {
             file.read(from, position + (before * size) as u64)?;
             let converted = file.stored.convert(from, field.dtype, to);
             converted.map_err(|misfit| file.misfit(field, first + before as u64, misfit))?;
+        }
+        Ok(())
+    }
+
+    fn read_scattered(
+        &mut self,
+        field: usize,
+        order: RowOrder<'_>,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DataError> {
+        let row_bytes = self.fields[field].bytes(1).to_usize();
+        if self.files[field].stored.is_native(self.fields[field].dtype) {
+            self.fields[field].require_size(count, to);
+            let file = &self.files[field];
+            let rows = self.rows;
+            let gather = |first: usize, to: &mut [u8]| {
+                for (index, row, run) in runs(order, first, first + to.len() / row_bytes.max(1)) {
+                    require_rows(Some(rows), row, run)?;
+                    let place = (index - first) * row_bytes;
+                    let position = file.data + row * row_bytes as u64;
+                    file.read(&mut to[place..place + run * row_bytes], position)?;
+                }
+                Ok(())
+            };
+            return on_two_threads(to, count / 2 * row_bytes, |place, to| {
+                gather(place / row_bytes.max(1), to)
+            });
+        }
+        for (index, row, run) in runs(order, 0, count) {
+            self.read(field, row, run, &mut to[index * row_bytes..(index + run) * row_bytes])?;
         }
         Ok(())
     }
@@ -143,6 +174,29 @@ fn open(path: &Path, field: &Field) -> Result<(Opened, u64), DataError> {
     Ok((Opened { path: path.to_owned(), file, stored, data }, *rows))
 }
 
+/// Reads much on two threads, the second from a place on: what the system has in memory is copied, and nothing computes
+/// meanwhile.
+fn on_two_threads(
+    to: &mut [u8],
+    half: usize,
+    read: impl Fn(usize, &mut [u8]) -> Result<(), DataError> + Sync,
+) -> Result<(), DataError> {
+    if to.len() < MUCH {
+        return read(0, to);
+    }
+    let (first, second) = to.split_at_mut(half);
+    let (here, there) = std::thread::scope(|scope| {
+        let other = std::thread::Builder::new().spawn_scoped(scope, || read(half, second));
+        let here = read(0, first);
+        let join = |other: ScopedJoinHandle<'_, _>| {
+            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        (here, other.ok().map(join))
+    });
+    // Where there is no thread to be had, the rest is read here.
+    here.and_then(|()| there.unwrap_or_else(|| read(half, &mut to[half..])))
+}
+
 /// Whether rows have the wanted dimensions; axes of 1 at the end move no element and may differ.
 pub(crate) fn same_elements(row: &[u64], dims: &[usize]) -> bool {
     let dims: Vec<u64> = dims.iter().map(|size| *size as u64).collect();
@@ -155,26 +209,6 @@ fn without_ones(dims: &[u64]) -> &[u64] {
 }
 
 impl Opened {
-    /// Reads much on two threads: what the system has in memory is copied, and nobody computes meanwhile.
-    fn read_at_once(&self, to: &mut [u8], position: u64) -> Result<(), DataError> {
-        if to.len() < MUCH {
-            return self.read(to, position);
-        }
-        let half = to.len() / 2;
-        let behind = position + half as u64;
-        let (first, second) = to.split_at_mut(half);
-        let (here, there) = std::thread::scope(|scope| {
-            let other = std::thread::Builder::new().spawn_scoped(scope, || self.read(second, behind));
-            let here = self.read(first, position);
-            let join = |other: ScopedJoinHandle<'_, _>| {
-                other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            (here, other.ok().map(join))
-        });
-        // Where there is no thread to be had, the rest is read here.
-        here.and_then(|()| there.unwrap_or_else(|| self.read(&mut to[half..], behind)))
-    }
-
     fn read(&self, to: &mut [u8], position: u64) -> Result<(), DataError> {
         self.file.read_exact_at(to, position).map_err(|source| {
             let path = self.path.clone();

@@ -2,8 +2,8 @@
 
 use memfit_ir::Bytes;
 
-use crate::DataError;
 use crate::source::{Field, Source, require_rows};
+use crate::{DataError, RowOrder};
 
 /// Neighbouring rows of a source.
 pub struct Part {
@@ -31,6 +31,24 @@ impl Source for Part {
     fn read(&mut self, field: usize, start: u64, count: usize, to: &mut [u8]) -> Result<(), DataError> {
         require_rows(Some(self.rows), start, count)?;
         self.source.read(field, self.first + start, count, to)
+    }
+
+    fn read_scattered(
+        &mut self,
+        field: usize,
+        order: RowOrder<'_>,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DataError> {
+        self.source.read_scattered(field, &|index| self.first + order(index), count, to)
+    }
+
+    fn set_epoch(&mut self, epoch: u64) {
+        self.source.set_epoch(epoch);
+    }
+
+    fn file_row(&self, position: u64) -> u64 {
+        self.source.file_row(self.first + position)
     }
 
     fn bytes(&self) -> Bytes {

@@ -4,6 +4,9 @@ use memfit_ir::{Bytes, DType, MadeUp};
 
 use crate::DataError;
 
+/// Which rows are wanted, one after the other.
+pub type RowOrder<'a> = &'a (dyn Fn(usize) -> u64 + Sync);
+
 /// Rows that can be read from anywhere, as often as wanted.
 pub trait Source: Send {
     /// Rows in all; none where they do not end.
@@ -14,6 +17,34 @@ pub trait Source: Send {
 
     /// Writes rows `start..start + count` of a field, as the field's type, into `to`, which has exactly their size.
     fn read(&mut self, field: usize, start: u64, count: usize, to: &mut [u8]) -> Result<(), DataError>;
+
+    /// Writes `count` rows of a field to their places in `to`: first `order(0)`, then `order(1)`, and so on.
+    fn read_scattered(
+        &mut self,
+        field: usize,
+        order: RowOrder<'_>,
+        count: usize,
+        to: &mut [u8],
+    ) -> Result<(), DataError> {
+        let row_bytes = self.fields()[field].bytes(1).to_usize();
+        for (index, row, run) in runs(order, 0, count) {
+            self.read(field, row, run, &mut to[index * row_bytes..(index + run) * row_bytes])?;
+        }
+        Ok(())
+    }
+
+    /// Says which epoch the next rows are of. Only a source whose order depends on it does something.
+    fn set_epoch(&mut self, _epoch: u64) {}
+
+    /// The row of the file, or of the array, at a position of the source in this epoch: what messages name.
+    fn file_row(&self, position: u64) -> u64 {
+        position
+    }
+
+    /// The seed of the order, where rows are shuffled.
+    fn shuffle_seed(&self) -> Option<u64> {
+        None
+    }
 
     /// Bytes on the host that the source holds beside what it is given.
     fn bytes(&self) -> Bytes;
@@ -63,6 +94,27 @@ impl Field {
     }
 }
 
+/// The rows that are wanted, as runs of rows that follow each other in the source: index of the first, its row, and how many.
+pub(crate) fn runs(order: RowOrder<'_>, from: usize, to: usize) -> impl Iterator<Item = (usize, u64, usize)> {
+    let mut index = from;
+    let mut row = (from < to).then(|| order(from));
+    std::iter::from_fn(move || {
+        let first = row.take()?;
+        let mut count = 1;
+        while index + count < to {
+            let next = order(index + count);
+            if next != first + count as u64 {
+                row = Some(next);
+                break;
+            }
+            count += 1;
+        }
+        let run = (index, first, count);
+        index += count;
+        Some(run)
+    })
+}
+
 /// Refuses rows behind the last.
 pub(crate) fn require_rows(rows: Option<u64>, start: u64, count: usize) -> Result<(), DataError> {
     match rows {
@@ -70,5 +122,20 @@ pub(crate) fn require_rows(rows: Option<u64>, start: u64, count: usize) -> Resul
             Err(DataError::BeyondEnd { start, count, rows })
         }
         Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs;
+
+    #[test]
+    fn rows_that_follow_each_other_are_read_together() {
+        let rows = [4u64, 5, 6, 2, 3, 9, 1, 0, 1];
+        let order = |index: usize| rows[index];
+        let all: Vec<_> = runs(&order, 0, rows.len()).collect();
+        assert_eq!(all, [(0, 4, 3), (3, 2, 2), (5, 9, 1), (6, 1, 1), (7, 0, 2)]);
+        assert_eq!(runs(&order, 1, 4).collect::<Vec<_>>(), [(1, 5, 2), (3, 2, 1)]);
+        assert_eq!(runs(&order, 2, 2).count(), 0);
     }
 }

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memfit_data::{DataError, Field, Npy, Source};
+use memfit_data::{DataError, Field, Npy, Shuffled, Source};
 use memfit_ir::{Bytes, DType};
 use tempfile::TempDir;
 
@@ -231,4 +231,33 @@ fn the_end_is_an_answer_and_so_is_a_file_that_shrinks() {
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(130).unwrap();
     let text = "x.npy is cut off: expected 136 bytes, got 130; write or copy it again";
     assert_eq!(answer(floats(&mut source, 0, 2), &folder), text);
+}
+
+#[test]
+fn shuffled_rows_stand_at_their_places() {
+    let folder = TempDir::new().unwrap();
+    // (type on file, elements of a row, rows of a batch): little, converted, and so much that two threads read.
+    let cases = [("<f4", 3, 100), ("<i2", 3, 100), ("<f4", 5000, 1001)];
+    for (description, elements, count) in cases {
+        let rows = 2 * count as u64;
+        // Every element of a row has the row's number.
+        let numbers = (0..rows).flat_map(|row| std::iter::repeat_n(row, elements));
+        let data = match description {
+            "<f4" => bytes_of(numbers.map(|row| (row as f32).to_le_bytes())),
+            _ => bytes_of(numbers.map(|row| (row as i16).to_le_bytes())),
+        };
+        let path = write(&folder, "x.npy", description, &format!("({rows}, {elements})"), &data);
+        let source = Box::new(open(&path, &[elements], DType::F32).unwrap());
+        let mut shuffled = Shuffled::new(source, 4).unwrap();
+        shuffled.set_epoch(3);
+        let mut bytes = vec![0; count * elements * 4];
+        shuffled.read(0, count as u64, count, &mut bytes).unwrap();
+        for (row, position) in bytes.chunks_exact(elements * 4).zip(count as u64..) {
+            let wanted = (shuffled.file_row(position) as f32).to_ne_bytes();
+            assert!(
+                row.chunks_exact(4).all(|element| element == wanted),
+                "{description}, position {position}"
+            );
+        }
+    }
 }
