@@ -86,7 +86,7 @@ fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
 
 fn compare(plan: &PlanArguments, other: &Path) -> Result<ExitCode, Error> {
     let output = plan.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
-    let this = figures(&plan.job, &plan.job.file, output.as_ref())?;
+    let this = figures(&plan.job, &plan.job.file, output)?;
     // What the first job held is no part of what the second needs.
     process::trim();
     let other = figures(&plan.job, other, None)?;
@@ -99,12 +99,12 @@ fn compare(plan: &PlanArguments, other: &Path) -> Result<ExitCode, Error> {
 }
 
 /// The figures of a saved plan, or of a job that is planned for them, and saved where that is wanted.
-fn figures(arguments: &JobArguments, file: &Path, output: Option<&NewFile>) -> Result<SavedPlan, Error> {
+fn figures(arguments: &JobArguments, file: &Path, output: Option<NewFile>) -> Result<SavedPlan, Error> {
     if SavedPlan::is_one(file) {
         return SavedPlan::read(file);
     }
     let job = arguments.read_file(file)?;
-    let prepared = match output {
+    let prepared = match &output {
         Some(_) => prepare(&job, arguments.threads)?,
         None => prepare_without_hints(&job, arguments.threads)?,
     };

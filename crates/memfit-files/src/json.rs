@@ -54,7 +54,7 @@ pub(crate) fn require_short(bytes: u64) -> Result<(), Problem> {
     Ok(())
 }
 
-fn require_modest(text: &[u8]) -> Result<(), Problem> {
+pub(crate) fn require_modest(text: &[u8]) -> Result<(), Problem> {
     let (mut depth, mut objects, mut values) = (0usize, 0, 0);
     let (mut quoted, mut escaped) = (false, false);
     for (place, byte) in text.iter().enumerate() {

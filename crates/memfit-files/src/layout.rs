@@ -12,6 +12,8 @@ use crate::{Array, safetensors};
 /// Descriptions are gathered to writes of this size; arrays go out as they lie.
 const BUFFER: usize = 64 << 10;
 const WEIGHTS: &str = "model.weights.h5";
+/// The state of the run, which Keras does not look at.
+pub(crate) const STATE: &str = "memfit.json";
 
 /// What kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,8 @@ pub enum Bytes<'a> {
 pub struct Layout {
     arrays: Vec<Array>,
     body: Body,
+    /// Most bytes of the state of the run, where there is room for it.
+    state: Option<u64>,
 }
 
 enum Body {
@@ -69,15 +73,28 @@ impl Layout {
             FileKind::WeightsH5 => Body::WeightsH5(GroupTree::new(&arrays)),
             FileKind::Safetensors => Body::Safetensors(safetensors::header(&arrays)),
         };
-        Layout { arrays, body }
+        Layout { arrays, body, state: None }
     }
 
-    /// Bytes of the file.
+    /// Leaves room in a `.keras` archive for the state of the run: a JSON text of at most so many bytes, which is given when the
+    /// file is written.
+    ///
+    /// # Panics
+    /// Where the file is no archive.
+    #[must_use]
+    pub fn with_state(self, bytes_most: u64) -> Layout {
+        assert!(matches!(self.body, Body::Keras(..)), "only an archive has room for another entry");
+        Layout { state: Some(bytes_most), ..self }
+    }
+
+    /// Bytes of the file; where it has room for the state of the run, the most that it can have.
     pub fn bytes(&self) -> u64 {
         match &self.body {
             Body::Keras(texts, tree) => {
                 let texts = texts.iter().map(|(name, text)| (name.as_str(), text.len() as u64));
-                archive_bytes(texts.chain([(WEIGHTS, tree.bytes())]))
+                archive_bytes(
+                    texts.chain([(WEIGHTS, tree.bytes())]).chain(self.state.map(|most| (STATE, most))),
+                )
             }
             Body::WeightsH5(tree) => tree.bytes(),
             Body::Safetensors(header) => {
@@ -96,7 +113,21 @@ impl Layout {
         2 * block + BUFFER as u64
     }
 
-    pub(crate) fn write<'a>(&self, file: &File, source: &dyn Fn(usize) -> Bytes<'a>) -> io::Result<u64> {
+    /// Writes the file and returns its bytes.
+    pub(crate) fn write<'a>(
+        &self,
+        file: &File,
+        source: &dyn Fn(usize) -> Bytes<'a>,
+        state: Option<&str>,
+    ) -> io::Result<u64> {
+        if let Some(state) = state {
+            let most = self.state.expect("there is room for the state of the run");
+            assert!(
+                state.len() as u64 <= most,
+                "the state of the run has {} bytes, room {most}",
+                state.len()
+            );
+        }
         let mut body = |index: usize, to: &mut dyn Write| write_array(&self.arrays[index], source(index), to);
         let mut tree_out = |tree: &GroupTree, to: &mut dyn Write| {
             let mut buffered = BufWriter::with_capacity(BUFFER, to);
@@ -110,6 +141,9 @@ impl Layout {
                     archive.entry(name, text.len() as u64, |to| to.write_all(text.as_bytes()))?;
                 }
                 archive.entry(WEIGHTS, tree.bytes(), |to| tree_out(tree, to))?;
+                if let Some(state) = state {
+                    archive.entry(STATE, state.len() as u64, |to| to.write_all(state.as_bytes()))?;
+                }
                 archive.finish()
             }
             Body::WeightsH5(tree) => {

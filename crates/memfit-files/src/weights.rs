@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::archive::Entry;
 use crate::error::FileError;
-use crate::layout::FileKind;
+use crate::layout::{FileKind, STATE};
 use crate::section::{Problem, Section};
 use crate::{Element, archive, hdf5, json, safetensors};
 
@@ -64,6 +64,8 @@ pub struct WeightsFile {
     arrays: BTreeMap<String, Stored>,
     /// The archive's entry with the weights, which has a checksum.
     entry: Option<Entry>,
+    /// The archive's entry with the state of the run that wrote it.
+    state: Option<Entry>,
 }
 
 impl WeightsFile {
@@ -77,7 +79,7 @@ impl WeightsFile {
             return Err(wrong("is a folder; give a .keras, .weights.h5 or .safetensors file".to_owned()));
         }
         let whole = Section::new(&file, 0, metadata.len());
-        let mut entry_of_weights = None;
+        let (mut entry_of_weights, mut state) = (None, None);
         let (kind, config, arrays) = if archive::is_archive(&whole) {
             let entries = archive::entries(&file, metadata.len()).map_err(wrong)?;
             let entry = |name: &str| {
@@ -94,6 +96,7 @@ impl WeightsFile {
             let arrays = hdf5::arrays(weights.section(&file))
                 .map_err(|problem| wrong(format!("has a {WEIGHTS} that {problem}")))?;
             entry_of_weights = Some(weights.clone());
+            state = entries.iter().find(|entry| entry.name == STATE).cloned();
             (FileKind::Keras, Some(config), arrays)
         } else if whole.bytes(0, 8).is_ok_and(|head| head == *b"\x89HDF\r\n\x1a\n") {
             (FileKind::WeightsH5, None, hdf5::arrays(whole).map_err(wrong)?)
@@ -110,7 +113,7 @@ impl WeightsFile {
                 "is a model in the older HDF5 form; load it in Keras 3 and save it as .keras".to_owned(),
             ));
         }
-        Ok(WeightsFile { path: path.to_owned(), file, kind, config, arrays, entry: entry_of_weights })
+        Ok(WeightsFile { path: path.to_owned(), file, kind, config, arrays, entry: entry_of_weights, state })
     }
 
     /// Compares the checksum of the weights with their bytes, where the file has one. It reads all of them: ask before
@@ -132,6 +135,18 @@ impl WeightsFile {
             return Err(FileError::file(&self.path, format!("has a {WEIGHTS} that {DAMAGED}")));
         }
         Ok(())
+    }
+
+    /// The state of the run that wrote the file, as JSON: only a checkpoint has one. Its checksum is compared, and it is neither
+    /// longer nor deeper than any model's.
+    pub fn state(&self) -> Result<Option<String>, FileError> {
+        let Some(entry) = &self.state else { return Ok(None) };
+        let text = read_text(entry, &self.file).and_then(|text| {
+            json::require_modest(&text)?;
+            String::from_utf8(text).map_err(|_| "is no text".to_owned())
+        });
+        let wrong = |problem| FileError::file(&self.path, format!("has a {STATE} that {problem}"));
+        text.map(Some).map_err(wrong)
     }
 
     /// Where it stands.
@@ -228,10 +243,15 @@ impl WeightsFile {
 }
 
 fn read_config(entry: &Entry, file: &File) -> Result<Value, Problem> {
+    json::parse(&read_text(entry, file)?)
+}
+
+/// The bytes of a text whose checksum is right.
+fn read_text(entry: &Entry, file: &File) -> Result<Vec<u8>, Problem> {
     json::require_short(entry.length)?;
     let text = entry.section(file).bytes(0, entry.length)?;
     if crc32fast::hash(&text) != entry.checksum {
         return Err(DAMAGED.to_owned());
     }
-    json::parse(&text)
+    Ok(text)
 }

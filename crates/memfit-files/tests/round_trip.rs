@@ -104,22 +104,6 @@ fn forms_that_keras_does_not_write_are_refused_by_name() {
 }
 
 #[test]
-fn a_disk_that_fills_up_leaves_the_old_file_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.keras");
-    fs::write(&path, "old").unwrap();
-    // What is written beside goes to a device that is always full.
-    let beside = folder.path().join(format!(".a.keras.{}.part", std::process::id()));
-    std::os::unix::fs::symlink("/dev/full", &beside).unwrap();
-    let layout = Layout::new(FileKind::Keras, few(), &[]);
-    let error = NewFile::create(&path).unwrap().write(&layout, &|_| Bytes::Zeros).unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains("a.keras") && text.contains("make room") && !error.is_bad_input(), "{text}");
-    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing stands beside");
-}
-
-#[test]
 fn foreign_and_hostile_files_are_answers() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.keras");
@@ -187,4 +171,37 @@ fn damaged_files_never_panic_and_never_ask_for_much() {
             }
         }
     }
+}
+
+#[test]
+fn the_state_of_a_run_is_read_back_and_its_damage_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.keras");
+    let texts = [("config.json", Cow::from("{}"))];
+    let layout = || Layout::new(FileKind::Keras, few(), &texts);
+    let save = |layout: &Layout, state: Option<&str>| {
+        let file = NewFile::create(&path).unwrap();
+        file.write_with_state(layout, &|_| Bytes::Zeros, state).unwrap();
+        fs::metadata(&path).unwrap().len()
+    };
+    let read = || WeightsFile::open(&path).unwrap().state();
+
+    assert_eq!(save(&layout(), None), layout().bytes());
+    assert_eq!(read().unwrap(), None);
+    let roomy = layout().with_state(1000);
+    assert_eq!(save(&roomy, None), layout().bytes(), "the room that is not used is given back");
+    for state in [r#"{"step": 7}"#.to_owned(), format!("{:1000}", "{}")] {
+        let bytes = save(&roomy, Some(&state));
+        assert_eq!(bytes + 1000 - state.len() as u64, roomy.bytes());
+        assert_eq!(read().unwrap().unwrap(), state);
+        WeightsFile::open(&path).unwrap().verify().unwrap();
+    }
+
+    save(&roomy, Some(r#"{"step": 7}"#));
+    let mut bytes = fs::read(&path).unwrap();
+    let place = bytes.windows(7).position(|window| window == br#"step": "#).unwrap();
+    bytes[place + 7] = b'8';
+    fs::write(&path, bytes).unwrap();
+    let answer = read().unwrap_err().to_string();
+    assert!(answer.contains("has a memfit.json that was damaged"), "{answer}");
 }

@@ -68,6 +68,9 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
         return Err(Error::job("--output", problem));
     }
     let predictions = graph.outputs.clone();
+    for folder in outputs.iter().filter_map(|path| path.parent()) {
+        memfit_files::remove_leftovers(folder);
+    }
     let mut files: Vec<NewFile> =
         outputs.iter().map(|path| NewFile::create(path)).collect::<Result<_, _>>()?;
     let mut has_header = false;

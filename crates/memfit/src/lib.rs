@@ -75,6 +75,7 @@ pub use memfit_data::{Field, Lent, LentArray};
 pub use memfit_device::Choice as DeviceChoice;
 pub use memfit_device::heap;
 pub use memfit_device::process;
+pub use memfit_files::{FileError, NewFile, remove_leftovers};
 pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classes};
 pub use memfit_ir::{Bytes, ParseBytesError};
 pub use memfit_pack::Packing;

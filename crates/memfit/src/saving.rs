@@ -1,7 +1,7 @@
 //! Saving a trained model: laid out and its space taken before training starts, streamed from the slots when it ends.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memfit_files::{FileKind, Layout, NewFile};
@@ -49,6 +49,7 @@ impl Saving {
 
     /// Takes the file's space on its disk, so that a full one is an answer now and not after training.
     pub(crate) fn take_space(&self) -> Result<NewFile, Error> {
+        memfit_files::remove_leftovers(self.path.parent().unwrap_or(Path::new("")));
         let file = NewFile::create(&self.path)?;
         let taken = memfit_device::reserve(file.file(), Bytes(self.layout.bytes()));
         taken.map_err(|source| file.refused(source))?;
@@ -78,13 +79,18 @@ fn texts(opened: &ModelFile, compiled: &Compiled) -> Vec<(&'static str, Cow<'sta
     if !compiled.is_the_files {
         config["compile_config"] = compile_config(compiled);
     }
-    let metadata = json!({"keras_version": KERAS_VERSION, "date_saved": now()});
+    let metadata = json!({"keras_version": KERAS_VERSION, "date_saved": date(seconds_now())});
     vec![("metadata.json", metadata.to_string().into()), ("config.json", config.to_string().into())]
 }
 
-/// The time as Keras writes it, in UTC.
-fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+/// The time in seconds since 1970. `SOURCE_DATE_EPOCH` (reproducible-builds.org) fixes it, so that two runs can write equal files.
+fn seconds_now() -> u64 {
+    let fixed = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
+    fixed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
+}
+
+/// A time as Keras writes it, in UTC.
+fn date(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of the year 0, so that the day that comes and goes is a year's last.
     let days = days + 719_468;
@@ -96,4 +102,23 @@ fn now() -> String {
     let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
     let year = era * 400 + year + later;
     format!("{year:04}-{month:02}-{day:02}@{:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let cases = [
+            (0, "1970-01-01@00:00:00"),
+            (951_782_399, "2000-02-28@23:59:59"),
+            (951_782_400, "2000-02-29@00:00:00"),
+            (1_709_251_199, "2024-02-29@23:59:59"),
+            (4_107_542_400, "2100-03-01@00:00:00"),
+        ];
+        for (seconds, wanted) in cases {
+            assert_eq!(date(seconds), wanted);
+        }
+    }
 }
