@@ -92,6 +92,9 @@ pub struct JobArguments {
     /// Rows of one training step, instead of the job's.
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,
+    /// Split the batch into exactly N micro-batches, instead of as few as fit [default: the fastest plan that fits].
+    #[arg(long, value_name = "N")]
+    pub micro_batches: Option<usize>,
     /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
     #[arg(long, value_name = "FOLDER:SIZE")]
     pub disk: Option<Disk>,
@@ -207,6 +210,9 @@ impl JobArguments {
         let mut job = if is_model(path) { Job::for_model(path) } else { Job::read(path)? };
         if let Some(batch) = self.batch {
             job.train.batch = batch;
+        }
+        if self.micro_batches.is_some() {
+            job.memory.micro_batches = self.micro_batches;
         }
         if self.precision.is_some() {
             job.train.precision = self.precision;

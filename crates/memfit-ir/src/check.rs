@@ -42,6 +42,8 @@ pub enum CheckError {
     Fold(TensorId),
     /// A gradient that must exist whole, or does so where the batch is split.
     Applied(TensorId),
+    /// Not what was decided beforehand: micro-batch, region or algorithms.
+    Pinned,
     /// The batch is split though this node mixes its rows.
     MixesRows(NodeId),
     /// More bytes than the budget leaves for the arena.
@@ -97,6 +99,9 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
     let problem = &*Region::of_plan(folded, &plan).map_err(CheckError::Region)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {
         return Err(CheckError::MicroBatch(plan.micro_batch));
+    }
+    if !problem.pinned.allows(problem, &plan) {
+        return Err(CheckError::Pinned);
     }
     let split = plan.micro_batches() > 1;
     if let Some(region) = problem.graph.region.filter(|_| split) {

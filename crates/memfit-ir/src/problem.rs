@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 #[cfg(doc)]
 use crate::{Applied, Fold};
-use crate::{Bytes, Graph, NodeId, TensorId};
+use crate::{Bytes, Graph, NodeId, Pinned, TensorId};
 
 /// What the planner is asked: fit this training graph, at these costs, into this budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub struct Problem {
     pub allow_batchnorm_split: bool,
     /// What bytes take on their way into the arena and out of it.
     pub transfers: Transfers,
+    /// What of the plan is decided beforehand.
+    pub pinned: Pinned,
 }
 
 /// Nanoseconds that a byte takes on its way into the arena, out of it and within it.

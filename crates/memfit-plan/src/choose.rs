@@ -18,7 +18,7 @@ use crate::place::{Packing, place};
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
 use crate::ways::{FASTEST, LEAST, Level, Variant, spend, variants};
-use crate::{seconds, solved};
+use crate::{pinned, seconds, solved};
 
 /// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
@@ -72,6 +72,7 @@ struct Choice {
 
 /// The fastest plan that fits the budget.
 pub fn fastest(problem: &Problem) -> Option<Plan> {
+    let problem = &*pinned::restricted(problem);
     unsplit(problem, &|_| true).or_else(|| {
         let family = Family::of(problem);
         let choices = Choices::new(&family, Way::DownAndUp);
@@ -88,6 +89,9 @@ pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Pl
 }
 
 fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
+    if !problem.pinned.allows_rows(problem.batch) || !problem.pinned.allows_region(problem.graph.region) {
+        return None;
+    }
     let figures = Figures::new(problem, problem.batch);
     let schedule = schedule(&figures);
     // Far above the line, packing well would be in vain.
@@ -101,9 +105,14 @@ fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Opti
 /// The first plan that is found to fit, in a fraction of the time: the largest pieces that fit with nothing computed twice, or
 /// what large strides of recomputing lead to. None says nothing about what else there is.
 pub fn first(problem: &Problem) -> Option<Plan> {
+    let problem = &*pinned::restricted(problem);
+    if !problem.pinned.allows_region(None) {
+        return None;
+    }
     unsplit(problem, &|_| true).or_else(|| {
         let pieces = if split::may_split(problem) { split::pieces(problem.batch) } else { Vec::new() };
-        let sizes = || std::iter::once(problem.batch).chain(pieces.iter().copied());
+        let all = || std::iter::once(problem.batch).chain(pieces.iter().copied());
+        let sizes = || all().filter(|rows| problem.pinned.allows_rows(*rows));
         let in_room = |rows: usize, recomputes: bool| {
             let figures = Figures::new(problem, rows);
             let whole = schedule(&figures);
@@ -135,11 +144,13 @@ fn fits(problem: &Problem, plan: &Plan) -> bool {
 
 /// The plan with the lowest peak, whatever the budget.
 pub fn smallest(problem: &Problem) -> Plan {
+    let problem = &*pinned::restricted(problem);
     Choices::new(&Family::of(problem), Way::Down).smallest()
 }
 
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
+    let problem = &*pinned::restricted(problem);
     Choices::new(&Family::of(problem), Way::DownAndUp).curve()
 }
 
@@ -151,11 +162,7 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
-        let problems = std::iter::once(family.problem)
-            .chain(&family.applied)
-            .chain(&family.folded)
-            .chain(&family.in_slices);
-        let mut sizes: Vec<Size> = problems.flat_map(|problem| sizes(problem, way)).collect();
+        let mut sizes: Vec<Size> = family.members().flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
         let alone = family.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
@@ -208,7 +215,7 @@ impl<'a> Choices<'a> {
                 lowest = Some((choice, plan));
             }
         }
-        let (choice, plan) = lowest.expect("there is always the whole batch");
+        let (choice, plan) = lowest.expect("there is the whole batch, or what is pinned");
         self.packed_well(&choice, plan)
     }
 
@@ -287,6 +294,9 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
         sizes.extend(split::pieces(problem.batch));
+    }
+    if let Some(rows) = problem.pinned.micro_batch {
+        sizes = vec![rows];
     }
     let last = sizes.len() - 1;
     let large = is_large(problem);

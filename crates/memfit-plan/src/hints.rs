@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use memfit_ir::{Bytes, Plan, Problem};
+use memfit_ir::{Bytes, Pinned, Plan, Problem};
 
 use crate::moves::split;
 use crate::{DoesNotFit, choose, seconds};
@@ -95,6 +95,10 @@ impl DoesNotFit {
             self.hints.push(Hint::BelowRuntime);
             return;
         }
+        if !problem.pinned.is_empty() {
+            self.hints.extend(unpinned(problem));
+            return;
+        }
         let plans = DoesNotFit::plans_for_a_try(problem);
         if plans == 0 {
             let nodes = problem.graph.nodes.len();
@@ -107,6 +111,16 @@ impl DoesNotFit {
         }
         self.hints.extend(allow_batchnorm_split(problem));
     }
+}
+
+/// The same problem with nothing decided beforehand.
+fn unpinned(problem: &Problem) -> Option<Hint> {
+    let free = Problem { pinned: Pinned::default(), ..problem.clone() };
+    let plan = choose::fastest(&free)?;
+    let (count, smallest) = (plan.micro_batches(), problem.budget.smallest(plan.bytes_peak));
+    Some(Hint::Other(format!(
+        "with the number of micro-batches left open it fits within {smallest}, in {count}"
+    )))
 }
 
 fn disk(problem: &Problem, seconds_smallest: f64) -> Option<Hint> {

@@ -16,6 +16,7 @@ mod figures;
 mod hints;
 mod lives;
 pub mod moves;
+mod pinned;
 mod place;
 mod reason;
 mod schedule;
@@ -30,6 +31,7 @@ pub use does_not_fit::DoesNotFit;
 pub use hints::Hint;
 use moves::region::Family;
 pub use moves::split::largest_batch;
+pub use pinned::{CannotPin, may_pin};
 pub use reason::{Dominant, Needed, Reason, Why};
 pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
@@ -66,6 +68,7 @@ pub fn plan_and_lowest(
     problem: &Problem,
     may_hold: &dyn Fn(&Plan) -> bool,
 ) -> (Result<Plan, Box<DoesNotFit>>, Option<Plan>) {
+    let problem = &*pinned::restricted(problem);
     if let Some(plan) = choose::unsplit(problem, may_hold) {
         return (Ok(ahead::with_room_for_rows(problem, plan)), None);
     }
@@ -80,6 +83,7 @@ pub fn plan_and_lowest(
 
 /// Whether the whole batch fits with nothing computed twice, so that no choice hangs on time.
 pub fn fits_whole(problem: &Problem) -> bool {
+    let problem = &*pinned::restricted(problem);
     choose::unsplit(problem, &|_| true).is_some()
 }
 

@@ -52,6 +52,7 @@ fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     }
 }
 

@@ -36,6 +36,7 @@ fn problem(layers: usize, width: usize, batch: usize) -> Problem {
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     }
 }
 

@@ -36,6 +36,7 @@ pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: u
         batch,
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     }
 }
 

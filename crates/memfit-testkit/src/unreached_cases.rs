@@ -213,5 +213,6 @@ fn problem_of(graph: Graph) -> Problem {
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     }
 }

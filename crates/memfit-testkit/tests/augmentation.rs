@@ -28,6 +28,7 @@ fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     }
 }
 

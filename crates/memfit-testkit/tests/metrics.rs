@@ -99,6 +99,7 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     })
 }
 

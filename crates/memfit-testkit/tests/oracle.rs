@@ -138,6 +138,7 @@ fn the_oracle_answers_as_one_does_by_hand() {
         costs_applied: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
+        pinned: memfit_ir::Pinned::default(),
     };
     let whole = plan(&problem).unwrap();
     let oracle = Oracle::new(&problem, &whole);

@@ -8,7 +8,7 @@ use memfit_device::process;
 use memfit_files::NewFile;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, prediction_graph};
-use memfit_ir::{Bytes, Graph, TensorId};
+use memfit_ir::{Bytes, Graph, Pinned, TensorId};
 use memfit_run::{Means, Runner};
 
 use crate::pass::{Look, Pass};
@@ -122,7 +122,8 @@ fn run(
     job.data.validation_split = None;
     let job = &job;
     let inputs = graph.inputs.clone();
-    let Solved { setup, mut source, problem, outcome, .. } = solve(job, graph, threads, Bytes::ZERO)?;
+    let Solved { setup, mut source, problem, outcome, .. } =
+        solve(job, graph, threads, Bytes::ZERO, Pinned::default())?;
     let plan = outcome?;
     budget::planning_ended(job);
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_device::Choice;
 use memfit_formats::Precision;
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -173,6 +173,14 @@ pub struct MemorySection {
     /// Take the first plan that is found to fit, which takes a tenth of the time, instead of the fastest.
     #[serde(default)]
     pub first: bool,
+    /// Split the batch into exactly this many micro-batches, instead of as few as fit.
+    pub micro_batches: Option<usize>,
+    /// Everything of the training's plan that is decided beforehand, as a run that goes on had it.
+    #[serde(skip)]
+    pub pinned: Pinned,
+    /// The same of the plan of its validation.
+    #[serde(skip)]
+    pub pinned_validation: Pinned,
     /// What the process held before, of a program that trains within itself: the line does not count it.
     #[serde(skip)]
     pub baseline: Bytes,
@@ -276,6 +284,25 @@ impl Job {
             setup.fix_ways();
         }
         Ok(setup)
+    }
+
+    /// What is decided of the training's plan: what a caller pinned, or the number of micro-batches.
+    pub(crate) fn pinned(&self) -> Result<Pinned, Error> {
+        let Some(count) = self.memory.micro_batches else { return Ok(self.memory.pinned.clone()) };
+        let (batch, place) = (self.train.batch, "memory.micro_batches (--micro-batches)");
+        let rows = batch.div_ceil(count.clamp(1, batch.max(1)));
+        if count == 0 || batch.div_ceil(rows.max(1)) != count {
+            let near = batch.div_ceil(rows.max(1));
+            let problem = format!(
+                "a batch of {batch} rows cannot be split into {count} micro-batches of one size (the last may be \
+                 smaller); {near} is possible"
+            );
+            return Err(Error::job(place, problem));
+        }
+        if self.memory.pinned.micro_batch.is_some_and(|pinned| pinned != rows) {
+            return Err(Error::job(place, "the run that goes on had another number of micro-batches"));
+        }
+        Ok(Pinned { micro_batch: Some(rows), ..self.memory.pinned.clone() })
     }
 
     /// What must hold whatever the model is.

@@ -77,7 +77,7 @@ pub use memfit_device::heap;
 pub use memfit_device::process;
 pub use memfit_files::{FileError, NewFile, remove_leftovers};
 pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classes};
-pub use memfit_ir::{Bytes, ParseBytesError};
+pub use memfit_ir::{Bytes, ParseBytesError, Pinned};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{DoesNotFit, Group};
 pub use memfit_run::{Means, StepRecord};

@@ -6,7 +6,7 @@ use memfit_data::Source;
 use memfit_device::{Choice, Setup, heap};
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{OutputMetric, Training, training_graph};
-use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Plan, Problem};
+use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Pinned, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
 
 use crate::budget::{self, Runtime, default_budget_on, planning_peak, planning_peak_now};
@@ -85,7 +85,7 @@ fn prepare_and(
         Saving::bytes_writing,
     );
     let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
-        solve(job, graph, threads, for_file)?;
+        solve(job, graph, threads, for_file, job.pinned()?)?;
     let outcome = outcome.map_err(|mut answer| {
         let base = tries::Base { job, forward, training: &training, compiled: &compiled, problem: &problem };
         find_hints(&mut answer, &base, &setup);
@@ -134,8 +134,15 @@ pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Prob
     Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
 }
 
-/// Opens the data of a graph and plans it within the job's line; `for_file` is what writing a file takes at the end.
-pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) -> Result<Solved, Error> {
+/// Opens the data of a graph and plans it within the job's budget; `for_file` is what writing a file takes at the end, `pinned` what is
+/// decided of the plan.
+pub(crate) fn solve(
+    job: &Job,
+    graph: Graph,
+    threads: Threads,
+    for_file: Bytes,
+    pinned: Pinned,
+) -> Result<Solved, Error> {
     let source = data::open(job, &graph)?;
     let setup = job.open_device(threads)?;
     setup.make_ready(&graph)?;
@@ -159,7 +166,10 @@ pub(crate) fn solve(job: &Job, graph: Graph, threads: Threads, for_file: Bytes) 
         batch: job.train.batch,
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
         transfers: setup.transfers(is_made_up),
+        pinned,
     };
+    memfit_plan::may_pin(&problem)
+        .map_err(|cannot| Error::job("memory.micro_batches (--micro-batches)", cannot.to_string()))?;
     let start = Instant::now();
     // No choice hangs on time where everything fits, or nothing.
     let chooses =

@@ -4,7 +4,7 @@ use memfit_data::{Field, Source};
 use memfit_device::Setup;
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph, prediction_graph};
-use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, DType, Graph, Pinned, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget;
@@ -139,7 +139,7 @@ impl Session {
             (prediction_graph(&model.model.graph), Vec::new())
         };
         let Solved { setup, problem, outcome, .. } =
-            solve(&job, graph, threads, handed_over(&job, &model, 0))?;
+            solve(&job, graph, threads, handed_over(&job, &model, 0), Pinned::default())?;
         let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?);
         session.metrics = metrics;
         Ok(session)

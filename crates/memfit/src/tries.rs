@@ -24,7 +24,7 @@ const WIDTHS: [&str; 2] = ["filters", "units"];
 /// Looks for what would help: what the planner can change by itself, then what changes the training or the model.
 pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup) {
     answer.find_hints(base.problem);
-    if answer.hints.contains(&Hint::BelowRuntime) {
+    if answer.hints.contains(&Hint::BelowRuntime) || !base.problem.pinned.is_empty() {
         return;
     }
     answer.hints.extend(without_state(base, setup));

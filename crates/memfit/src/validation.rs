@@ -66,7 +66,8 @@ impl Validation {
             let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
             (evaluation_graph(&model.model.graph, &training)?, tensors(&model))
         };
-        let Solved { source, outcome, .. } = solve(&job, graph, threads, bytes_beside)?;
+        let Solved { source, outcome, .. } =
+            solve(&job, graph, threads, bytes_beside, job.memory.pinned_validation.clone())?;
         let plan = outcome.map_err(|mut answer| {
             answer.hints = vec![Hint::Other(format!(
                 "this is the validation, with {bytes_beside} of weights and optimizer beside it; a smaller batch takes \

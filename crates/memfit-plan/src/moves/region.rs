@@ -33,6 +33,14 @@ pub struct Family<'a> {
 impl<'a> Family<'a> {
     /// All problems that are planned for one.
     pub fn of(problem: &'a Problem) -> Family<'a> {
+        if problem.pinned.micro_batch.is_some_and(|rows| rows < problem.batch) {
+            // A split batch has neither slices nor applied gradients.
+            return Family { problem, applied: None, folded: folded(problem), in_slices: Vec::new() };
+        }
+        if let Some(pinned) = problem.pinned.region {
+            let in_slices = pinned.map_or_else(Vec::new, |region| pinned_slices(problem, region));
+            return Family { problem, applied: applied(problem), folded: folded(problem), in_slices };
+        }
         let fixed = is_large(problem) || problem.graph.region.is_some();
         let cut = if fixed || split::may_split(problem) { None } else { best_cut(&problem.graph) };
         let mut in_slices = cut.map_or_else(Vec::new, |cut| {
@@ -55,6 +63,17 @@ impl<'a> Family<'a> {
     }
 }
 
+/// The problem in the slices that were decided beforehand: its values kept, or computed again.
+fn pinned_slices(problem: &Problem, region: Region) -> Vec<Problem> {
+    [true, false]
+        .map(|keeps| Region { keeps, ..region })
+        .into_iter()
+        .filter(|region| problem.pinned.allows_region(Some(*region)))
+        .filter_map(|region| region.applied(problem))
+        .filter_map(|mut sliced| sliced.pinned.clone().restrict(&mut sliced).ok().map(|()| sliced))
+        .collect()
+}
+
 /// The problem with its last layer in slices, where that predicts as much as waits for backward in many other layers.
 fn tails(problem: &Problem) -> Vec<Problem> {
     let tail = Tail::all(&problem.graph).into_iter().max_by_key(|tail| tail.bytes_predicted(&problem.graph));
@@ -64,6 +83,15 @@ fn tails(problem: &Problem) -> Vec<Problem> {
     }
     let region = |slices: usize| Region { boundary: tail.boundary, slices, keeps: true };
     TAIL_SLICES.iter().filter_map(|slices| region(*slices).applied(problem)).collect()
+}
+
+impl Family<'_> {
+    /// The problems among which one may choose.
+    pub fn members(&self) -> impl Iterator<Item = &Problem> {
+        let whole = std::iter::once(self.problem).chain(&self.applied).chain(&self.folded);
+        let allowed = |problem: &&Problem| problem.pinned.allows_region(problem.graph.region);
+        whole.chain(&self.in_slices).filter(allowed)
+    }
 }
 
 /// The cut that spares the most bytes of a row between forward and backward.

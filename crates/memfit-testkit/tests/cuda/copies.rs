@@ -81,6 +81,7 @@ pub(super) fn problem(seed: u64) -> Problem {
         batch: BATCH,
         allow_batchnorm_split: false,
         transfers: setup.transfers(false),
+        pinned: memfit_ir::Pinned::default(),
     }
 }
 

@@ -280,6 +280,7 @@ mod tests {
             costs_applied: Default::default(),
             allow_batchnorm_split: false,
             transfers: Transfers::default(),
+            pinned: memfit_ir::Pinned::default(),
         }
     }
 
