@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use memfit::{Bytes, Costs, DeviceChoice, Disk, Error, Job, OneOrMany, Precision};
+use memfit::{
+    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, Error, Every, Job, OneOrMany, Precision, Resume,
+};
 
 use crate::devices::DevicesArguments;
 use crate::evaluate::EvaluateArguments;
@@ -26,7 +28,8 @@ pub struct Arguments {
 }
 
 const EXIT_CODES: &str =
-    "Exit codes: 0 it fits or it trained, 3 it does not fit, 2 bad input, 1 anything else.
+    "Exit codes: 0 it fits or it trained, 3 it does not fit, 2 bad input, 130 or 143 a signal ended it after its step,
+1 anything else.
 
 Examples:
   memfit
@@ -194,9 +197,51 @@ pub struct TrainArguments {
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub checkpoints: CheckpointArguments,
     /// Write where every byte was to this page.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+}
+
+/// Where checkpoints go, and whether training goes on from one.
+#[derive(Args)]
+pub struct CheckpointArguments {
+    /// Write checkpoints to this folder: .keras files with all that it takes to go on bit for bit. A signal (Ctrl-C, SIGTERM) writes
+    /// one after the step that runs; a second signal ends at once.
+    #[arg(long, value_name = "FOLDER")]
+    pub checkpoints: Option<PathBuf>,
+    /// How often, as in 500steps, 10min or 1epoch [default: 1epoch, or 500steps of data without end].
+    #[arg(long, value_name = "INTERVAL", requires = "checkpoints")]
+    pub every: Option<Every>,
+    /// How many checkpoints are kept, the newest [default: 3].
+    #[arg(long, value_name = "N", requires = "checkpoints")]
+    pub keep: Option<usize>,
+    /// Also keep the best by this value, as in val_loss: best.keras in the folder.
+    #[arg(long, value_name = "NAME", requires = "checkpoints")]
+    pub keep_best: Option<String>,
+    /// Go on from the newest whole checkpoint of the folder, or start from the beginning where there is none. A job that differs from
+    /// the checkpoint's is refused with what differs; --resume=force goes on with it.
+    #[arg(long, value_name = "force", num_args = 0..=1, require_equals = true, default_missing_value = "newest")]
+    pub resume: Option<Resume>,
+}
+
+impl CheckpointArguments {
+    fn apply(&self, job: &mut Job) {
+        if let Some(folder) = &self.checkpoints {
+            let folder = std::path::absolute(folder).unwrap_or(folder.clone());
+            job.checkpoint = Some(match job.checkpoint.take() {
+                Some(section) => CheckpointSection { folder, ..section },
+                None => CheckpointSection::in_folder(folder),
+            });
+        }
+        if let Some(section) = &mut job.checkpoint {
+            section.every = self.every.or(section.every);
+            section.keep = self.keep.unwrap_or(section.keep);
+            section.keep_best = self.keep_best.clone().or(section.keep_best.take());
+        }
+        job.resume = self.resume.unwrap_or(job.resume);
+    }
 }
 
 impl JobArguments {
@@ -264,6 +309,7 @@ impl TrainArguments {
         if let Some(output) = &self.output {
             job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));
         }
+        self.checkpoints.apply(&mut job);
         self.model.apply(job)
     }
 }

@@ -35,12 +35,28 @@ impl Observer for Bar {
             )),
             Event::Resumed { iteration } => out(&format!("resumed  behind step {iteration}\n")),
             Event::Saved { path } => out(&format!("saved    {}", path.display())),
+            Event::GoesOn { from, step, broken } => {
+                for problem in broken {
+                    out(&format!("passed over {problem}"));
+                }
+                out(&match from {
+                    Some(path) => format!("goes on from {}, after step {step}\n", path.display()),
+                    None => "no checkpoint yet: starts from the beginning\n".to_owned(),
+                });
+            }
+            Event::Checkpoint { path, seconds_stalled, .. } => {
+                let line = format!("checkpoint {}  {seconds_stalled:.2} s", path.display());
+                match &self.shown {
+                    Some(shown) => shown.bar.suspend(|| out(&line)),
+                    None => out(&line),
+                }
+            }
             Event::Piece { rows_done, rows_total } => {
                 if let Some(shown) = &mut self.shown {
                     shown.draw(rows_done as u64, rows_total as u64);
                 }
             }
-            Event::Step { record, epoch, steps, metrics } => {
+            Event::Step { record, epoch, steps, metrics, .. } => {
                 let Some(shown) = &mut self.shown else { return };
                 shown.rows_before += record.rows as u64;
                 shown.last =
@@ -63,7 +79,7 @@ impl Observer for Bar {
                     shown.bar.finish_and_clear();
                 }
             }
-            Event::Epoch { epoch, means, validation, metrics } => {
+            Event::Epoch { epoch, means, validation, metrics, .. } => {
                 let Some(shown) = &self.shown else { return };
                 if metrics.is_empty() && validation.is_none() {
                     return;

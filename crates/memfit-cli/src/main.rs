@@ -12,6 +12,7 @@ mod model_arguments;
 mod new_file;
 mod plan;
 mod predict;
+mod signals;
 mod summary;
 mod tables;
 
@@ -20,13 +21,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use memfit::{
-    Costs, Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file, prepare_without_hints,
+    Costs, Ended, Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file,
+    prepare_without_hints,
 };
 use serde_json::json;
 
 use crate::arguments::{Arguments, Command, JobArguments, PackArguments, TrainArguments};
 use crate::bar::Bar;
 use crate::new_file::NewFile;
+use crate::signals::Stoppable;
 
 /// Counts live heap, so that a byte that grows from step to step is seen.
 #[global_allocator]
@@ -60,16 +63,19 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     let job = arguments.apply(job);
     let report_file =
         arguments.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
-    let report = if arguments.job.json {
-        fit(&job, arguments.job.threads, &mut Lines)?
-    } else {
-        let mut bar = Bar::default();
-        fit(&job, arguments.job.threads, &mut bar)?
-    };
+    let (mut lines, mut bar) = (Lines, Bar::default());
+    let inner: &mut dyn Observer = if arguments.job.json { &mut lines } else { &mut bar };
+    let mut observer = Stoppable::new(inner);
+    let report = fit(&job, arguments.job.threads, &mut observer)?;
+    let signal = observer.received().filter(|_| report.ended == Ended::Stopped);
     if arguments.job.json {
         out(&report.to_json().to_string());
     } else {
         out(&tables::report(&report));
+    }
+    if let Some((_, name)) = signal {
+        let go_on = if job.checkpoint.is_some() { "; go on with --resume" } else { "" };
+        let _ = writeln!(std::io::stderr(), "stopped by {name} after step {}{go_on}", report.step);
     }
     if let Some(file) = report_file {
         let path = file.write(&memfit::html(&report))?;
@@ -77,7 +83,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
             out(&format!("report   {}", path.display()));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(signal.map_or(ExitCode::SUCCESS, |(number, _)| ExitCode::from(128 + number)))
 }
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
@@ -126,7 +132,15 @@ impl Observer for Lines {
                 out(&json!({"event": "resumed", "iteration": iteration}).to_string());
             }
             Event::Saved { path } => out(&json!({"event": "saved", "path": path}).to_string()),
-            Event::Epoch { epoch, means, validation: Some(validation), metrics } => {
+            Event::GoesOn { from, step, broken } => {
+                out(&json!({"event": "goes_on", "from": from, "step": step, "broken": broken}).to_string());
+            }
+            Event::Checkpoint { path, step, seconds_stalled } => {
+                let stalled = seconds_stalled;
+                out(&json!({"event": "checkpoint", "path": path, "step": step, "seconds_stalled": stalled})
+                    .to_string());
+            }
+            Event::Epoch { epoch, means, validation: Some(validation), metrics, .. } => {
                 let mut line = json!({"event": "epoch", "epoch": epoch + 1});
                 for (prefix, means) in [("", means), ("val_", validation)] {
                     line[format!("{prefix}loss")] = json!(means.loss);

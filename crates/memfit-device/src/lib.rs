@@ -43,5 +43,5 @@ pub use arena::HUGE_PAGE;
 pub use device::{Asynchronous, Context, Device};
 pub use error::DeviceError;
 pub use measure::{Allowance, Coverage, Line, Measured, Table};
-pub use setup::{Choice, Setup, open, open_on, vectors};
+pub use setup::{Choice, Setup, open, open_again, open_on, vectors};
 pub use store::reserve;

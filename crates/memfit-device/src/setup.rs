@@ -98,13 +98,19 @@ struct OnGpu {
 /// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
 /// or the control group's share of them.
 pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
+    open_with(threads, None)
+}
+
+/// The same with the vector instructions of a name, where one is given.
+fn open_with(threads: Option<usize>, vectors: Option<&str>) -> Result<Setup, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
-    let level = Level::chosen().map_err(|reason| DeviceError::Vectors { reason })?;
+    let level = vectors.map_or_else(Level::chosen, Level::wanted);
+    let level = level.map_err(|reason| DeviceError::Vectors { reason })?;
     let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
     Ok(Setup { threads: Arc::new(threads), store: None, gpu: None })
 }
 
-/// Opens a device for pieces of up to so many rows. `tf32` lets a GPU round the factors of f32 products to ten bits, as Keras
+/// Opens a device for micro-batches of at most `rows`. `tf32` lets a GPU round the factors of f32 products to ten bits, as Keras
 /// does by default.
 pub fn open_on(
     choice: Choice,
@@ -112,8 +118,20 @@ pub fn open_on(
     rows: usize,
     tf32: bool,
 ) -> Result<Setup, DeviceError> {
+    open_again(choice, threads, rows, tf32, None)
+}
+
+/// Opens a device for a run that goes on, whose kernels used these vector instructions; without their name, the environment's, or
+/// the widest.
+pub fn open_again(
+    choice: Choice,
+    threads: Option<usize>,
+    rows: usize,
+    tf32: bool,
+    vectors: Option<&str>,
+) -> Result<Setup, DeviceError> {
     match choice.settled() {
-        Choice::Cpu | Choice::Best => open(threads),
+        Choice::Cpu | Choice::Best => open_with(threads, vectors),
         Choice::Cuda(number) => {
             let gpu = OnGpu {
                 gpu: Gpu::open(number, tf32)?,

@@ -87,6 +87,11 @@ impl Layout {
         Layout { state: Some(bytes_most), ..self }
     }
 
+    /// Its arrays, in the order in which they were given.
+    pub fn arrays(&self) -> &[Array] {
+        &self.arrays
+    }
+
     /// Bytes of the file; where it has room for the state of the run, the most that it can have.
     pub fn bytes(&self) -> u64 {
         match &self.body {

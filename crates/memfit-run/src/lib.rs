@@ -13,6 +13,6 @@ mod trace;
 
 pub use finite::{Culprit, NotFinite};
 pub use loss_scale::LossScale;
-pub use runner::{Feed, FeedError, RunError, Runner, StepInput};
-pub use totals::Means;
+pub use runner::{Feed, FeedError, Progress, RunError, Runner, StepInput};
+pub use totals::{EpochSums, Means};
 pub use trace::{StepRecord, Trace};

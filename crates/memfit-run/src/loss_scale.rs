@@ -30,6 +30,16 @@ impl LossScale {
         Some(LossScale { scale: FIRST, steps: 0, verdict, gradients })
     }
 
+    /// The scale, and the steps since it changed: what a checkpoint keeps of it.
+    pub fn state(&self) -> (f32, u64) {
+        (self.scale, self.steps)
+    }
+
+    /// Goes on from what [`LossScale::state`] gave.
+    pub fn restore(&mut self, (scale, steps): (f32, u64)) {
+        (self.scale, self.steps) = (scale, steps);
+    }
+
     /// The tensor that holds the verdict.
     pub fn verdict(&self) -> TensorId {
         self.verdict

@@ -12,7 +12,7 @@ use crate::finite::{Culprit, NotFinite};
 use crate::loss_scale::LossScale;
 use crate::step::Loop;
 use crate::told::Told;
-use crate::totals::{Means, Totals};
+use crate::totals::{EpochSums, Means, Totals};
 use crate::{StepRecord, Trace};
 
 /// Heap that may come and go between steps without anything growing: queues of the thread pool, lines being printed.
@@ -63,6 +63,21 @@ pub struct StepInput {
     pub learning_rate: f32,
     /// Seed of every random op.
     pub seed: u64,
+}
+
+/// How far training has come, in plain numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Steps that have ended.
+    pub steps: u64,
+    /// Of these, steps that changed no weight since a gradient overflowed.
+    pub steps_skipped: u64,
+    /// Rows trained on.
+    pub rows: u64,
+    /// The loss scale and the steps since it changed, where gradients are scaled.
+    pub loss_scale: Option<(f32, u64)>,
+    /// Sums of the epoch.
+    pub epoch: EpochSums,
 }
 
 /// Why training stopped.
@@ -118,6 +133,8 @@ pub struct Runner {
     /// What the steps of this epoch told.
     totals: Totals,
     heap: HeapMark,
+    /// Steps that this runner has ended, in contrast to those of the whole training.
+    steps_here: u64,
     /// Where gradients are scaled.
     loss_scale: Option<LossScale>,
     /// Sections that ran launch by launch, on a device that works on its own.
@@ -160,8 +177,20 @@ impl Runner {
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
         let begun = VecDeque::with_capacity(device.steps_ahead() + 1);
-        let (ended, staged) = (None, None);
-        Ok(Runner { plan, device, trace, told, begun, ended, totals, heap, loss_scale, launched, staged })
+        Ok(Runner {
+            plan,
+            device,
+            trace,
+            told,
+            begun,
+            ended: None,
+            totals,
+            heap,
+            steps_here: 0,
+            loss_scale,
+            launched,
+            staged: None,
+        })
     }
 
     /// The plan that runs.
@@ -177,6 +206,25 @@ impl Runner {
     /// The scale of gradients as the last step left it, where they are scaled.
     pub fn loss_scale(&self) -> Option<&LossScale> {
         self.loss_scale.as_ref()
+    }
+
+    /// How far training has come: what a checkpoint keeps beside the tensors.
+    pub fn progress(&self) -> Progress {
+        let Trace { steps, steps_skipped, rows, .. } = self.trace;
+        let loss_scale = self.loss_scale.as_ref().map(LossScale::state);
+        Progress { steps, steps_skipped, rows, loss_scale, epoch: self.totals.state() }
+    }
+
+    /// Goes on where another runner of the same graph had come to; says whether the graph is the same as far as that shows.
+    pub fn restore(&mut self, progress: &Progress) -> bool {
+        let Progress { steps, steps_skipped, rows, loss_scale, epoch } = progress;
+        self.trace = Trace { steps: *steps, steps_skipped: *steps_skipped, rows: *rows, ..Trace::default() };
+        match (&mut self.loss_scale, loss_scale) {
+            (Some(own), Some(state)) => own.restore(*state),
+            (None, None) => {}
+            (Some(_), None) | (None, Some(_)) => return false,
+        }
+        self.totals.restore(epoch)
     }
 
     /// Goes on with the scale of an earlier runner of this plan.
@@ -316,6 +364,7 @@ impl Runner {
             bytes_used: self.device.bytes_used(),
         };
         self.trace.add(&record, self.device.bytes_peak());
+        self.steps_here += 1;
         Ok(record)
     }
 
@@ -416,7 +465,7 @@ impl Runner {
     fn check_flat(&mut self, step: u64) -> Result<(), RunError> {
         let live = heap::live();
         // The first steps fill caches that stay: formatted lines, the pool's queues.
-        if self.trace.steps <= 1 {
+        if self.steps_here <= 1 {
             self.heap = HeapMark { live, ..HeapMark::default() };
             return Ok(());
         }

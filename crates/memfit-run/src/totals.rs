@@ -13,6 +13,15 @@ pub struct Means {
     pub values: Vec<f64>,
 }
 
+/// The running sums of an epoch, as a checkpoint keeps them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EpochSums {
+    /// Rows of the epoch so far.
+    pub rows: u64,
+    /// Sums of losses and metrics, in the graph's order.
+    pub sums: Vec<f64>,
+}
+
 /// Sums over steps, and where a step leaves its own.
 pub(crate) struct Totals {
     rows: u64,
@@ -109,6 +118,26 @@ impl Totals {
         self.rows += step.rows;
         self.loss += step.loss * rows as f64;
         step
+    }
+
+    /// All sums, in a fixed order: what a checkpoint keeps of an epoch.
+    pub(crate) fn state(&self) -> EpochSums {
+        let losses = self.losses.iter().map(|loss| loss.total);
+        let metrics = self.metrics.iter().flat_map(|metric| metric.totals.iter().copied());
+        EpochSums { rows: self.rows, sums: std::iter::once(self.loss).chain(losses).chain(metrics).collect() }
+    }
+
+    /// Goes on from sums of the same graph; says whether they are as many as the graph has.
+    pub(crate) fn restore(&mut self, state: &EpochSums) -> bool {
+        let losses = self.losses.iter_mut().map(|loss| &mut loss.total);
+        let metrics = self.metrics.iter_mut().flat_map(|metric| metric.totals.iter_mut());
+        let places: Vec<&mut f64> = std::iter::once(&mut self.loss).chain(losses).chain(metrics).collect();
+        if places.len() != state.sums.len() {
+            return false;
+        }
+        self.rows = state.rows;
+        places.into_iter().zip(&state.sums).for_each(|(place, sum)| *place = *sum);
+        true
     }
 
     /// What all steps gave since it was cleared.

@@ -61,6 +61,8 @@ impl Observer for Losses {
             | Event::Planned(_)
             | Event::Piece { .. }
             | Event::Epoch { .. }
+            | Event::GoesOn { .. }
+            | Event::Checkpoint { .. }
             | Event::Saved { .. } => {}
         }
     }

@@ -134,8 +134,9 @@ fn run(
         None => initialize(&mut runner),
     }
     let start = Instant::now();
-    let (stretch, seed) = (most.unwrap_or(micro_batch), job.train.seed);
-    let rows = Pass { source: &mut *source, inputs: &inputs, stretch, seed }.run(&mut runner, look)?;
+    let (rows_at_once, seed) = (most.unwrap_or(micro_batch), job.train.seed);
+    let pass = Pass { source: &mut *source, inputs: &inputs, rows_at_once, seed };
+    let rows = pass.run(&mut runner, look, &mut Quiet)?.expect("no signal ends what is not stopped");
     let means = runner.epoch();
     let (plan, trace) = runner.finish();
     let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };

@@ -8,7 +8,7 @@ use memfit_ir::{Bytes, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Costs, Error};
+use crate::{CheckpointSection, Costs, Error, Resume};
 
 /// A training job, as its TOML file says it.
 #[derive(Clone, Debug, Deserialize)]
@@ -24,9 +24,14 @@ pub struct Job {
     /// The line.
     #[serde(default)]
     pub memory: MemorySection,
+    /// Where checkpoints go, where there are any.
+    pub checkpoint: Option<CheckpointSection>,
     /// The folder that relative paths start from.
     #[serde(skip)]
     pub folder: PathBuf,
+    /// Whether training goes on from the newest checkpoint.
+    #[serde(skip)]
+    pub resume: Resume,
 }
 
 /// `[model]`: a Keras 3 configuration, or layers in place.
@@ -82,6 +87,9 @@ pub struct TrainSection {
     /// Where it runs: `cpu`, `cuda` or `cuda:N`. The first GPU where there is one, else the CPU, where it is not given.
     #[serde(default, deserialize_with = "device")]
     pub device: Choice,
+    /// The vector instructions that kernels use, where a run that goes on had them; else the environment's, or the widest.
+    #[serde(skip)]
+    pub vectors: Option<String>,
     /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
     pub tf32: Option<bool>,
     /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
@@ -250,7 +258,9 @@ impl Job {
             train,
             data: DataSection::default(),
             memory: MemorySection::default(),
+            checkpoint: None,
             folder: PathBuf::new(),
+            resume: Resume::No,
         }
     }
 
@@ -279,7 +289,9 @@ impl Job {
     /// Opens the device that it runs on.
     pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<memfit_device::Setup, Error> {
         let tf32 = self.train.tf32.unwrap_or(true);
-        let mut setup = memfit_device::open_on(self.train.device, threads, self.train.batch, tf32)?;
+        let vectors = self.train.vectors.as_deref();
+        let mut setup =
+            memfit_device::open_again(self.train.device, threads, self.train.batch, tf32, vectors)?;
         if self.memory.fixed_algorithms {
             setup.fix_ways();
         }

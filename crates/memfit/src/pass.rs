@@ -1,60 +1,87 @@
-//! One pass over all rows of a source, a stretch at a time, where nothing learns.
+//! One pass over all rows of a source, some at a time, in which no weight changes.
 
 use memfit_data::Source;
 use memfit_ir::TensorId;
 use memfit_run::{Runner, StepInput};
 
 use crate::data::Feeder;
-use crate::{Error, Quiet};
+use crate::driver::{Driver, Steps};
+use crate::{Error, Observer, Quiet};
 
 /// The rows of a pass.
 pub(crate) struct Pass<'a> {
     pub(crate) source: &'a mut dyn Source,
     pub(crate) inputs: &'a [TensorId],
     /// Rows of a step at most.
-    pub(crate) stretch: usize,
+    pub(crate) rows_at_once: usize,
     pub(crate) seed: u64,
 }
 
-/// Who looks at what a step of so many rows, of so many in all, left behind.
+/// Reads what a step of some rows left in the runner, of some rows in all.
 pub(crate) type Look<'a> = dyn FnMut(&Runner, usize, u64) -> Result<(), Error> + 'a;
 
 impl Pass<'_> {
-    /// Runs all steps. Where somebody looks at what each left, the next begins behind that; sums are looked at when all are over.
-    pub(crate) fn run(mut self, runner: &mut Runner, mut look: Option<&mut Look<'_>>) -> Result<u64, Error> {
+    /// Runs all steps and returns the number of rows; none where the observer asked to stop before the last. With a `look`, each step
+    /// is looked at before the next begins.
+    pub(crate) fn run(
+        self,
+        runner: &mut Runner,
+        look: Option<&mut Look<'_>>,
+        stop: &mut dyn Observer,
+    ) -> Result<Option<u64>, Error> {
         let rows = self.source.rows().unwrap_or(0);
         let ahead = if look.is_some() { 0 } else { runner.steps_ahead() };
-        let steps = rows.div_ceil(self.stretch.max(1) as u64);
-        let (mut ended, quiet) = (0, &mut Quiet);
+        let steps = rows.div_ceil(self.rows_at_once.max(1) as u64);
+        let mut running = Running { pass: self, rows, steps, runner, look };
+        let mut driver = Driver::default();
         for step in 0..steps {
-            let next = (step + 1 < steps).then(|| self.rows_of(step + 1, rows));
-            let (start, now) = self.rows_of(step, rows);
-            let input = StepInput { step, rows: now, learning_rate: 0.0, seed: self.seed };
-            let begun = runner.begin(input, &mut self.feeder(start, next, quiet));
-            let left = if begun.is_err() || step + 1 == steps { 0 } else { ahead };
-            while left < runner.steps_begun() {
-                let (start, now) = self.rows_of(ended, rows);
-                runner.end(&mut self.feeder(start, None, quiet))?;
-                ended += 1;
-                look.as_mut().map_or(Ok(()), |look| look(runner, now, rows))?;
+            if stop.stop_requested() {
+                driver.finish(&mut running)?;
+                return Ok(None);
             }
-            begun?;
+            driver.step(&mut running, step, ahead)?;
         }
-        Ok(rows)
+        driver.finish(&mut running)?;
+        Ok(Some(rows))
     }
 
     /// The first row of a step and how many it has.
     fn rows_of(&self, step: u64, rows: u64) -> (u64, usize) {
-        let start = step * self.stretch as u64;
-        (start, usize::try_from(rows - start).unwrap_or(usize::MAX).min(self.stretch))
+        let start = step * self.rows_at_once as u64;
+        (start, usize::try_from(rows - start).unwrap_or(usize::MAX).min(self.rows_at_once))
+    }
+}
+
+/// A pass on its way; a batch is the number of its step.
+struct Running<'p, 'r, 'l, 'd> {
+    pass: Pass<'p>,
+    rows: u64,
+    steps: u64,
+    runner: &'r mut Runner,
+    look: Option<&'l mut Look<'d>>,
+}
+
+impl Steps for Running<'_, '_, '_, '_> {
+    type Batch = u64;
+    type Error = Error;
+
+    fn begin(&mut self, step: &u64) -> Result<(), Error> {
+        let next = (step + 1 < self.steps).then(|| self.pass.rows_of(step + 1, self.rows));
+        let (start, rows) = self.pass.rows_of(*step, self.rows);
+        let input = StepInput { step: *step, rows, learning_rate: 0.0, seed: self.pass.seed };
+        let Pass { source, inputs, .. } = &mut self.pass;
+        let observer = &mut Quiet;
+        Ok(self.runner.begin(input, &mut Feeder { source: *source, inputs, start, next, observer })?)
     }
 
-    fn feeder<'a>(
-        &'a mut self,
-        start: u64,
-        next: Option<(u64, usize)>,
-        observer: &'a mut Quiet,
-    ) -> Feeder<'a> {
-        Feeder { source: self.source, inputs: self.inputs, start, next, observer }
+    fn end(&mut self, step: u64) -> Result<(), Error> {
+        let (start, rows) = self.pass.rows_of(step, self.rows);
+        let Pass { source, inputs, .. } = &mut self.pass;
+        let observer = &mut Quiet;
+        self.runner.end(&mut Feeder { source: *source, inputs, start, next: None, observer })?;
+        match &mut self.look {
+            Some(look) => look(self.runner, rows, self.rows),
+            None => Ok(()),
+        }
     }
 }

@@ -13,8 +13,9 @@ use crate::budget::{self, Runtime, default_budget_on, planning_peak, planning_pe
 use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
+use crate::saving::Files;
 use crate::state::{self, Variable};
-use crate::{Compiled, Error, Job, ModelFile, Saving, compiled, data, model_file, tries};
+use crate::{Compiled, Error, Job, ModelFile, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -39,8 +40,8 @@ pub struct Prepared {
     pub compiled: Compiled,
     /// The optimizer's variables in the model's file; none where it does not hold them.
     pub(crate) resumes: Option<Vec<Variable>>,
-    /// The file to be written when training ends.
-    pub saving: Option<Saving>,
+    /// The files that training writes.
+    pub(crate) saving: Files,
     /// Names of the metrics, in the graph's order.
     pub metrics: Vec<String>,
     /// The costs by which the fastest was chosen.
@@ -78,12 +79,10 @@ fn prepare_and(
     state::require_axes(&model, &compiled.optimizer)?;
     let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
     let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
-    let output = job.train.output.as_ref().map(|path| job.path(path));
-    let saving = output.map(|path| Saving::plan(path, &model, &graph, &compiled)).transpose()?;
-    let for_file = saving.as_ref().map_or_else(
-        || handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len()),
-        Saving::bytes_writing,
-    );
+    let saving = Files::plan(job, &model, &graph, &compiled)?;
+    let for_file = saving
+        .bytes_writing()
+        .unwrap_or_else(|| handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len()));
     let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
         solve(job, graph, threads, for_file, job.pinned()?)?;
     let outcome = outcome.map_err(|mut answer| {

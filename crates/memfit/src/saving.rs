@@ -1,41 +1,77 @@
-//! Saving a trained model: laid out and its space taken before training starts, streamed from the slots when it ends.
+//! Model files of a training, the trained one and checkpoints: laid out before it starts, streamed from the slots and back.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use memfit_files::{FileKind, Layout, NewFile};
+use memfit_files::{Array, FileKind, Layout, NewFile, WeightsFile};
 use memfit_ir::{Bytes, Graph};
 use memfit_run::Runner;
 use serde_json::json;
 
-use crate::Error;
+use crate::checkpoint;
 use crate::compile_config::compile_config;
 use crate::compiled::Compiled;
 use crate::model_file::ModelFile;
 use crate::state::{self, Variable};
+use crate::{Error, Job};
 
 /// The version of Keras whose files these are.
 const KERAS_VERSION: &str = "3.15.1";
 
-/// A model file to be written when training ends.
+/// The files that a training writes.
+pub(crate) struct Files {
+    /// The trained model, when training ends.
+    pub(crate) output: Option<(PathBuf, Saving)>,
+    /// Checkpoints on the way, all of one layout.
+    pub(crate) checkpoint: Option<Saving>,
+}
+
+impl Files {
+    pub(crate) fn plan(
+        job: &Job,
+        opened: &ModelFile,
+        graph: &Graph,
+        compiled: &Compiled,
+    ) -> Result<Files, Error> {
+        let output = job.train.output.as_ref().map(|path| {
+            let path = job.path(path);
+            Saving::plan(&path, opened, graph, compiled).map(|saving| (path, saving))
+        });
+        let checkpoint = job.checkpoint.as_ref().map(|_| {
+            let name = checkpoint::file_name(0);
+            Saving::plan(Path::new(&name), opened, graph, compiled)
+        });
+        Ok(Files { output: output.transpose()?, checkpoint: checkpoint.transpose()? })
+    }
+
+    /// Memory that writing takes, one file at a time; none where there is no file.
+    pub(crate) fn bytes_writing(&self) -> Option<Bytes> {
+        let output = self.output.iter().map(|(_, saving)| saving);
+        output.chain(&self.checkpoint).map(Saving::bytes_writing).max()
+    }
+}
+
+/// A copy of all variables of a model file.
+pub(crate) struct Snapshot(Vec<u8>);
+
+/// A model file laid out: what it holds, and how large it is.
 pub struct Saving {
-    path: PathBuf,
     layout: Layout,
     variables: Vec<Variable>,
 }
 
 impl Saving {
-    /// Lays the file out.
+    /// Lays out the file that a path names.
     pub(crate) fn plan(
-        path: PathBuf,
+        path: &Path,
         opened: &ModelFile,
         graph: &Graph,
         compiled: &Compiled,
     ) -> Result<Saving, Error> {
-        let kind = FileKind::of(&path).ok_or_else(|| {
+        let kind = FileKind::of(path).ok_or_else(|| {
             let problem = format!("`{}` must end in .keras, .weights.h5 or .safetensors", path.display());
-            Error::job("--output", problem)
+            Error::job("train.output", problem)
         })?;
         let mut variables = state::weights(opened);
         if kind != FileKind::Safetensors {
@@ -44,13 +80,13 @@ impl Saving {
         let arrays = variables.iter().map(|variable| variable.array(kind)).collect();
         let texts = if kind == FileKind::Keras { texts(opened, compiled) } else { vec![] };
         let layout = Layout::new(kind, arrays, &texts);
-        Ok(Saving { path, layout, variables })
+        Ok(Saving { layout, variables })
     }
 
-    /// Takes the file's space on its disk, so that a full one is an answer now and not after training.
-    pub(crate) fn take_space(&self) -> Result<NewFile, Error> {
-        memfit_files::remove_leftovers(self.path.parent().unwrap_or(Path::new("")));
-        let file = NewFile::create(&self.path)?;
+    /// Takes the space of a file on its disk, so that a full one is an answer now and not after training.
+    pub(crate) fn create(&self, path: &Path) -> Result<NewFile, Error> {
+        memfit_files::remove_leftovers(path.parent().unwrap_or(Path::new("")));
+        let file = NewFile::create(path)?;
         let taken = memfit_device::reserve(file.file(), Bytes(self.layout.bytes()));
         taken.map_err(|source| file.refused(source))?;
         Ok(file)
@@ -61,16 +97,76 @@ impl Saving {
         Bytes(self.layout.bytes_writing())
     }
 
-    /// Writes the file from the slots, after so many steps in all.
+    /// The same with room for the state of a run.
+    pub(crate) fn with_state(self, bytes_most: usize) -> Saving {
+        Saving { layout: self.layout.with_state(bytes_most as u64), ..self }
+    }
+
+    /// Writes a file from the slots, after this many updates, with the state of the run where there is room for it.
     pub(crate) fn write(
         &self,
         file: NewFile,
         runner: &Runner,
         iteration: u64,
         learning_rate: f32,
+        state: Option<&str>,
     ) -> Result<PathBuf, Error> {
         let bytes = |index: usize| self.variables[index].bytes(runner, iteration, learning_rate);
-        Ok(file.write(&self.layout, &bytes)?)
+        Ok(file.write_with_state(&self.layout, &bytes, state)?)
+    }
+
+    /// Memory for a copy of all variables.
+    pub(crate) fn bytes_snapshot(&self) -> Bytes {
+        Bytes(self.layout.arrays().iter().map(Array::bytes).sum())
+    }
+
+    /// An empty copy, whose memory is taken now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(vec![0; self.bytes_snapshot().to_usize()])
+    }
+
+    /// Copies all variables from the slots.
+    pub(crate) fn take(&self, to: &mut Snapshot, runner: &Runner, iteration: u64, learning_rate: f32) {
+        let mut rest = &mut to.0[..];
+        for (variable, array) in self.variables.iter().zip(self.layout.arrays()) {
+            let length = usize::try_from(array.bytes()).expect("an array lies in memory");
+            let (place, after) = rest.split_at_mut(length);
+            match variable.bytes(runner, iteration, learning_rate) {
+                memfit_files::Bytes::Borrowed(bytes) => place.copy_from_slice(bytes),
+                memfit_files::Bytes::Number(bytes) => place.copy_from_slice(&bytes[..length]),
+                memfit_files::Bytes::Zeros => place.fill(0),
+            }
+            rest = after;
+        }
+    }
+
+    /// Writes a file from a copy, with the state of the run.
+    pub(crate) fn write_snapshot(
+        &self,
+        file: NewFile,
+        snapshot: &Snapshot,
+        state: &str,
+    ) -> Result<PathBuf, Error> {
+        let starts: Vec<usize> = self
+            .layout
+            .arrays()
+            .iter()
+            .scan(0, |end, array| {
+                let start = *end;
+                *end += usize::try_from(array.bytes()).expect("an array lies in memory");
+                Some(start)
+            })
+            .collect();
+        let bytes = |index: usize| {
+            let end = starts.get(index + 1).copied().unwrap_or(snapshot.0.len());
+            memfit_files::Bytes::Borrowed(&snapshot.0[starts[index]..end])
+        };
+        Ok(file.write_with_state(&self.layout, &bytes, Some(state))?)
+    }
+
+    /// Reads all variables of a file of this layout into their slots, and returns the number of updates.
+    pub(crate) fn read(&self, file: &WeightsFile, runner: &mut Runner) -> Result<u64, Error> {
+        state::load(runner, file, &self.variables)
     }
 }
 

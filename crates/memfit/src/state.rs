@@ -222,25 +222,20 @@ pub(crate) fn resumes(opened: &ModelFile, variables: &[Variable], optimizer: &Op
     same_rule && count == variables.len()
 }
 
-/// Reads the optimizer's state into its slots and returns how many steps were taken.
-pub(crate) fn load_optimizer(
-    runner: &mut Runner,
-    file: &WeightsFile,
-    variables: &[Variable],
-) -> Result<u64, Error> {
+/// Reads variables into their slots and returns the number of updates that the file counts.
+pub(crate) fn load(runner: &mut Runner, file: &WeightsFile, variables: &[Variable]) -> Result<u64, Error> {
     let mut iteration = 0;
     for variable in variables {
         match variable.holds {
             Holds::Iteration => iteration = file.integer(&variable.place)?,
+            Holds::Count(tensor) => {
+                runner.bytes_mut(tensor).copy_from_slice(&file.integer(&variable.place)?.to_le_bytes());
+            }
             Holds::Tensor(tensor) | Holds::Sum { tensor, .. } => {
                 let to = runner.bytes_mut(tensor);
                 file.read(&variable.place, &variable.name, &variable.dims, to)?;
             }
-            Holds::LearningRate
-            | Holds::Nothing
-            | Holds::Count(_)
-            | Holds::NadamProduct { .. }
-            | Holds::Placeholder => {}
+            Holds::LearningRate | Holds::Nothing | Holds::NadamProduct { .. } | Holds::Placeholder => {}
         }
     }
     u64::try_from(iteration).map_err(|_| {

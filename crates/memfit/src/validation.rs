@@ -7,14 +7,14 @@ use memfit_data::Source;
 use memfit_device::HUGE_PAGE;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, training_graph};
-use memfit_ir::{ALIGNMENT, Bytes, CheckedPlan, Graph, Plan, TensorId};
+use memfit_ir::{ALIGNMENT, Budget, Bytes, CheckedPlan, Graph, Plan, TensorId};
 use memfit_plan::Hint;
 use memfit_run::{Means, Runner};
 
 use crate::job::{DataSection, OneOrMany};
 use crate::pass::Pass;
 use crate::prepare::{Prepared, Solved, solve, training};
-use crate::{Costs, Error, Job, ModelFile, Threads, budget, compiled};
+use crate::{Costs, Error, Job, ModelFile, Observer, Threads, budget, compiled};
 
 /// A planned evaluation of a model in training.
 pub(crate) struct Validation {
@@ -79,8 +79,23 @@ impl Validation {
         Ok(Validation { job, plan: Some(plan), source, weights, bytes_beside })
     }
 
-    /// Loss and metrics over all rows, with the weights that a training has now.
-    pub(crate) fn run(&mut self, training: &mut Runner) -> Result<Means, Error> {
+    /// What a budget leaves while it runs.
+    pub(crate) fn room(&self, budget: &Budget) -> Bytes {
+        let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
+        budget.arena().saturating_sub(self.bytes_beside + budget.arena_for(peak))
+    }
+
+    /// Its plan, while it does not run.
+    pub(crate) fn plan_of(&self) -> Option<&CheckedPlan> {
+        self.plan.as_ref()
+    }
+
+    /// Loss and metrics over all rows, with the weights that a training has now; none where the observer asked to stop.
+    pub(crate) fn run(
+        &mut self,
+        training: &mut Runner,
+        observer: &mut dyn Observer,
+    ) -> Result<Option<Means>, Error> {
         let plan = self.plan.take().expect("a validation is planned before it runs");
         let staying = staying(training.plan().plan());
         assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
@@ -90,12 +105,13 @@ impl Validation {
         for (from, to) in &self.weights {
             runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
         }
-        let (stretch, seed) = (self.job.train.batch, self.job.train.seed);
-        Pass { source: &mut *self.source, inputs: &inputs, stretch, seed }.run(&mut runner, None)?;
+        let (rows_at_once, seed) = (self.job.train.batch, self.job.train.seed);
+        let pass = Pass { source: &mut *self.source, inputs: &inputs, rows_at_once, seed };
+        let ran = pass.run(&mut runner, None, observer)?;
         let means = runner.epoch();
         self.plan = Some(runner.finish().0);
         training.take_again()?;
-        Ok(means)
+        Ok(ran.map(|_| means))
     }
 }
 

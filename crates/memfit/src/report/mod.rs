@@ -11,7 +11,7 @@ use memfit_plan::{Timeline, timeline};
 use memfit_run::Trace;
 use serde_json::{Value, json};
 
-use crate::{PrecisionSummary, Prepared, RegionSummary, Summary};
+use crate::{Ended, PrecisionSummary, Prepared, RegionSummary, Stalls, Summary};
 
 /// How a job went.
 #[derive(Clone, Debug)]
@@ -34,6 +34,12 @@ pub struct Report {
     pub bytes_host: Option<Bytes>,
     /// Names and values of the last validation, where there was one.
     pub validated: Option<Vec<(String, f64)>>,
+    /// What writing checkpoints took.
+    pub stalls: Stalls,
+    /// How training ended.
+    pub ended: Ended,
+    /// Steps of the training that have ended, with those of the runs that it went on from.
+    pub step: u64,
 }
 
 impl Report {
@@ -49,6 +55,9 @@ impl Report {
             vm_hwm,
             bytes_host: None,
             validated: None,
+            stalls: Stalls::default(),
+            ended: Ended::Finished,
+            step: 0,
         }
     }
 
@@ -66,6 +75,9 @@ impl Report {
             bytes_peak_measured: peak,
             bytes_host: None,
             validated: None,
+            stalls: Stalls::default(),
+            ended: Ended::Finished,
+            step: 0,
         }
     }
 
@@ -90,6 +102,9 @@ impl Report {
             "loss_scale": self.trace.loss_scale,
             "steps_skipped": self.trace.steps_skipped,
             "skipped_by": self.trace.skipped_by,
+            "checkpoints": self.stalls.checkpoints,
+            "seconds_checkpoints": self.stalls.seconds,
+            "ended": self.ended.name(),
         });
         for (name, value) in self.validated.iter().flatten() {
             end[name] = json!(value);

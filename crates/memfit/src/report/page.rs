@@ -461,6 +461,9 @@ mod tests {
             vm_hwm: Bytes::mib(6),
             bytes_host: None,
             validated: None,
+            stalls: crate::Stalls::default(),
+            ended: crate::Ended::Finished,
+            step: 500,
         }
     }
 

@@ -9,16 +9,25 @@ impl Level {
     /// The level that the environment names, or else the best.
     pub(crate) fn chosen() -> Result<Level, String> {
         match std::env::var_os(VARIABLE) {
-            Some(name) if !name.is_empty() => Level::named(&name.to_string_lossy()),
+            Some(name) if !name.is_empty() => {
+                let name = name.to_string_lossy();
+                let refused = |names| format!("{VARIABLE} asks for `{name}`, and this machine has {names}");
+                Level::named(&name).map_err(refused)
+            }
             _ => Ok(Level::best()),
         }
+    }
+
+    /// The level that a run had which goes on.
+    pub(crate) fn wanted(name: &str) -> Result<Level, String> {
+        Level::named(name).map_err(|names| format!("the run used `{name}`, and this machine has {names}"))
     }
 
     /// The level of a name; if this machine has none of that name, those that it has.
     fn named(name: &str) -> Result<Level, String> {
         Level::available().find(|level| level.name() == name).ok_or_else(|| {
             let names: Vec<_> = Level::available().map(Level::name).collect();
-            format!("{VARIABLE} asks for `{name}`, and this machine has {}", names.join(", "))
+            names.join(", ")
         })
     }
 
@@ -45,7 +54,7 @@ mod tests {
         for level in Level::available() {
             assert_eq!(Level::named(level.name()), Ok(level));
         }
-        let refused = Level::named("avx1024").unwrap_err();
+        let refused = Level::wanted("avx1024").unwrap_err();
         assert!(refused.contains("`avx1024`") && refused.contains("plain"), "{refused}");
     }
 }
