@@ -58,7 +58,7 @@ fn problem(graph: Graph, batch: usize, total: u64) -> Problem {
 
 fn check_text(problem: &Problem, expected: &Expect) {
     let plan = plan(problem).unwrap();
-    expected.assert_eq(&check(problem, plan).unwrap().to_text());
+    expected.assert_eq(&check(problem, plan).unwrap().listing());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Graphs and plans as text that a person can read and a review can compare.
+//! Graphs and plans for people: names instead of numbers, and less than everything. Nothing parses this.
 
 use std::fmt;
 
@@ -76,8 +76,8 @@ fn detail(op: &Op) -> String {
 }
 
 impl Plan {
-    /// The plan as text, with the names of its graph.
-    pub fn to_text(&self, graph: &Graph) -> String {
+    /// The plan for people, with the names of its graph.
+    pub fn listing(&self, graph: &Graph) -> String {
         let mut lines = vec![format!(
             "plan  batch {} = {} x {}  peak {} bytes  bound {} bytes",
             self.batch,
@@ -104,9 +104,9 @@ impl Plan {
 }
 
 impl CheckedPlan {
-    /// The plan as text, with the names of its graph.
-    pub fn to_text(&self) -> String {
-        self.plan().to_text(&self.problem().graph)
+    /// The plan for people, with the names of its graph.
+    pub fn listing(&self) -> String {
+        self.plan().listing(&self.problem().graph)
     }
 }
 
