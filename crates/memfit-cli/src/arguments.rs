@@ -12,6 +12,7 @@ use crate::evaluate::EvaluateArguments;
 use crate::layers::LayersArguments;
 use crate::model_arguments::ModelArguments;
 use crate::predict::PredictArguments;
+use crate::replay::ReplayArguments;
 use crate::summary::SummaryArguments;
 
 /// fit() that fits: train neural networks inside a byte budget.
@@ -46,7 +47,14 @@ const PLAN_EXAMPLES: &str = "Examples:
   memfit plan job.toml --sweep --report curve.html        the same as a page to point at
   memfit plan job.toml --output before.json               keep the answer ...
   memfit plan job.toml --batch 64 --diff before.json      ... and see what a change does to it
-  memfit plan job.toml --budget 500MiB --json             for programs: what is needed, and hints that fit";
+  memfit plan job.toml --budget 500MiB --json             for programs: what is needed, and hints that fit
+  memfit plan job.toml --budget 2GiB --dump job           graph, problem and plan as text, for `memfit replay`";
+
+const REPLAY_EXAMPLES: &str = "Examples:
+  memfit plan job.toml --budget 2GiB --dump job           writes job/graph.txt, job/problem.txt and job/plan.txt
+  memfit replay job/problem.txt                           the same plan again, elsewhere
+  memfit replay job/problem.txt --budget 1GiB --json      another budget, for programs
+  memfit replay job/problem.txt --output plan.txt && diff plan.txt job/plan.txt";
 
 /// The commands.
 #[derive(Subcommand)]
@@ -65,6 +73,12 @@ pub enum Command {
     /// every one of them was planned.
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArguments),
+    /// Plan a problem that `memfit plan --dump` wrote, on any machine: no device is opened, nothing is measured.
+    ///
+    /// Prints the choice, the peak, the lower bound beside it, and a digest of the plan: two plans with the same digest run the same
+    /// nodes in the same order at the same offsets. Exits with 3 and the reason when the problem does not fit its budget.
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArguments),
     /// Pack buffers with lifetimes into as few bytes as can be found.
     ///
     /// Speaks minimalloc's CSV: id,lower,upper,size[,alignment][,gaps], lifetimes half-open; --output adds a column `offset`.
@@ -151,6 +165,12 @@ pub struct PlanArguments {
     /// Save the whole answer to this file (JSON): the figures, every step, and where every tensor stands.
     #[arg(long, value_name = "PLAN.json")]
     pub output: Option<PathBuf>,
+    /// Write graph.txt, problem.txt and plan.txt to this folder, which is made where it does not exist.
+    ///
+    /// They are exact: `memfit replay FOLDER/problem.txt` gives this plan on any machine. Where the job does not fit, there is no
+    /// plan.txt.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["sweep", "diff"])]
+    pub dump: Option<PathBuf>,
 }
 
 /// What to pack, and how well.

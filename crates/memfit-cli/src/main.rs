@@ -6,12 +6,14 @@ mod curve;
 mod demo;
 mod devices;
 mod difference;
+mod dump;
 mod evaluate;
 mod layers;
 mod model_arguments;
 mod new_file;
 mod plan;
 mod predict;
+mod replay;
 mod signals;
 mod summary;
 mod tables;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         None => demo::run(),
         Some(Command::Train(train)) => run_train(train),
         Some(Command::Plan(plan)) => plan::run(plan),
+        Some(Command::Replay(arguments)) => replay::run(arguments),
         Some(Command::Batch(job)) => run_batch(job),
         Some(Command::Pack(pack)) => run_pack(pack),
         Some(Command::Evaluate(arguments)) => evaluate::run(arguments),

@@ -10,6 +10,7 @@ use memfit::{
 use serde_json::{Value, json};
 
 use crate::arguments::{JobArguments, PlanArguments};
+use crate::dump::Dump;
 use crate::new_file::NewFile;
 use crate::{curve, difference, out};
 
@@ -31,8 +32,12 @@ pub fn run(plan: &PlanArguments) -> Result<ExitCode, Error> {
 fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let output = plan.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
+    let dump = plan.dump.as_deref().map(Dump::reserve).transpose()?;
     let prepared = prepare(&arguments.read()?, arguments.threads)?;
     let (summary, timeline) = Summary::new(&prepared);
+    if let Some(dump) = dump {
+        dump.write(&prepared)?;
+    }
     if let Some(file) = output {
         file.write(&saved_text(&arguments.file, &prepared, &summary, &timeline))?;
     }
