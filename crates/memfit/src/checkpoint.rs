@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use memfit_files::WeightsFile;
+use memfit_run::{Progress, Runner};
 use serde::Deserialize;
 
 use crate::run_state::RunState;
@@ -187,6 +188,21 @@ fn open(path: &Path) -> Result<Checkpoint, Error> {
     })?;
     let state = RunState::parse(&text, &place)?;
     Ok(Checkpoint { file, state })
+}
+
+/// Makes the folder of checkpoints where it is not there.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
+    let path = folder.to_owned();
+    std::fs::create_dir_all(folder).map_err(|source| Error::File { verb: "make", path, source })
+}
+
+/// Lets a runner go on from where a checkpoint's was.
+pub(crate) fn restore(runner: &mut Runner, progress: &Progress, path: &Path) -> Result<(), Error> {
+    if runner.restore(progress) {
+        return Ok(());
+    }
+    let problem = "its metrics or its loss scale are not those of this job; start in another folder";
+    Err(Error::job(path.display().to_string(), problem))
 }
 
 /// Removes all but the newest checkpoints and the best one.

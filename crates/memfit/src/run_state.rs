@@ -33,7 +33,13 @@ pub struct RunState {
     pub numerics: Numerics,
     /// What the run was asked to do, by name.
     pub job: Vec<(String, String)>,
+    /// What a caller who runs the loop himself keeps beside it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caller: String,
 }
+
+/// The most bytes that a caller may keep.
+pub(crate) const CALLER_MOST: usize = 1 << 20;
 
 /// [`Progress`] in exact numbers: floats as their bits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +85,7 @@ pub struct Numerics {
     pub validation: Option<Arithmetic>,
 }
 
-/// [`Pinned`] as plain numbers: what of a plan decides bits.
+/// What of a plan decides bits ([`Pinned`]), as plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arithmetic {
     /// Rows of a micro-batch.
@@ -99,8 +105,19 @@ impl Arithmetic {
         Arithmetic { micro_batch: plan.plan().micro_batch, region, algorithms }
     }
 
+    /// As JSON, for a caller who keeps it.
+    pub(crate) fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("plain numbers are JSON")
+    }
+
+    /// Reads what [`Arithmetic::to_text`] wrote.
+    pub fn parse(text: &str) -> Result<Arithmetic, Error> {
+        serde_json::from_str(text)
+            .map_err(|error| Error::job("memory.pinned", format!("it is no arithmetic of a plan: {error}")))
+    }
+
     /// As a restriction of the planner.
-    pub(crate) fn pinned(&self) -> Pinned {
+    pub fn pinned(&self) -> Pinned {
         let region = |(boundary, slices, keeps)| Region { boundary: TensorId(boundary), slices, keeps };
         Pinned {
             micro_batch: Some(self.micro_batch),
@@ -177,6 +194,7 @@ impl RunState {
             early_stopping: None,
             numerics,
             job,
+            caller: String::new(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! A model that the caller runs: rows, weights and the loop are his, the memory is the plan's.
 
+use std::path::{Path, PathBuf};
+
 use memfit_data::{Field, Source};
 use memfit_device::Setup;
 use memfit_formats::Mode;
@@ -10,9 +12,11 @@ use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 use crate::budget;
 use crate::data::Feeder;
 use crate::prepare::{Prepared, Solved, handed_over, solve, training};
+use crate::run_state::Arithmetic;
+use crate::session_checkpoints::SessionCheckpoints;
 use crate::state::{self, Holds, Variable};
 use crate::train::within_machine;
-use crate::{Error, Job, ModelFile, Quiet, Summary, Threads, compiled, prepare};
+use crate::{Error, Job, ModelFile, Quiet, Summary, Threads, compiled, prepare, resume};
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,10 @@ pub struct Session {
     promised: Option<(u64, usize)>,
     /// The scale of gradients while there is no arena.
     loss_scale: Option<LossScale>,
+    /// Where checkpoints go, where the job asks for them.
+    checkpoints: Option<SessionCheckpoints>,
+    /// What of its plan decides bits.
+    arithmetic: Arithmetic,
 }
 
 /// Whether there is an arena.
@@ -114,9 +122,14 @@ impl Session {
     }
 
     fn for_training(job: Job, threads: Threads) -> Result<Session, Error> {
+        let (job, checkpoint) = resume::find(job, &mut Quiet)?;
         let prepared = prepare(&job, threads)?;
         let summary = Summary::new(&prepared).0;
-        let Prepared { setup, problem, outcome, model, compiled, metrics, .. } = prepared;
+        let run_state = prepared.outcome.as_ref().ok().filter(|_| job.checkpoint.is_some());
+        let run_state = run_state
+            .map(|plan| resume::begin(&job, &prepared, plan, None, checkpoint.as_ref()))
+            .transpose()?;
+        let Prepared { setup, problem, outcome, model, compiled, metrics, saving, .. } = prepared;
         let mut session =
             Session::new(Purpose::Training, job, threads, &problem.graph, &model, setup, outcome?);
         let state = state::optimizer_variables(&model, &problem.graph, &compiled.optimizer);
@@ -124,6 +137,12 @@ impl Session {
         session.metrics = metrics;
         session.schedule = Some(compiled.optimizer.schedule);
         session.summary = Some(summary);
+        session.checkpoints = match (run_state, saving.checkpoint) {
+            (Some(state), Some(saving)) => {
+                Some(SessionCheckpoints::new(&session.job, saving, state, checkpoint)?)
+            }
+            (Some(_), None) | (None, _) => None,
+        };
         Ok(session)
     }
 
@@ -160,6 +179,7 @@ impl Session {
         };
         let output = |id: &TensorId| (*id, model.model.graph.tensors[id.0].shape.dims.clone());
         let variables = state::weights(model);
+        let arithmetic = Arithmetic::of(&plan);
         Session {
             purpose,
             job,
@@ -176,6 +196,8 @@ impl Session {
             iteration: 0,
             promised: None,
             loss_scale: None,
+            checkpoints: None,
+            arithmetic,
         }
     }
 
@@ -326,6 +348,48 @@ impl Session {
     pub fn set_iteration(&mut self, iteration: u64) {
         assert!(!self.is_open(), "the count of updates is set before the first step");
         self.iteration = iteration;
+    }
+
+    /// What of its plan decides bits, as JSON: a session that goes on elsewhere is planned with it (`memory.pinned`).
+    pub fn arithmetic(&self) -> String {
+        self.arithmetic.to_text()
+    }
+
+    /// Writes a checkpoint with what the caller keeps beside the variables, after some of his steps.
+    ///
+    /// # Panics
+    /// Where the job has no checkpoints, the session is closed, or steps are in flight.
+    pub fn write_checkpoint(
+        &mut self,
+        step: u64,
+        learning_rate: f32,
+        caller: &str,
+    ) -> Result<PathBuf, Error> {
+        let iteration = self.iteration();
+        let Memory::Open { runner, first_step } = &self.memory else {
+            panic!("a checkpoint is written while there is an arena");
+        };
+        let to = self.checkpoints.as_mut().expect("the job names a folder for checkpoints");
+        to.write(runner, *first_step, iteration, step, learning_rate, caller)
+    }
+
+    /// What the caller kept in the checkpoint that this session goes on from, and its path; none where it starts from the beginning.
+    pub fn goes_on_from(&self) -> Option<(&Path, &str)> {
+        self.checkpoints.as_ref().and_then(SessionCheckpoints::goes_on_from)
+    }
+
+    /// Opens a session with the values of the checkpoint that it goes on from.
+    ///
+    /// # Panics
+    /// Where there is none, or the session is open.
+    pub fn open_from_checkpoint(&mut self) -> Result<(), Error> {
+        let checkpoints = self.checkpoints.take().expect("there is a checkpoint to go on from");
+        self.iteration = checkpoints.iteration_first();
+        let restored = self.open().and_then(|()| checkpoints.restore(self.runner_mut()));
+        self.checkpoints = Some(checkpoints);
+        restored?;
+        self.iteration = self.iteration();
+        Ok(())
     }
 
     /// One step over rows of a source whose fields are [`Session::fields`].

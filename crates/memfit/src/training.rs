@@ -79,11 +79,7 @@ impl Checkpoints {
     ) -> Result<Option<Checkpoints>, Error> {
         let (Some(section), Some(saving)) = (&job.checkpoint, saving) else { return Ok(None) };
         let folder = job.path(&section.folder);
-        std::fs::create_dir_all(&folder).map_err(|source| Error::File {
-            verb: "make",
-            path: folder.clone(),
-            source,
-        })?;
+        checkpoint::make_folder(&folder)?;
         let keep_best = section.keep_best.as_deref();
         let keep_best = keep_best
             .map(|name| Monitor::new(name, metrics, validates, "checkpoint.keep_best"))
@@ -112,11 +108,8 @@ impl Training<'_> {
             initialize_state(&mut self.runner);
             let writer = &self.checkpoints.as_ref().expect("it goes on in their folder").writer;
             writer.saving().read(&file, &mut self.runner)?;
-            if !self.runner.restore(&Progress::from(&self.state.progress)) {
-                let problem =
-                    "its metrics or its loss scale are not those of this job; start in another folder";
-                return Err(Error::job(file.path().display().to_string(), problem));
-            }
+            let progress = Progress::from(&self.state.progress);
+            checkpoint::restore(&mut self.runner, &progress, file.path())?;
             return Ok(());
         }
         let Some(file) = &model.stored else {
