@@ -95,7 +95,8 @@ def check(case, folder):
     outputs = [folder / f"{name}{end}" for end in (".keras", ".weights.h5", ".safetensors")]
     for output in outputs:
         data = ",".join(map(str, files))
-        run("train", HERE / f"{name}.keras", "--data", data, "--batch", batch, "--output", output)
+        run("train", HERE / f"{name}.keras", "--data", data, "--no-shuffle", "--batch", batch,
+            "--output", output)
 
     def train(model, start):
         losses = []
@@ -166,7 +167,8 @@ def every_optimizer(folder):
         theirs.save(start)
         np.save(folder / "ox.npy", x)
         np.save(folder / "oy.npy", y)
-        run("train", start, "--data", f"{folder / 'ox.npy'},{folder / 'oy.npy'}", "--batch", 8, "--output", end)
+        run("train", start, "--data", f"{folder / 'ox.npy'},{folder / 'oy.npy'}", "--no-shuffle", "--batch", 8,
+            "--output", end)
         theirs.fit(x, y, **STEPS)
         ours = keras.models.load_model(end)
         print(f"{name}, by the command")

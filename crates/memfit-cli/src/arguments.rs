@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use memfit::{
-    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, Error, Every, Job, OneOrMany, Precision, Resume,
+    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Job, OneOrMany,
+    Precision, Resume, Setting, Shuffle,
 };
 
 use crate::devices::DevicesArguments;
@@ -137,6 +138,9 @@ pub struct JobArguments {
     /// avx2, avx512 or neon) names the vector instructions they use, else the widest.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Set any key of the job, as in train.optimizer.learning_rate=0.1 or data.shuffle=false. May be given again.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<Setting>,
     /// Print JSON for programs.
     #[arg(long)]
     pub json: bool,
@@ -214,6 +218,19 @@ pub struct TrainArguments {
     /// Validate behind every epoch on this share of the rows, the last ones, instead of training on them.
     #[arg(long, value_name = "SHARE")]
     pub validation_split: Option<f64>,
+    /// The learning rate, instead of the optimizer's own or its schedule.
+    #[arg(long, value_name = "RATE")]
+    pub learning_rate: Option<f64>,
+    /// Stop when a value has not improved for some epochs, as in val_loss:5 or val_accuracy:3:0.01.
+    #[arg(long, value_name = "MONITOR:PATIENCE[:MIN_DELTA]")]
+    pub early_stopping: Option<EarlyStoppingRule>,
+    /// Take the rows in another order in every epoch, by the seed of the training or this one [default: files are shuffled,
+    /// synthetic rows are not].
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true)]
+    pub shuffle: Option<Option<u64>>,
+    /// Take the rows in the order of the files.
+    #[arg(long, conflicts_with = "shuffle")]
+    pub no_shuffle: bool,
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -272,7 +289,7 @@ impl JobArguments {
 
     /// Another job under the same overrides.
     pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
-        let mut job = if is_model(path) { Job::for_model(path) } else { Job::read(path)? };
+        let mut job = Job::read_with(path, &self.set)?;
         if let Some(batch) = self.batch {
             job.train.batch = batch;
         }
@@ -304,11 +321,6 @@ impl JobArguments {
     }
 }
 
-/// Whether a file is a model itself, and no job with one.
-fn is_model(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "keras" || extension == "json")
-}
-
 impl TrainArguments {
     /// The job with its length as typed.
     pub fn apply(&self, mut job: Job) -> Job {
@@ -325,6 +337,18 @@ impl TrainArguments {
         if self.validation_split.is_some() {
             job.data.validation_split = self.validation_split;
             (job.data.validation_x, job.data.validation_y) = (OneOrMany::None, OneOrMany::None);
+        }
+        if self.learning_rate.is_some() {
+            job.train.learning_rate = self.learning_rate;
+        }
+        if self.early_stopping.is_some() {
+            job.train.early_stopping = self.early_stopping.clone();
+        }
+        if let Some(seed) = self.shuffle {
+            job.data.shuffle = Some(seed.map_or(Shuffle::On, Shuffle::Seed));
+        }
+        if self.no_shuffle {
+            job.data.shuffle = Some(Shuffle::Off);
         }
         if let Some(output) = &self.output {
             job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));

@@ -7,7 +7,7 @@ const ALIKE: f64 = 0.8;
 const MOST_LISTED: usize = 40;
 
 /// The nearest of the known names, or all of them where none is near.
-pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
     match nearest(name, known.iter().copied()) {
         Some(other) => format!("did you mean `{other}`?"),

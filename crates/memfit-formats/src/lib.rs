@@ -49,6 +49,7 @@ use serde_json::Value;
 
 pub use argument::{Argument, Expects};
 pub use error::{Fault, FormatError};
+pub use hint::hint;
 pub use precision::{Precision, UnknownPrecision};
 pub use stored::{LayerRow, StoredWeight};
 pub use table::{Inputs, LayerClass};

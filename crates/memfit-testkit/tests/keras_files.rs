@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memfit::{Event, Job, Observer, OneOrMany, evaluate, fit, predict};
+use memfit::{Event, Job, Observer, OneOrMany, Shuffle, evaluate, fit, predict};
 use memfit_files::WeightsFile;
 use memfit_testkit::specs::draw;
 use serde_json::Value;
@@ -42,6 +42,7 @@ fn job(case: &Value, scratch: &TempDir, from: usize, with_targets: bool) -> Job 
         path
     });
     job.data.x = OneOrMany::Many(paths.collect());
+    job.data.shuffle = Some(Shuffle::Off);
     job.train.batch = case["batch"].as_u64().unwrap() as usize;
     job
 }

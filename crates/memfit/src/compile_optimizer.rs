@@ -158,14 +158,19 @@ fn clip(arguments: &mut Arguments) -> Result<ClipBy, Error> {
     }
 }
 
+/// The same rate at every step.
+pub(crate) fn constant_rate(rate: f64, place: &str) -> Result<Schedule, Error> {
+    if rate.is_finite() && rate >= 0.0 {
+        Ok(Schedule::Constant(rate))
+    } else {
+        Err(Error::job(place, format!("expected a rate of at least 0, got {rate}")))
+    }
+}
+
 fn parse_schedule(value: &Value) -> Result<Schedule, Error> {
     let place = "train.optimizer.learning_rate";
     if let Some(rate) = value.as_f64() {
-        return if rate.is_finite() && rate >= 0.0 {
-            Ok(Schedule::Constant(rate))
-        } else {
-            Err(Error::job(place, format!("expected a rate of at least 0, got {rate}")))
-        };
+        return constant_rate(rate, place);
     }
     let mut arguments = Arguments::new(value, place)?;
     let class = plain(&arguments.class);

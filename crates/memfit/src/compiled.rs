@@ -5,7 +5,7 @@ use memfit_ir::LossKind;
 use serde_json::{Map, Value};
 
 use crate::compile::parse_loss;
-use crate::compile_optimizer::parse_optimizer;
+use crate::compile_optimizer::{constant_rate, parse_optimizer};
 use crate::model_file::ModelFile;
 use crate::{Error, Job};
 
@@ -80,8 +80,12 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
         && train.loss.is_null()
         && train.optimizer.is_null()
         && !given
+        && train.learning_rate.is_none()
         && train.loss_weights.is_none();
-    let optimizer = parse_optimizer(optimizer)?;
+    let mut optimizer = parse_optimizer(optimizer)?;
+    if let Some(rate) = train.learning_rate {
+        optimizer.schedule = constant_rate(rate, "train.learning_rate (--learning-rate)")?;
+    }
     let output_names = names.clone();
     Ok(Compiled { losses, loss_weights, output_names, metrics, weighted_metrics, optimizer, is_the_files })
 }

@@ -2,15 +2,29 @@
 
 use std::path::PathBuf;
 
-use memfit_data::{Field, Npy, Part, Source, Synthetic, Values};
+use memfit_data::{Field, Npy, Part, Shuffled, Source, Synthetic, Values};
 use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Node, Op, TensorId, random};
 use memfit_run::{Feed, FeedError};
 
 use crate::train::{Event, Observer};
-use crate::{Error, Job};
+use crate::{Error, Job, Shuffle};
 
-/// Opens what the job says: its files, or made-up rows; without those that are held out, or those alone.
+/// Opens what the job says: its files, or synthetic rows; without those that are held out, or those alone; in the order that
+/// the job says.
 pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
+    let source = open_in_order(job, graph)?;
+    let is_files = !job.data.x.paths().is_empty() || !job.data.y.paths().is_empty();
+    let seed = match job.data.shuffle {
+        Some(Shuffle::Off) => return Ok(source),
+        None if !is_files => return Ok(source),
+        None | Some(Shuffle::On) => job.train.seed,
+        Some(Shuffle::Seed(seed)) => seed,
+    };
+    let endless = || Error::job("data.shuffle", "synthetic data has no end; give `rows` under [data]");
+    Ok(Box::new(Shuffled::new(source, seed).ok_or_else(endless)?))
+}
+
+fn open_in_order(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     let source = open_all(job, graph)?;
     let Some(share) = job.data.held_out.or(job.data.validation_split) else { return Ok(source) };
     let place = "data.validation_split";
@@ -102,6 +116,8 @@ pub struct Feeder<'a> {
     pub start: u64,
     /// The next batch's first row in the source and its rows, where it is known already.
     pub next: Option<(u64, usize)>,
+    /// The epochs of the batch and of the next one.
+    pub epochs: [u64; 2],
     pub observer: &'a mut dyn Observer,
 }
 
@@ -115,6 +131,7 @@ impl Feeder<'_> {
 
 impl Feed for Feeder<'_> {
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError> {
+        self.source.set_epoch(self.epochs[0]);
         Ok(self.source.read(self.field(tensor), self.start + first as u64, rows, to)?)
     }
 
@@ -130,6 +147,7 @@ impl Feed for Feeder<'_> {
         to: &mut [u8],
     ) -> Result<(), FeedError> {
         let (start, _) = self.next.expect("only a batch that was promised is asked for");
+        self.source.set_epoch(self.epochs[1]);
         Ok(self.source.read(self.field(tensor), start + first as u64, rows, to)?)
     }
 

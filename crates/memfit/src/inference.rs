@@ -14,7 +14,7 @@ use memfit_run::{Means, Runner};
 use crate::pass::{Look, Pass};
 use crate::prepare::{Solved, solve, training};
 use crate::train::within_machine;
-use crate::{Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
+use crate::{DataSection, Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
 
 /// How a model does on some data.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ fn run(
     }
     let mut job = within_machine(job, &mut Quiet);
     // What a training holds out is data like the rest here.
-    job.data.validation_split = None;
+    job.data = DataSection { validation_split: None, ..job.data }.in_order();
     let job = &job;
     let inputs = graph.inputs.clone();
     let Solved { setup, mut source, problem, outcome, .. } =

@@ -8,7 +8,12 @@ use memfit_ir::{Bytes, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::early_stopping::EarlyStoppingRule;
+use crate::set::Setting;
 use crate::{CheckpointSection, Costs, Error, Resume};
+
+/// Rows of a step where a model file comes without a job, as in Keras.
+const MODEL_BATCH: u32 = 32;
 
 /// A training job, as its TOML file says it.
 #[derive(Clone, Debug, Deserialize)]
@@ -92,6 +97,10 @@ pub struct TrainSection {
     pub vectors: Option<String>,
     /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
     pub tf32: Option<bool>,
+    /// A learning rate in place of the optimizer's own, wherever that comes from.
+    pub learning_rate: Option<f64>,
+    /// When training ends before its last epoch: `"val_loss:5"`, or a table with Keras's arguments.
+    pub early_stopping: Option<EarlyStoppingRule>,
     /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
     pub output: Option<PathBuf>,
 }
@@ -120,6 +129,9 @@ pub struct DataSection {
     pub validation_sample_weight: Option<PathBuf>,
     /// The share of the rows, the last ones, that are validated on and not trained on.
     pub validation_split: Option<f64>,
+    /// Whether rows come in another order in every epoch: `true`, `false`, or the seed of the order. Where it is not given, files are
+    /// shuffled by the seed of the training, as in Keras, and synthetic rows are not.
+    pub shuffle: Option<Shuffle>,
     /// The share of the rows, the last ones, that are all there is to a validation.
     #[serde(skip)]
     pub held_out: Option<f64>,
@@ -129,6 +141,35 @@ pub struct DataSection {
     /// Which of them weigh every sample of a row.
     #[serde(skip)]
     pub lent_weights_of_samples: Vec<bool>,
+}
+
+/// In which order rows come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "ShuffleWritten")]
+pub enum Shuffle {
+    /// In the order of the file.
+    Off,
+    /// In an order by the seed of the training.
+    On,
+    /// In an order by this seed.
+    Seed(u64),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected true, false or a seed")]
+enum ShuffleWritten {
+    Truth(bool),
+    Seed(u64),
+}
+
+impl From<ShuffleWritten> for Shuffle {
+    fn from(written: ShuffleWritten) -> Shuffle {
+        match written {
+            ShuffleWritten::Truth(false) => Shuffle::Off,
+            ShuffleWritten::Truth(true) => Shuffle::On,
+            ShuffleWritten::Seed(seed) => Shuffle::Seed(seed),
+        }
+    }
 }
 
 /// One path, or several.
@@ -234,12 +275,57 @@ fn size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Bytes>, D::E
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
+/// Whether a file is a model itself, and no job with one.
+fn is_model(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "keras" || extension == "json")
+}
+
+impl DataSection {
+    /// The same rows in the order of their files.
+    pub(crate) fn in_order(self) -> DataSection {
+        DataSection { shuffle: Some(Shuffle::Off), ..self }
+    }
+}
+
 impl Job {
     /// Reads a job file.
     pub fn read(path: &Path) -> Result<Job, Error> {
         let text = memfit_files::text_of(path)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         Job::parse_named(&text, &path.display().to_string(), folder)
+    }
+
+    /// Reads a job file, or takes a model file alone, with some keys set to other values.
+    pub fn read_with(path: &Path, settings: &[Setting]) -> Result<Job, Error> {
+        let is_model = is_model(path);
+        if settings.is_empty() {
+            return if is_model { Ok(Job::for_model(path)) } else { Job::read(path) };
+        }
+        let name = path.display().to_string();
+        let mut table = if is_model {
+            let file = ("file".to_owned(), toml::Value::from(name.as_str()));
+            let batch = ("batch".to_owned(), toml::Value::from(MODEL_BATCH));
+            let sections = [("model", file), ("train", batch)];
+            sections
+                .map(|(section, key)| (section.to_owned(), toml::Table::from_iter([key]).into()))
+                .into_iter()
+                .collect()
+        } else {
+            let text = memfit_files::text_of(path)?;
+            // Its own mistakes are named with their lines.
+            Job::parse_named(&text, &name, PathBuf::new())?;
+            toml::from_str(&text)
+                .map_err(|error| Error::job(&name, error.to_string().trim_end().to_owned()))?
+        };
+        for setting in settings {
+            setting.apply(&mut table)?;
+        }
+        let job = Job::deserialize(table);
+        let mut job = job.map_err(|error| Error::job("--set", error.to_string().trim_end().to_owned()))?;
+        if !is_model {
+            job.folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        }
+        Ok(job)
     }
 
     /// A job on a Keras configuration that the caller holds, as `model.to_json()` gives it.
@@ -251,7 +337,7 @@ impl Job {
 
     /// A job on a model file alone, `.keras` or `model.to_json()`, with what `model.fit` begins with.
     pub fn for_model(path: &Path) -> Job {
-        let train = TrainSection { batch: 32, ..TrainSection::default() };
+        let train = TrainSection { batch: MODEL_BATCH as usize, ..TrainSection::default() };
         let model = ModelSection { file: Some(path.to_owned()), ..ModelSection::default() };
         Job {
             model,

@@ -71,14 +71,23 @@ impl Steps for Running<'_, '_, '_, '_> {
         let input = StepInput { step: *step, rows, learning_rate: 0.0, seed: self.pass.seed };
         let Pass { source, inputs, .. } = &mut self.pass;
         let observer = &mut Quiet;
-        Ok(self.runner.begin(input, &mut Feeder { source: *source, inputs, start, next, observer })?)
+        Ok(self
+            .runner
+            .begin(input, &mut Feeder { source: *source, inputs, start, next, epochs: [0; 2], observer })?)
     }
 
     fn end(&mut self, step: u64) -> Result<(), Error> {
         let (start, rows) = self.pass.rows_of(step, self.rows);
         let Pass { source, inputs, .. } = &mut self.pass;
         let observer = &mut Quiet;
-        self.runner.end(&mut Feeder { source: *source, inputs, start, next: None, observer })?;
+        self.runner.end(&mut Feeder {
+            source: *source,
+            inputs,
+            start,
+            next: None,
+            epochs: [0; 2],
+            observer,
+        })?;
         match &mut self.look {
             Some(look) => look(self.runner, rows, self.rows),
             None => Ok(()),

@@ -6,7 +6,7 @@ use memfit_ir::{Bytes, CheckedPlan, NodeId, Pinned, Region, TensorId};
 use memfit_run::{EpochSums, Progress};
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{EarlyStoppingState, Error};
 
 /// The version of this form; others are refused.
 const FORMAT: u32 = 1;
@@ -28,7 +28,9 @@ pub struct RunState {
     /// The best value so far and its step, where the best checkpoint is kept.
     pub best: Option<Best>,
     /// Early stopping's memory, where there is one.
-    pub early_stopping: Option<Patience>,
+    pub early_stopping: Option<EarlyStoppingState>,
+    /// Whether early stopping has ended training.
+    pub stopped_early: bool,
     /// What decides bits beside the job: split, algorithms, vector instructions.
     pub numerics: Numerics,
     /// What the run was asked to do, by name.
@@ -59,17 +61,6 @@ pub struct Best {
     bits: u64,
     /// The step whose checkpoint holds it.
     pub step: u64,
-}
-
-/// What early stopping remembers from epoch to epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Patience {
-    /// The bits of the best value so far.
-    pub best_bits: Option<u64>,
-    /// Epochs without a better one.
-    pub epochs_waited: u64,
-    /// Whether training has ended by it.
-    pub stopped: bool,
 }
 
 /// What decides bits beside the job.
@@ -192,6 +183,7 @@ impl RunState {
             progress: Counters::from(&Progress::default()),
             best: None,
             early_stopping: None,
+            stopped_early: false,
             numerics,
             job,
             caller: String::new(),

@@ -424,7 +424,10 @@ impl Session {
         let number = *first_step + runner.trace().steps + runner.steps_begun() as u64;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
         let (start, next, observer) = (step.start, step.next, &mut Quiet);
-        runner.begin(input, &mut Feeder { source, inputs: &self.inputs, start, next, observer })?;
+        runner.begin(
+            input,
+            &mut Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer },
+        )?;
         self.iteration = *first_step + runner.updates();
         Ok(())
     }
@@ -435,7 +438,7 @@ impl Session {
             panic!("a session is opened before its first step");
         };
         let (inputs, observer) = (&self.inputs, &mut Quiet);
-        let ended = runner.end(&mut Feeder { source, inputs, start, next: None, observer });
+        let ended = runner.end(&mut Feeder { source, inputs, start, next: None, epochs: [0; 2], observer });
         self.iteration = *first_step + runner.updates();
         Ok(ended?)
     }

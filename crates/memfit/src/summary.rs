@@ -32,6 +32,8 @@ pub struct Summary {
     pub layers: Vec<LayerBytes>,
     /// Rows of a step.
     pub batch: usize,
+    /// The seed by which rows are shuffled, where they are.
+    pub shuffle_seed: Option<u64>,
     /// Nodes of the graph: forward, backward and optimizer.
     pub nodes: usize,
     /// Rows of a piece.
@@ -142,6 +144,7 @@ impl Summary {
             layers: layers(problem, &timeline),
             nodes: problem.graph.nodes.len(),
             batch: plan.batch,
+            shuffle_seed: prepared.source.shuffle_seed(),
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
             region: region(problem, &plan),
@@ -186,6 +189,7 @@ impl Summary {
             "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),
             "nodes": self.nodes,
             "batch": self.batch,
+            "shuffle_seed": self.shuffle_seed,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
             "region": self.region.as_ref().map(RegionSummary::to_json),

@@ -44,6 +44,9 @@ pub fn plan_table(summary: &Summary) -> String {
     }
     lines.push(String::new());
     lines.push(split(summary));
+    if let Some(seed) = summary.shuffle_seed {
+        lines.push(format!("rows shuffled in every epoch, by seed {seed}"));
+    }
     if let Some(precision) = &summary.precision {
         lines.push(format!("{}: {}", precision.names(), precision.changed()));
         lines.push(format!("{:>15} {}", "", precision.saved()));

@@ -7,10 +7,11 @@ use memfit_ir::Bytes;
 use memfit_run::{Means, Runner, StepRecord};
 
 use crate::length::Length;
+use crate::monitor::watchables;
 use crate::prepare::Prepared;
 use crate::training::{Checkpoints, Ended, Training};
 use crate::validation::Validation;
-use crate::{Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
+use crate::{EarlyStopping, Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
 
 /// What happens while a job runs.
 #[derive(Debug)]
@@ -133,8 +134,10 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let budget = &problem.budget;
     let room = budget.arena().saturating_sub(budget.arena_for(plan.plan().bytes_peak));
     let room = validation.as_ref().map_or(room, |validation| room.min(validation.room(budget)));
-    let validates = validation.is_some();
-    let checkpoints = Checkpoints::of(job, &length, saving.checkpoint, &metrics, validates, &state, room)?;
+    let watchables = watchables(&problem.graph, &metrics, validation.is_some());
+    let early_stopping = job.train.early_stopping.as_ref();
+    let early_stopping = early_stopping.map(|rule| EarlyStopping::new(rule, &watchables)).transpose()?;
+    let checkpoints = Checkpoints::of(job, &length, saving.checkpoint, &watchables, &state, room)?;
     let output = saving.output.map(|(path, saving)| saving.create(&path).map(|file| (saving, file)));
     let output = output.transpose()?;
     budget::planning_ended(job);
@@ -150,6 +153,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         metrics,
         validation,
         checkpoints,
+        early_stopping,
         state,
         validated: None,
         observer,

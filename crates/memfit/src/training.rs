@@ -10,12 +10,12 @@ use crate::checkpoint_writer::{CheckpointWriter, Request, Stalls};
 use crate::data::Feeder;
 use crate::driver::{Driver, Steps};
 use crate::length::Length;
-use crate::monitor::Monitor;
+use crate::monitor::{Monitor, Watchable};
 use crate::run_state::{Best, Counters, RunState};
 use crate::saving::Saving;
 use crate::state::{self, Variable};
 use crate::validation::Validation;
-use crate::{Error, Event, Job, ModelFile, Observer, initialize, initialize_state};
+use crate::{EarlyStopping, Error, Event, Job, ModelFile, Observer, initialize, initialize_state};
 
 /// A training with its memory.
 pub(crate) struct Training<'a> {
@@ -29,6 +29,7 @@ pub(crate) struct Training<'a> {
     pub(crate) metrics: Vec<String>,
     pub(crate) validation: Option<Validation>,
     pub(crate) checkpoints: Option<Checkpoints>,
+    pub(crate) early_stopping: Option<EarlyStopping>,
     /// Where the run stands, as of the last step that ended with nothing in flight.
     pub(crate) state: RunState,
     /// Loss and metrics of the last validation.
@@ -72,8 +73,7 @@ impl Checkpoints {
         job: &Job,
         length: &Length,
         saving: Option<Saving>,
-        metrics: &[String],
-        validates: bool,
+        watchables: &[Watchable],
         state: &RunState,
         room: Bytes,
     ) -> Result<Option<Checkpoints>, Error> {
@@ -82,7 +82,7 @@ impl Checkpoints {
         checkpoint::make_folder(&folder)?;
         let keep_best = section.keep_best.as_deref();
         let keep_best = keep_best
-            .map(|name| Monitor::new(name, metrics, validates, "checkpoint.keep_best"))
+            .map(|name| Monitor::find("checkpoint.keep_best", name, None, watchables))
             .transpose()?;
         let every = section.every.unwrap_or(match length.rows {
             Some(_) => Every::Epochs(1),
@@ -108,6 +108,9 @@ impl Training<'_> {
             initialize_state(&mut self.runner);
             let writer = &self.checkpoints.as_ref().expect("it goes on in their folder").writer;
             writer.saving().read(&file, &mut self.runner)?;
+            if let (Some(stopping), Some(state)) = (&mut self.early_stopping, self.state.early_stopping) {
+                stopping.resume(state);
+            }
             let progress = Progress::from(&self.state.progress);
             checkpoint::restore(&mut self.runner, &progress, file.path())?;
             return Ok(());
@@ -149,7 +152,7 @@ impl Training<'_> {
                 return Ok(Ended::Stopped);
             }
         }
-        while self.state.step < self.length.steps {
+        while self.state.step < self.length.steps && !self.state.stopped_early {
             let step = self.state.step;
             let rows = self.length.rows_of(step);
             let epoch_ended = rows.ends_epoch.then_some(rows.epoch);
@@ -178,7 +181,7 @@ impl Training<'_> {
         if written != Some(self.state.step) {
             self.write_checkpoint()?;
         }
-        Ok(Ended::Finished)
+        Ok(if self.state.stopped_early { Ended::Early } else { Ended::Finished })
     }
 
     /// Weights were updated this often, with what a model was trained before.
@@ -198,11 +201,17 @@ impl Training<'_> {
         let learning_rate = self.schedule.at(self.state.iteration_first + self.runner.updates());
         let metrics = &self.metrics;
         let monitor = self.checkpoints.as_ref().and_then(|to| to.keep_best.as_ref());
-        if let Some((monitor, value)) =
-            monitor.and_then(|one| Some((one, one.value(&means, validation, metrics)?)))
-            && self.state.best.is_none_or(|best| monitor.is_better(value, best.value(), 0.0))
+        let value = |monitor: &Monitor| monitor.value(&means, validation, metrics);
+        if let Some((monitor, value)) = monitor.and_then(|monitor| Some((monitor, value(monitor)?)))
+            && monitor.improves(value, self.state.best.map(Best::value), 0.0)
         {
             self.state.best = Some(Best::new(value, self.state.step));
+        }
+        if let Some(stopping) = &mut self.early_stopping
+            && let Some(value) = value(stopping.monitor())
+        {
+            self.state.stopped_early = stopping.stops(epoch, value);
+            self.state.early_stopping = Some(stopping.state());
         }
         self.observer.event(Event::Epoch { epoch, means: &means, validation, metrics, learning_rate });
         self.runner.begin_epoch();
@@ -233,23 +242,22 @@ impl Steps for Training<'_> {
 
     fn begin(&mut self, step: &u64) -> Result<(), Error> {
         let rows = self.length.rows_of(*step);
-        if rows.start == 0 || *step == self.state.step {
-            self.source.set_epoch(rows.epoch);
-        }
-        // The next epoch may have another order.
-        let next = (!rows.ends_epoch).then(|| self.length.rows_of(step + 1));
+        let next = (step + 1 < self.length.steps).then(|| self.length.rows_of(step + 1));
+        let epochs = [rows.epoch, next.map_or(rows.epoch, |next| next.epoch)];
         let next = next.map(|next| (next.start, next.rows));
         let iteration = self.state.iteration_first;
         let learning_rate = self.schedule.at(iteration + self.runner.updates());
         let input = StepInput { step: iteration + step, rows: rows.rows, learning_rate, seed: self.seed };
         let (source, inputs, observer) = (&mut *self.source, &self.inputs, &mut *self.observer);
-        Ok(self.runner.begin(input, &mut Feeder { source, inputs, start: rows.start, next, observer })?)
+        let mut feeder = Feeder { source, inputs, start: rows.start, next, epochs, observer };
+        Ok(self.runner.begin(input, &mut feeder)?)
     }
 
     fn end(&mut self, step: u64) -> Result<(), Error> {
         let rows = self.length.rows_of(step);
         let (source, inputs, observer) = (&mut *self.source, &self.inputs, &mut *self.observer);
-        let mut feeder = Feeder { source, inputs, start: rows.start, next: None, observer };
+        let epochs = [rows.epoch; 2];
+        let mut feeder = Feeder { source, inputs, start: rows.start, next: None, epochs, observer };
         let record = StepRecord { step, ..self.runner.end(&mut feeder)? };
         let (epoch, steps, metrics) = (rows.epoch, self.length.steps, &self.metrics);
         let learning_rate = self.schedule.at(self.state.iteration_first + self.runner.trace().updates());

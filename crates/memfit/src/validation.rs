@@ -144,7 +144,7 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
             ..data.clone()
         },
     };
-    let mut job = Job { data, ..job.clone() };
+    let mut job = Job { data: data.in_order(), ..job.clone() };
     // Times decide nothing here that is worth measuring, and the training's file has the disk.
     job.memory.costs = Costs::Analytic;
     job.memory.disk = None;

@@ -429,6 +429,7 @@ mod tests {
             held: peak.held,
             layers: vec![],
             batch: 256,
+            shuffle_seed: None,
             nodes: 40,
             micro_batch: 4,
             micro_batches: 64,
