@@ -1,6 +1,6 @@
 //! Optimizers and learning-rate schedules, by Keras's names, arguments and defaults.
 
-use memfit_ir::{Average, UpdateRule};
+use memfit_ir::{Average, TensorId, UpdateRule};
 
 /// How weights follow their gradients.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,6 +11,8 @@ pub struct Optimizer {
     pub schedule: Schedule,
     /// Decoupled weight decay; 0 for none.
     pub weight_decay: f32,
+    /// Weights that do not decay.
+    pub undecayed: Vec<TensorId>,
     /// What happens to gradients first.
     pub clip: ClipBy,
     /// Moving averages of the weights.
@@ -117,6 +119,7 @@ impl Optimizer {
             rule,
             schedule: Schedule::Constant(learning_rate),
             weight_decay: 0.0,
+            undecayed: Vec::new(),
             clip: ClipBy::None,
             average: None,
             accumulation_steps: 1,

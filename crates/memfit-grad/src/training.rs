@@ -3,8 +3,8 @@
 use std::fmt;
 
 use memfit_ir::{
-    Accumulate, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind, Metric, Node,
-    NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
+    Accumulate, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind, Mask, Metric,
+    Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
 };
 
 use crate::rules::Backward;
@@ -121,7 +121,9 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         backward.pull_back(NodeId(index))?;
     }
     let (mut graph, weight_gradients, wanted) = backward.finish(&training.gradients_of);
-    if weight_gradients.is_empty() && wanted.is_empty() {
+    let trains =
+        |graph: &Graph| graph.tensors.iter().any(|tensor| tensor.kind == Kind::Weight { trainable: true });
+    if weight_gradients.is_empty() && wanted.is_empty() && trains(&graph) {
         return Err(GradError::NothingToTrain);
     }
     graph.keep.extend(wanted);
@@ -162,10 +164,24 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
 /// The forward graph alone, which keeps its outputs for reading.
 pub fn prediction_graph(forward: &Graph) -> Graph {
     let mut graph = forward.clone();
+    copy_inputs(&mut graph);
     let unkept = graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied();
     graph.keep.extend(unkept.collect::<Vec<_>>());
     pooled::pool_inside(&mut graph, false, &[]);
     graph
+}
+
+/// An output that is an input, as after layers that do nothing at inference, becomes a copy of it: inputs are not kept.
+fn copy_inputs(graph: &mut Graph) {
+    for index in 0..graph.outputs.len() {
+        let output = graph.outputs[index];
+        if graph.producer(output).is_some() {
+            continue;
+        }
+        let (layer, dims) = (graph.tensors[output.0].layer, graph.tensors[output.0].shape.dims.clone());
+        let copy = graph.push(Op::Reshape(dims), &[output], layer);
+        graph.outputs[index] = copy.expect("any value can take its own shape")[0];
+    }
 }
 
 fn require_losses(forward: &Graph, training: &Training) -> Result<(), GradError> {
@@ -243,6 +259,8 @@ fn add_losses(
             weights = weights::within(graph, weights, mask_of(*output), layer_of(*output))
                 .map_err(|error| at_output(*output, error))?;
         }
+        let metric = without_ignored(graph, metric, targets[*output], &mut weights, layer_of(*output))
+            .map_err(|error| at_output(*output, error))?;
         let inputs: Vec<TensorId> = [prediction, targets[*output]].into_iter().chain(weights).collect();
         graph
             .push_updating(Op::Metric(metric), &inputs, &[sums], Kind::Flow, layer_of(*output))
@@ -264,6 +282,25 @@ fn add_losses(
     }
     seeds.extend(penalties::of_values(graph));
     Ok(seeds)
+}
+
+/// A metric whose weights are 0 where the class is ignored. As in Keras, such a sample is left out of a mean that has weights, and
+/// counts as 0 in one that has none.
+fn without_ignored(
+    graph: &mut Graph,
+    metric: Metric,
+    target: TensorId,
+    weights: &mut Option<TensorId>,
+    layer: LayerId,
+) -> Result<Metric, ShapeError> {
+    let Metric::Mean(RowValue::Loss(LossKind::Reduced { kind, ignore_class: Some(class), .. })) = &metric
+    else {
+        return Ok(metric);
+    };
+    let plain = weights.is_some().then(|| Metric::Mean(RowValue::Loss((**kind).clone())));
+    let other = graph.push(Op::Mask(Mask::OtherClass(*class)), &[target], layer)?[0];
+    *weights = weights::within(graph, *weights, Some(other), layer)?;
+    Ok(plain.unwrap_or(metric))
 }
 
 fn statistic(graph: &mut Graph, name: &str, count: usize, layer: LayerId) -> TensorId {
@@ -352,7 +389,7 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         let update = Update {
             rule: optimizer.rule.clone(),
             clip,
-            weight_decay: optimizer.weight_decay,
+            weight_decay: if optimizer.undecayed.contains(weight) { 0.0 } else { optimizer.weight_decay },
             guarded: verdict.is_some(),
             steps: optimizer.accumulation_steps,
             average: optimizer.average,

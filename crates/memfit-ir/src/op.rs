@@ -316,6 +316,11 @@ impl LossKind {
         }
     }
 
+    /// Whether samples of an ignored class are in the count of a mean, as zeros: in a metric without weights.
+    pub fn counts_ignored(&self) -> bool {
+        matches!(self, LossKind::Reduced { ignore_class: Some(_), .. })
+    }
+
     /// The loss of a sample, however samples are added up.
     pub fn of_samples(&self) -> &LossKind {
         match self {

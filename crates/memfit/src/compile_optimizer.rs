@@ -1,11 +1,13 @@
 //! Optimizers and schedules by Keras's names, as a job file or a Keras configuration spells them.
 
+use memfit_formats::StoredWeight;
 use memfit_grad::{ClipBy, Optimizer, Schedule};
-use memfit_ir::{Average, UpdateRule};
+use memfit_ir::{Average, TensorId, UpdateRule};
 use serde_json::Value;
 
 use crate::Error;
 use crate::compile_arguments::{Arguments, plain};
+use crate::model_file::ModelFile;
 
 /// An optimizer: a name, or an object with a class and its arguments.
 pub fn parse_optimizer(value: &Value) -> Result<Optimizer, Error> {
@@ -30,9 +32,50 @@ pub fn parse_optimizer(value: &Value) -> Result<Optimizer, Error> {
         }
     };
     let loss_scale_factor = arguments.optional_float("loss_scale_factor")?;
+    let undecayed = Vec::new();
+    // Which weights these are is the model's to say: see `undecayed`.
+    arguments.ignore(&["exclude_from_weight_decay"]);
     arguments.ignore(&["name", "is_legacy_optimizer", "jit_compile"]);
     arguments.finish()?;
-    Ok(Optimizer { rule, schedule, weight_decay, clip, average, accumulation_steps, loss_scale_factor })
+    Ok(Optimizer {
+        rule,
+        schedule,
+        weight_decay,
+        undecayed,
+        clip,
+        average,
+        accumulation_steps,
+        loss_scale_factor,
+    })
+}
+
+/// The weights that an optimizer's `exclude_from_weight_decay` names: each whose name holds one of the texts, or by number in
+/// Keras's order of all weights.
+pub(crate) fn undecayed(value: &Value, opened: &ModelFile) -> Result<Vec<TensorId>, Error> {
+    let config = value.get("config").unwrap_or(value);
+    let Some(wanted) = config.get("exclude_from_weight_decay").filter(|wanted| !wanted.is_null()) else {
+        return Ok(Vec::new());
+    };
+    let place = "train.optimizer.exclude_from_weight_decay";
+    let wrong = || Error::job(place, format!("expected a list of names, as in [\"bias\"], got {wanted}"));
+    let weights = &opened.model.weights;
+    let mut found = Vec::new();
+    for one in wanted.as_array().ok_or_else(wrong)? {
+        let before = found.len();
+        if let Some(text) = one.as_str() {
+            let name = |weight: &StoredWeight| &opened.model.graph.tensors[weight.tensor.0].name;
+            found.extend(
+                weights.iter().filter(|weight| name(weight).contains(text)).map(|weight| weight.tensor),
+            );
+        } else {
+            let index = one.as_u64().and_then(|index| usize::try_from(index).ok()).ok_or_else(wrong)?;
+            found.extend(weights.get(index).map(|weight| weight.tensor));
+        }
+        if found.len() == before {
+            return Err(Error::job(place, format!("no weight is named by {one}")));
+        }
+    }
+    Ok(found)
 }
 
 /// The rule of an optimizer, and its learning rate where none is given.

@@ -5,7 +5,7 @@ use memfit_ir::LossKind;
 use serde_json::{Map, Value};
 
 use crate::compile::parse_loss;
-use crate::compile_optimizer::{constant_rate, parse_optimizer};
+use crate::compile_optimizer::{constant_rate, parse_optimizer, undecayed};
 use crate::model_file::ModelFile;
 use crate::{Error, Job};
 
@@ -82,7 +82,7 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
         && !given
         && train.learning_rate.is_none()
         && train.loss_weights.is_none();
-    let mut optimizer = parse_optimizer(optimizer)?;
+    let mut optimizer = Optimizer { undecayed: undecayed(optimizer, opened)?, ..parse_optimizer(optimizer)? };
     if let Some(rate) = train.learning_rate {
         optimizer.schedule = constant_rate(rate, "train.learning_rate (--learning-rate)")?;
     }

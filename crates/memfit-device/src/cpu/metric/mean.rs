@@ -30,18 +30,18 @@ pub(super) fn launch(operands: &Operands, rows: &Rows, value: &RowValue) {
     let work = Samples { rows, value, targets };
     let workspace = operands.workspace().take_doubles(WORKSPACE);
     let total = sum_parts(operands.threads, rows.samples(), rows.classes, &work, workspace);
-    settle_mean(operands, rows, total / rows.in_row as f64);
+    settle_mean(operands, rows.weights, rows, total / rows.in_row as f64);
 }
 
 /// Adds a factor times the losses of this piece's rows.
 pub(super) fn launch_loss(operands: &Operands, rows: &Rows, kind: &LossKind, factor: f64) {
     let total = loss::sum_over_rows(operands, kind, operands.workspace().take_doubles(WORKSPACE));
-    settle_mean(operands, rows, factor * total);
+    settle_mean(operands, if kind.counts_ignored() { None } else { rows.weights }, rows, factor * total);
 }
 
-fn settle_mean(operands: &Operands, rows: &Rows, total: f64) {
+fn settle_mean(operands: &Operands, weights: Option<&[f32]>, rows: &Rows, total: f64) {
     // A row weighs the mean of what its samples do.
-    let all = rows.weights.map(|weights| sum(weights, |weight| weight) * rows.of_weight as f64);
+    let all = weights.map(|weights| sum(weights, |weight| weight) * rows.of_weight as f64);
     let weight = all.unwrap_or(rows.samples() as f64) / rows.in_row as f64;
     let sums = operands.update(0);
     settle(&mut sums[0], total, operands.fresh);

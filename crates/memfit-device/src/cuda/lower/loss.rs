@@ -109,7 +109,7 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
         Metric::Mean(RowValue::SparseTopKCategoricalAccuracy { k }) => hits(call, 6, *k as f32),
         // The loss is minus what the metric is.
         Metric::Mean(RowValue::CosineSimilarity) => mean_loss(call, &CLOSENESS, -1),
-        Metric::Mean(RowValue::Loss(kind)) => mean_loss(call, kind.of_samples(), 1),
+        Metric::Mean(RowValue::Loss(kind)) => mean_loss(call, kind, 1),
         Metric::RootMeanSquaredError => mean_loss(call, &LossKind::MeanSquaredError, 1),
         Metric::Counts(counts) => tally::counts(call, counts),
         Metric::Iou(iou) => tally::classes_met(call, iou, metric.is_sparse()),
@@ -121,8 +121,9 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
 fn mean_loss(call: &Call<'_>, kind: &LossKind, divisor: i64) -> Lowered {
     let sums = Sums { slopes: Argument::Null, weight: 1.0, by_row: false, reduction: 2 };
     let mut lowered = Lowered::default();
-    let (source, parts, count) = sums.add(call, kind, &mut lowered);
-    settle_metric(call, source, [parts, count], divisor, &mut lowered);
+    let (source, parts, count) = sums.add(call, kind.of_samples(), &mut lowered);
+    let weights = if kind.counts_ignored() { Weights::none(call) } else { Weights::new(call) };
+    settle_metric(call, source, [parts, count], divisor, weights, &mut lowered);
     lowered
 }
 
@@ -142,7 +143,7 @@ fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
     lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
     let count = Argument::Int(blocks[0].cast_signed());
     let divisor = i64::try_from(in_row).expect("a row has fewer samples");
-    settle_metric(call, source, [parts, count], divisor, &mut lowered);
+    settle_metric(call, source, [parts, count], divisor, Weights::new(call), &mut lowered);
     lowered
 }
 
@@ -152,9 +153,10 @@ fn settle_metric(
     source: Source,
     [parts, count]: [Argument; 2],
     divisor: i64,
+    weights: Weights,
     lowered: &mut Lowered,
 ) {
-    let Weights { pointer: weights, of_row, count: weights_count } = Weights::new(call);
+    let Weights { pointer: weights, of_row, count: weights_count } = weights;
     let sums = call.update(0).pointer();
     let mut arguments = vec![parts, count, sums, call.fresh(), Argument::Long(divisor)];
     arguments.extend([weights, long(weights_count), long(of_row)]);
@@ -178,8 +180,13 @@ impl Weights {
                 let (pointer, of_row) = (weights.pointer(), weights.shape().elements_per_row());
                 Weights { pointer, of_row, count: weights.elements }
             }
-            _ => Weights { pointer: Argument::Null, of_row: 1, count: call.rows },
+            _ => Weights::none(call),
         }
+    }
+
+    /// Every row counts by 1.
+    fn none(call: &Call<'_>) -> Weights {
+        Weights { pointer: Argument::Null, of_row: 1, count: call.rows }
     }
 }
 
