@@ -118,6 +118,18 @@ impl Arena {
         };
     }
 
+    /// Gives the whole pages within a slot back to the system; what they held is lost, and what shares a page with another slot stays.
+    pub(crate) fn give_back_slot(&mut self, slot: Slot) {
+        let page = page() as u64;
+        let first = slot.offset.align_up(page).to_usize();
+        let end = (slot.end().0 / page * page) as usize;
+        if end <= first || self.bytes < end {
+            return;
+        }
+        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they come back.
+        unsafe { libc::madvise(self.start.add(first).as_ptr().cast(), end - first, libc::MADV_DONTNEED) };
+    }
+
     /// Makes every page resident again.
     pub(crate) fn take_again(&mut self) -> Result<(), DeviceError> {
         let arena = self.bytes();

@@ -246,6 +246,14 @@ impl Device {
         }
     }
 
+    /// Gives the whole pages of one slot back to the system; what they held is lost. A GPU's memory goes back as a whole.
+    pub fn give_back_slot(&mut self, slot: Slot) {
+        match &mut self.memory {
+            Memory::Cuda(_) => {}
+            Memory::Cpu(arena) => arena.give_back_slot(slot),
+        }
+    }
+
     /// Makes the whole arena resident again.
     pub fn take_again(&mut self) -> Result<(), DeviceError> {
         match &mut self.memory {

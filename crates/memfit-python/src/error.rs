@@ -1,6 +1,6 @@
 //! Errors as Python's exceptions, with what they carry.
 
-use memfit::{DoesNotFit, Error, refusal_json};
+use memfit::{DoesNotFit, Error, RunError, refusal_json};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let (name, figures) = match error {
         Error::DoesNotFit(answer) => ("_does_not_fit", figures(answer).to_string()),
+        Error::Run(RunError::NotFinite(_)) => ("_not_finite", String::new()),
         Error::File { .. }
         | Error::Job { .. }
         | Error::Model(_)
@@ -18,7 +19,7 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         | Error::Data(_)
         | Error::Check(_)
         | Error::Device(_)
-        | Error::Run(_)
+        | Error::Run(RunError::Feed(_) | RunError::Store(_) | RunError::Grew { .. })
         | Error::OverBudget { .. } => ("_error", String::new()),
     };
     let made = || py.import("memfit._errors")?.getattr(name)?.call1((error.to_string(), figures));

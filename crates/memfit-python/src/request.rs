@@ -26,6 +26,8 @@ pub struct Request {
     pub threads: Option<usize>,
     device: Option<String>,
     baseline: u64,
+    /// The most bytes of variables on their way between Keras and the arena at once.
+    handover: Option<u64>,
 }
 
 /// Bytes as a number, or as people write them.
@@ -59,6 +61,7 @@ impl Request {
         job.memory.disk = parse("disk", self.disk.as_deref())?;
         job.memory.costs = parse("costs", self.costs.as_deref())?.unwrap_or_default();
         job.memory.allow_batchnorm_split = self.allow_batchnorm_split;
+        job.memory.handover = self.handover.map(Bytes);
         job.memory.baseline = Bytes(self.baseline.max(1));
         Ok(job)
     }

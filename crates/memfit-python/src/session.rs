@@ -140,28 +140,53 @@ impl Session {
             .collect()
     }
 
-    /// Writes a variable's bytes into its slot.
-    fn write(&self, variable: usize, from: PyReadonlyArray1<'_, u8>) -> PyResult<()> {
+    /// Writes bytes of a variable into its slot, from a byte of it on.
+    #[pyo3(signature = (variable, from_, at=0))]
+    fn write(&self, variable: usize, from_: PyReadonlyArray1<'_, u8>, at: usize) -> PyResult<()> {
         let mut session = self.open_one()?;
-        let from = from.as_slice()?;
-        match session.bytes_mut(variable) {
-            Some(to) if to.len() == from.len() => to.copy_from_slice(from),
-            Some(to) => return Err(misuse(format!("{} bytes for a slot of {}", from.len(), to.len()))),
-            None => return Err(misuse("this variable has no slot")),
+        let from = from_.as_slice()?;
+        let Some(to) = session.bytes_mut(variable) else {
+            return Err(misuse("this variable has no slot"));
+        };
+        let (end, slot) = (at.saturating_add(from.len()), to.len());
+        match to.get_mut(at..end) {
+            Some(to) => to.copy_from_slice(from),
+            None => return Err(misuse(format!("bytes {at} to {end} for a slot of {slot}"))),
         }
         Ok(())
     }
 
-    /// Reads a variable's bytes as Keras would hold them.
-    fn read(&self, variable: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
+    /// Reads bytes of a variable as Keras would hold them, from a byte of it on.
+    #[pyo3(signature = (variable, to, at=0))]
+    fn read(&self, variable: usize, mut to: PyReadwriteArray1<'_, u8>, at: usize) -> PyResult<()> {
         let session = self.open_one()?;
         let to = to.as_slice_mut()?;
+        let end = at.saturating_add(to.len());
         match session.bytes(variable) {
-            Some(from) if from.len() != to.len() => {
-                return Err(misuse(format!("{} bytes from a slot of {}", to.len(), from.len())));
+            Some(from) if from.len() < end => {
+                return Err(misuse(format!("bytes {at} to {end} from a slot of {}", from.len())));
             }
-            Some(_) | None => session.read(variable, to),
+            Some(from) => to.copy_from_slice(&from[at..end]),
+            None => session.read(variable, to),
         }
+        Ok(())
+    }
+
+    /// Writes the first values of the optimizer's state, where Keras has no variables for it yet.
+    fn initialize_state(&self) -> PyResult<()> {
+        self.open_one()?.initialize_state();
+        Ok(())
+    }
+
+    /// Gives back what holds nothing between steps. No step can follow.
+    fn begin_handover(&self) -> PyResult<()> {
+        self.open_one()?.begin_handover();
+        Ok(())
+    }
+
+    /// Gives the pages of a variable that was read for the last time back. Variables are handed over in their order.
+    fn give_back(&self, variable: usize) -> PyResult<()> {
+        self.open_one()?.give_back(variable);
         Ok(())
     }
 

@@ -246,6 +246,32 @@ impl Runner {
         self.device.give_back(from);
     }
 
+    /// Gives back what no step needs any more when training is over: all pages that hold nothing between steps. Where an error left
+    /// a step begun, they stay.
+    pub fn give_back_transient(&mut self) {
+        if !self.begun.is_empty() {
+            return;
+        }
+        self.staged = None;
+        let plan = self.plan.plan();
+        let mut slots: Vec<Slot> = plan.persistent.iter().chain(&plan.kept).map(|(_, slot)| *slot).collect();
+        slots.sort_by_key(|slot| slot.offset);
+        let mut free = Bytes::ZERO;
+        let end = Slot { offset: plan.bytes_peak, bytes: Bytes::ZERO };
+        for slot in slots.into_iter().chain([end]) {
+            if free < slot.offset {
+                self.device.give_back_slot(Slot { offset: free, bytes: slot.offset - free });
+            }
+            free = free.max(slot.end());
+        }
+    }
+
+    /// Gives the pages of a persistent tensor back, whose values are lost: no step can follow.
+    pub fn give_back_tensor(&mut self, tensor: TensorId) {
+        let slot = self.slot(tensor);
+        self.device.give_back_slot(slot);
+    }
+
     /// Takes them again for the next step.
     pub fn take_again(&mut self) -> Result<(), DeviceError> {
         self.device.take_again()

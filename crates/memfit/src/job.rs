@@ -233,6 +233,9 @@ pub struct MemorySection {
     /// What the process held before, of a program that trains within itself: the line does not count it.
     #[serde(skip)]
     pub baseline: Bytes,
+    /// The most bytes of variables that such a program has on their way at once; twice the largest where it does not say.
+    #[serde(skip)]
+    pub handover: Option<Bytes>,
     /// How long costs may be measured; a few seconds where it is not said.
     #[serde(skip)]
     pub seconds_measuring: Option<f64>,

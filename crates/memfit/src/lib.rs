@@ -27,6 +27,7 @@ mod devices;
 mod driver;
 mod early_stopping;
 mod error;
+mod handover;
 mod inference;
 mod job;
 mod layer_table;
@@ -101,4 +102,4 @@ pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classe
 pub use memfit_ir::{Bytes, ParseBytesError, Pinned};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{DoesNotFit, Group};
-pub use memfit_run::{Means, StepRecord};
+pub use memfit_run::{Means, RunError, StepRecord};

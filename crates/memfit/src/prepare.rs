@@ -233,16 +233,19 @@ pub(crate) fn solve(
     Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
 }
 
-/// What a caller takes while variables come from and go to him: the largest twice, as an array and on its way, and an eighth of
-/// those that go back, since a new array takes the place of each old one and leaves holes in his heap. `back` is how many go back
-/// for each weight.
+/// What a caller takes while variables come from him and go to him, one after the other: what he says, or the largest twice, as an
+/// array and on its way, since each leaves its slot before the next comes; and an eighth of small ones, of which the allocator keeps
+/// freed heap. `back` is how many go back for each weight.
 pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
+    /// Arrays from this size on have pages of their own, whatever the allocator has learnt.
+    const OF_ITS_OWN: Bytes = Bytes(32 << 20);
     if job.memory.baseline == Bytes::ZERO {
         return Bytes::ZERO;
     }
     let sizes = model.model.weights.iter().map(|weight| Bytes::of::<f32>(weight.dims.iter().product()));
     let largest = sizes.clone().max().unwrap_or_default();
-    largest * 2 + Bytes(sizes.sum::<Bytes>().0 * back as u64 / 8)
+    let small = sizes.filter(|size| *size < OF_ITS_OWN).sum::<Bytes>();
+    job.memory.handover.unwrap_or(largest * 2) + Bytes(small.0 * back as u64 / 8)
 }
 
 impl Prepared {

@@ -177,7 +177,7 @@ impl Session {
             let tensor = &graph.tensors[id.0];
             Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
         };
-        let output = |id: &TensorId| (*id, model.model.graph.tensors[id.0].shape.dims.clone());
+        let output = |id: &TensorId| (*id, graph.tensors[id.0].shape.dims.clone());
         let variables = state::weights(model);
         let arithmetic = Arithmetic::of(&plan);
         Session {
@@ -187,7 +187,7 @@ impl Session {
             memory: Memory::Closed { plan: Box::new(plan), setup: Some(setup) },
             fields: graph.inputs.iter().map(field).collect(),
             inputs: graph.inputs.clone(),
-            outputs: model.model.graph.outputs.iter().map(output).collect(),
+            outputs: graph.outputs.iter().map(output).collect(),
             weights: variables.len(),
             variables,
             metrics: Vec::new(),
@@ -462,6 +462,16 @@ impl Session {
         &self.runner().bytes(*tensor)[..row * rows]
     }
 
+    /// What a variable holds.
+    pub(crate) fn holds(&self, variable: usize) -> Holds {
+        self.variables[variable].holds
+    }
+
+    /// How many variables there are.
+    pub(crate) fn variable_count(&self) -> usize {
+        self.variables.len()
+    }
+
     fn graph(&self) -> &Graph {
         match &self.memory {
             Memory::Closed { plan, .. } => &plan.problem().graph,
@@ -477,7 +487,7 @@ impl Session {
         }
     }
 
-    fn runner_mut(&mut self) -> &mut Runner {
+    pub(crate) fn runner_mut(&mut self) -> &mut Runner {
         match &mut self.memory {
             Memory::Open { runner, .. } => runner,
             Memory::Closed { .. } | Memory::Gone => panic!("a session has values while it is open"),

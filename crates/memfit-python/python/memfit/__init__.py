@@ -16,7 +16,7 @@ baseline: it is reported, and not counted. A job that does not fit is refused be
 Keras is imported when a model is first handed over, so that `import memfit` stays light.
 """
 
-from ._errors import DoesNotFit, Error
+from ._errors import DoesNotFit, Error, NotFinite, OverBudget
 from ._files import load, save
 from ._inference import evaluate, predict
 from ._plan import Batches, Device, Plan, Sweep, devices, largest_batch, plan, sweep
@@ -30,6 +30,8 @@ __all__ = [
     "DoesNotFit",
     "Error",
     "Memory",
+    "NotFinite",
+    "OverBudget",
     "Plan",
     "Sweep",
     "devices",

@@ -23,6 +23,11 @@ class DoesNotFit(Error):
     hints: list[dict[str, Any]]
     untried: str | None
 
+class NotFinite(Error): ...
+
+class OverBudget(Error):
+    history: keras.callbacks.History | None
+
 class Plan:
     fits: bool
     budget: int
@@ -128,6 +133,7 @@ def fit(
     threads: int | None = None,
     device: str | None = None,
     seed: int | None = None,
+    on_nan: str = "raise",
 ) -> keras.callbacks.History: ...
 def evaluate(
     model: keras.Model,

@@ -21,6 +21,18 @@ class DoesNotFit(Error):
         self.__dict__.update(figures)
 
 
+class NotFinite(Error):
+    """A loss, gradient or value is NaN or infinite. The model and its optimizer have the values of the last step that was finite."""
+
+
+class OverBudget(Error):
+    """Training is done, the model has its weights, and more memory was held than the budget. `history` is what `fit` would return."""
+
+    def __init__(self, message, history=None):
+        super().__init__(message)
+        self.history = history
+
+
 def _in_python(message):
     """The command's words as arguments of a call: `--budget 12MiB` is budget="12MiB"."""
     argument = lambda found: f'`{found[1].replace("-", "_")}="{found[2]}"`'
@@ -31,6 +43,10 @@ def _in_python(message):
 
 def _error(message, _figures=""):
     return Error(_in_python(message))
+
+
+def _not_finite(message, _figures=""):
+    return NotFinite(_in_python(message))
 
 
 def _does_not_fit(message, figures):

@@ -1,9 +1,10 @@
 """Loss, metrics and predictions within a budget."""
 
 from . import _engine
+from ._agree import require_agreement
 from ._errors import Error
 from ._handover import Handover
-from ._request import request, require_model
+from ._request import describe, request, require_model
 from ._rows import rows_of
 from ._steps import TEST_HOOKS, ahead_of, steps
 
@@ -20,6 +21,7 @@ def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weig
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     callbacks = _listed(callbacks, model, rows)
     evaluator = Evaluator(model, rows, {**options, "dims": rows.dims})
+    require_agreement(model, rows, evaluator.config)
     callbacks.on_test_begin()
     logs = evaluator.run(callbacks)
     callbacks.on_test_end(logs)
@@ -29,6 +31,11 @@ def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weig
         return dict(sorted(logs.items()))
     values = [logs[name] for name in _in_keras_order(model, logs)]
     return values[0] if len(values) == 1 else values
+
+
+def steps_at_once(model):
+    """How many steps come between two calls of callbacks."""
+    return int(getattr(model, "steps_per_execution", None) or 1)
 
 
 def logs_of(names, values):
@@ -78,7 +85,10 @@ class Evaluator:
     """A planned evaluation, whose arena is there while it runs."""
 
     def __init__(self, model, rows, options, baseline=None):
-        self.rows = rows
+        self.rows, self.model = rows, model
+        rows.at_once = steps_at_once(model)
+        self.config = options.get("config") or describe(model, options.get("dims"))
+        options = {**options, "config": self.config}
         text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=baseline)
         self.session = _engine.Session(text, "evaluation")
         self.handover = Handover(self.session, model)
@@ -86,20 +96,33 @@ class Evaluator:
 
     def run(self, callbacks):
         """Names and values over all rows."""
-        logs = {}
+        logs, done, at_once = {}, 0, self.rows.at_once
+        self.model.stop_evaluating = False
         self.rows.restart()
         self.handover.open()
+        begin = lambda number: callbacks.on_test_batch_begin(number) if number % at_once == 0 else None
         try:
             ahead = ahead_of(self.session, callbacks, TEST_HOOKS)
-            run = steps(self.session, self.rows.epoch(), ahead, callbacks.on_test_batch_begin)
-            for number, (loss, metrics, *_) in enumerate(run):
+            run = steps(self.session, self._batches(), ahead, begin)
+            for done, (loss, metrics, *_) in enumerate(run, start=1):
                 logs = logs_of(self.names, [loss, *metrics])
-                callbacks.on_test_batch_end(number, logs)
+                if done % at_once == 0:
+                    callbacks.on_test_batch_end(done - 1, logs)
+            if done % at_once:
+                callbacks.on_test_batch_end(done - done % at_once + at_once - 1, logs)
         finally:
             self.session.close()
         if not logs:
             raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
         return logs
+
+
+    def _batches(self):
+        """Batches up to the one after which a callback has had enough."""
+        for number, batch in enumerate(self.rows.epoch()):
+            yield batch
+            if self.model.stop_evaluating and (number + 1) % self.rows.at_once == 0:
+                return
 
 
 def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=None, *, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):
@@ -118,25 +141,25 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
     outputs, piece = session.outputs(), session.micro_batch()
     parts = [[] for _ in outputs]
     handover = Handover(session, model)
+    model.stop_predicting = False
+    at_once = rows.at_once = steps_at_once(model)
     callbacks.on_predict_begin()
     handover.open()
+    made, number = [], -1
     try:
         for number, batch in enumerate(rows.epoch()):
-            callbacks.on_predict_batch_begin(number)
-            made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
-            pieces = [(first, min(piece, batch.rows - first)) for first in range(0, batch.rows, piece)]
-            then = [(batch.start + first, count) for first, count in pieces[1:]]
-            # The next batch begins with a piece of its own.
-            then.append(batch.next and (batch.next[0], min(piece, batch.next[1])))
-            for (first, count), after in zip(pieces, then):
-                # What is predicted is read before the next piece writes there.
-                session.begin(batch.arrays, batch.start + first, count, batch.order, after)
-                session.end(batch.arrays, batch.start + first, batch.order)
-                for output, array in enumerate(made):
-                    session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
-            for part, array in zip(parts, made):
+            if number % at_once == 0:
+                callbacks.on_predict_batch_begin(number)
+            made.append(_predicted(session, batch, outputs, piece))
+            for part, array in zip(parts, made[-1]):
                 part.append(array)
-            callbacks.on_predict_batch_end(number, {"outputs": made[0] if len(made) == 1 else made})
+            if len(made) == at_once:
+                callbacks.on_predict_batch_end(number, {"outputs": _joined(made)})
+                made = []
+                if model.stop_predicting:
+                    break
+        if made:
+            callbacks.on_predict_batch_end(number - len(made) + at_once, {"outputs": _joined(made)})
     finally:
         session.close()
     callbacks.on_predict_end()
@@ -144,3 +167,29 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
         raise Error("the data has no batch; give at least one")
     whole = [part[0] if len(part) == 1 else np.concatenate(part) for part in parts]
     return whole[0] if len(whole) == 1 else keras.tree.pack_sequence_as(model.output, whole)
+
+
+def _predicted(session, batch, outputs, piece):
+    """An array for each output with the predictions of a batch, in micro-batches of so many rows."""
+    import numpy as np
+
+    made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
+    pieces = [(first, min(piece, batch.rows - first)) for first in range(0, batch.rows, piece)]
+    then = [(batch.start + first, count) for first, count in pieces[1:]]
+    # The next batch begins with a micro-batch of its own.
+    then.append(batch.next and (batch.next[0], min(piece, batch.next[1])))
+    for (first, count), after in zip(pieces, then):
+        # What is predicted is read before the next micro-batch overwrites it.
+        session.begin(batch.arrays, batch.start + first, count, batch.order, after)
+        session.end(batch.arrays, batch.start + first, batch.order)
+        for output, array in enumerate(made):
+            session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
+    return made
+
+
+def _joined(made):
+    """The predictions of several batches, as a callback sees them."""
+    import numpy as np
+
+    whole = [part[0] if len(part) == 1 else np.concatenate(part) for part in zip(*made)]
+    return whole[0] if len(whole) == 1 else whole

@@ -5,6 +5,8 @@ import json
 
 from . import _engine
 from ._errors import Error
+from ._live import complete
+from ._variables import bytes_on_the_way
 
 # Schedules of the learning rate that the engine computes; others are asked in Python before each step.
 _SCHEDULES = {
@@ -32,6 +34,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
         "device": options.get("device"),
+        "handover": bytes_on_the_way(model),
         "baseline": _engine.baseline() if baseline is None else baseline,
     })
 
@@ -42,17 +45,49 @@ def describe(model, dims=None):
     taken behind this."""
     try:
         with _without_schedule(model):
-            config = json.loads(model.to_json())
+            config = json.loads(_plain(model).to_json())
+            compiled = model.get_compile_config() if getattr(model, "compiled", False) else None
+            config["class_name"] = _class_name(model, config["class_name"])
+            if compiled:
+                config["compile_config"] = json.loads(json.dumps(compiled))
     except (NotImplementedError, TypeError, ValueError) as error:
         raise Error(
             f"the model cannot be written as a configuration ({error}); build it with keras.Sequential or the functional API"
         ) from error
     compiled = config.get("compile_config")
     if compiled:
-        config["compile_config"] = named(unscaled(compiled))
+        config["compile_config"] = named(complete(model, unscaled(compiled)))
     if dims is not None:
         _close_dims(model, config, dims)
     return config
+
+
+def _plain(model):
+    """A functional model whose class is the user's may have no configuration: that of its graph is taken, with the same layers."""
+    import keras
+
+    functional = _functional()
+    if not isinstance(model, functional) or type(model).__module__.startswith("keras."):
+        return model
+    if isinstance(model, keras.Sequential):
+        return model
+    return functional(model._inputs_struct, model._outputs_struct, name=model.name)
+
+
+def _class_name(model, name):
+    """What the model is, where its class is one of the user's."""
+    import keras
+
+    if type(model).__module__.startswith("keras."):
+        return name
+    return "Sequential" if isinstance(model, keras.Sequential) else "Functional"
+
+
+def _functional():
+    """Keras's class of functional models, which it does not name in public."""
+    import keras
+
+    return next(kind for kind in keras.Model.__subclasses__() if kind.__name__ == "Functional")
 
 
 def require_batch_size(batch_size):
@@ -74,8 +109,10 @@ def schedule_in_python(optimizer):
     import keras
 
     schedule = getattr(optimizer, "_learning_rate", None)
-    is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
-    return schedule if is_schedule and type(schedule).__name__ not in _SCHEDULES else None
+    if isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        return schedule if type(schedule).__name__ not in _SCHEDULES else None
+    # A variable can be called in some backends; a callable of the user's gives the rate of now.
+    return (lambda _step: schedule()) if callable(schedule) and not isinstance(schedule, keras.Variable) else None
 
 
 @contextlib.contextmanager
@@ -83,15 +120,15 @@ def _without_schedule(model):
     """A schedule of the user's own needs no configuration: the rate is given with each step."""
     optimizer = getattr(model, "optimizer", None)
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    schedule = schedule_in_python(optimizer)
-    if schedule is None:
+    if schedule_in_python(optimizer) is None:
         yield
         return
+    rate = optimizer._learning_rate
     optimizer._learning_rate = 0.001
     try:
         yield
     finally:
-        optimizer._learning_rate = schedule
+        optimizer._learning_rate = rate
 
 
 def _close_dims(model, config, dims):

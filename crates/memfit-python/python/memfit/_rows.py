@@ -9,8 +9,8 @@ from ._request import input_names, knows_input, require_batch_size
 
 class Batch(NamedTuple):
     """Rows of one step: rows `start…` of the arrays, or of `order`, which names their rows. `next` is the start and the rows of the
-    next batch, where it is one of the same arrays and order: a GPU gets them while it computes. Batches that somebody else makes are
-    not asked for early, since he may make the next where this one stands."""
+    next batch, where it is one of the same arrays and order: a GPU gets them while it computes. Batches that others make are
+    not asked for early, since the next may be made where this one stands."""
 
     arrays: list
     start: int
@@ -77,7 +77,39 @@ def split(model, x, y, sample_weight, fraction):
     return first, last
 
 
-class Arrays:
+class _Epochs:
+    """Batches of one epoch after the other, as Keras counts them. Where steps are limited, an epoch goes on where the one before it
+    stopped; it ends with the data, and the next one begins with the first batch again."""
+
+    # Steps that come between two calls of callbacks, which look at whether to stop: `steps_per_execution`.
+    at_once = 1
+    iterator, taken = None, 0
+
+    def restart(self):
+        """Lets the next epoch begin with the first batch."""
+        self.iterator, self.taken = None, 0
+
+    def epoch(self):
+        """Batches of an epoch. `limit` is how many it has, where the caller says so; `count` how many there are, where it is known."""
+        if self.iterator is None or self.limit is None:
+            self.iterator, self.taken = self._pass(), 0
+        begun, ended = 0, False
+        while not ended and (self.limit is None or begun < self.limit):
+            if self._is_over():
+                break
+            came = 0
+            for batch in itertools.islice(self.iterator, self.at_once):
+                came += 1
+                yield batch
+            begun, self.taken, ended = begun + self.at_once, self.taken + self.at_once, came < self.at_once
+        if ended or self._is_over():
+            self.iterator = None
+
+    def _is_over(self):
+        return self.count is not None and self.count <= self.taken
+
+
+class Arrays(_Epochs):
     """Whole arrays, read row by row where they stand; a memory map is never read as a whole."""
 
     def __init__(self, shape, arrays, batch_size, steps, shuffle):
@@ -86,55 +118,47 @@ class Arrays:
         if len(counts) != 1:
             raise Error(f"the arrays have {sorted(counts)} rows; give arrays of the same rows")
         self.dims = shape.dims(arrays)
-        self.count = counts.pop()
-        if self.count == 0:
+        rows = counts.pop()
+        if rows == 0:
             raise Error("the arrays have no rows; give at least one")
-        self.batch_size = min(batch_size, self.count)
-        self.steps = -(-self.count // self.batch_size)
+        self.rows = rows
+        self.batch_size = min(batch_size, rows)
+        self.count = -(-rows // self.batch_size)
+        self.steps = steps or self.count
         self.weighted = shape.weighted(arrays)
         self.shuffle = shuffle
         self.limit = steps
-        self.at = None
+        self.shape, self.arrays = shape, arrays
 
-    def restart(self):
-        """Lets the next epoch begin with the first row."""
-        self.at = None
-
-    def epoch(self):
-        """Batches of an epoch. Where steps are limited, the next epoch goes on where this one stopped."""
-        if self.limit is None:
-            yield from self._pass()
-            return
-        for _ in range(self.limit):
-            self.at = self.at or self._pass()
-            batch = next(self.at, None)
-            if batch is None:
-                self.at = self._pass()
-                batch = next(self.at)
-            yield batch
+    def sample(self, rows):
+        """The first rows of all arrays."""
+        return [array[:rows] for array in self.arrays]
 
     def _pass(self):
         import numpy as np
 
-        order = np.random.permutation(self.count).astype(np.int64) if self.shuffle else None
-        starts = range(0, self.count, self.batch_size)
-        batches = [(start, min(self.batch_size, self.count - start)) for start in starts]
+        order = np.random.permutation(self.rows).astype(np.int64) if self.shuffle else None
+        starts = range(0, self.rows, self.batch_size)
+        batches = [(start, min(self.batch_size, self.rows - start)) for start in starts]
         for (start, rows), after in zip(batches, [*batches[1:], None]):
             yield Batch(self.lent, start, rows, order, after)
 
 
-class _Batches:
-    """Batches that somebody else makes."""
+class _Batches(_Epochs):
+    """Batches that others make."""
 
     def __init__(self, shape, source, batch_size, steps, shuffle):
-        self.shape, self.source, self.steps, self.shuffle = shape, source, steps, shuffle
+        self.shape, self.source, self.limit, self.shuffle = shape, source, steps, shuffle
         first = self._first()
+        self.steps = steps or self.count
         arrays = shape.unpack(first)
         self.weighted, self.dims = shape.weighted(arrays), shape.dims(arrays)
         self.batch_size = batch_size or len(arrays[0])
+        self.first = arrays
 
-    def restart(self):
-        """Lets the next epoch begin with the first batch, where the source can give it again."""
+    def sample(self, rows):
+        """The first rows of the first batch, which is there until the first epoch begins."""
+        return [array[:rows] for array in self.first]
 
     def _batch(self, value):
         arrays = self.shape.unpack(value)
@@ -151,57 +175,48 @@ class _Stream(_Batches):
     """Anything that can be iterated: tf.data.Dataset, DataLoader, a generator."""
 
     def _first(self):
-        self.iterator = iter(self.source)
-        self.again = self.iterator is not self.source
-        if self.steps is None and self.again:
-            self.steps = _length(self.source)
-            self.limit = None
-        else:
-            self.limit = self.steps
-        first = next(self.iterator, None)
+        values = iter(self.source)
+        # A generator is its own iterator: it goes on, and cannot begin again.
+        self.again = values is not self.source
+        self.count = _length(self.source) if self.again else None
+        first = next(values, None)
         if first is None:
             raise Error("the data has no batch; give at least one")
-        self.iterator = itertools.chain([first], self.iterator)
-        self.is_new = True
+        self.ready = itertools.chain([first], values)
         return first
 
     def restart(self):
-        if self.again and not self.is_new:
-            self.iterator = iter(self.source)
+        if self.again:
+            super().restart()
 
-    def epoch(self):
-        taken, self.is_new = 0, False
-        while self.limit is None or taken < self.limit:
-            value = next(self.iterator, None)
-            if value is None:
-                if self.again:
-                    self.iterator = iter(self.source)
-                if self.limit is None or not self.again:
-                    return
-                value = next(self.iterator, None)
-                if value is None:
-                    return
-            taken += 1
-            yield self._batch(value)
+    def _pass(self):
+        values, self.ready, self.first = self.ready, None, None
+        if values is None:
+            values = iter(self.source)
+        return map(self._batch, values)
 
 
 class _Dataset(_Batches):
     """keras.utils.PyDataset: batches by number."""
 
     def _first(self):
-        self.limit = self.steps
-        self.steps = self.steps or _length(self.source)
-        if self.steps is None:
+        self.count = _length(self.source)
+        if self.count is None and self.limit is None:
             raise Error("the dataset has no end; give steps_per_epoch")
         return self.source[0]
 
-    def epoch(self):
+    def _pass(self):
         import numpy as np
 
-        count = _length(self.source) or self.steps
-        numbers = np.random.permutation(count) if self.shuffle else range(count)
-        for number in itertools.islice(numbers, self.limit):
-            yield self._batch(self.source[int(number)])
+        self.first, numbers = None, itertools.count()
+        if self.count is not None:
+            # How many there are may have changed with the last epoch.
+            self.count = _length(self.source)
+            numbers = np.random.permutation(self.count) if self.shuffle else range(self.count)
+        return (self._batch(self.source[int(number)]) for number in numbers)
+
+    def epoch(self):
+        yield from super().epoch()
         self.source.on_epoch_end()
 
 
@@ -324,9 +339,9 @@ def _is_stream(x):
 
 
 def _length(source):
-    """How many batches there are; none where nobody knows."""
+    """How many batches there are; none where that is not known."""
     try:
-        count = len(source)
+        count = source.num_batches if hasattr(type(source), "num_batches") else len(source)
     except (TypeError, AttributeError, NotImplementedError):
         return None
     return count if isinstance(count, int) else None

@@ -6,33 +6,40 @@ import warnings
 from dataclasses import dataclass
 
 from . import _engine
-from ._errors import Error
-from ._handover import Handover, inner_optimizer
-from ._inference import Evaluator, logs_of, value_text
+from ._agree import require_agreement
+from ._errors import Error, NotFinite, OverBudget
+from ._handover import Handover, build, inner_optimizer
+from ._inference import Evaluator, logs_of, steps_at_once, value_text
 from ._plan import Plan
 from ._request import describe, request, require_model, schedule_in_python
 from ._rows import rows_of, split
 from ._steps import TRAIN_HOOKS, ahead_of, steps
+from ._variables import number
+from ._watch import Watch, needs_state
 
 
 def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
         validation_steps=None, validation_batch_size=None, validation_freq=1, *, budget=None, disk=None, precision=None,
-        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None):
+        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise"):
     """Trains a compiled Keras model inside a memory budget.
 
     The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
     read where it stands), a list or dict of them, a `tf.data.Dataset`, a `DataLoader`, a `keras.utils.PyDataset` or a generator.
     The others say how memory is used: see `memfit.plan`. `seed` is that of random layers; it is drawn from NumPy where it is not
-    given, so that `keras.utils.set_random_seed` makes a run repeat itself.
+    given, so that `keras.utils.set_random_seed` makes a run repeat itself. `on_nan="callback"` shows a loss that is not finite to the
+    callbacks first, so that `TerminateOnNaN` can end training; without one that does, and by default, `memfit.NotFinite` is raised.
 
     When it returns, the model's weights and its optimizer's state are the trained ones: call `model.fit`, `model.save` or
-    `memfit.fit` again. Ctrl-C ends training behind the step that runs, with the weights of that step.
+    `memfit.fit` again. Ctrl-C, and any other exception, ends training with the weights and the state of the last whole step.
 
     Returns a `keras.callbacks.History`, with what memory was used in its `memfit` attribute. Raises `memfit.DoesNotFit` before
-    anything is allocated where no plan fits.
+    anything is allocated where no plan fits, and `memfit.OverBudget` when training is over and held more than the budget.
     """
     require_model(model, compiled=True)
+    if on_nan not in ("raise", "callback"):
+        raise Error(f'on_nan is {on_nan!r}; give "raise" or "callback"')
+    _say_replicas(model)
     if validation_split and validation_data is None:
         (x, y, sample_weight), validation_data = split(model, x, y, sample_weight, validation_split)
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, class_weight=class_weight, shuffle=shuffle,
@@ -42,8 +49,8 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     validation_rows = None
     if validation_data is not None:
         validation_rows = _validation(model, validation_data, validation_batch_size or rows.batch_size, validation_steps)
-    training = _Training(model, rows, options, validation_rows, validation_freq)
-    return training.run(epochs, initial_epoch, callbacks, 1 if verbose == "auto" else verbose)
+    training = _Training(model, rows, options, validation_rows, validation_freq, callbacks, on_nan)
+    return training.run(epochs, initial_epoch, 1 if verbose == "auto" else verbose)
 
 
 @dataclass(frozen=True)
@@ -69,11 +76,20 @@ class Memory:
 
 
 class _Training:
-    def __init__(self, model, rows, options, validation_rows, validation_freq):
-        self.model, self.rows, self.validation_freq = model, rows, validation_freq
+    def __init__(self, model, rows, options, validation_rows, validation_freq, callbacks, on_nan):
+        self.model, self.rows, self.validation_freq, self.on_nan = model, rows, validation_freq, on_nan
+        self.given = callbacks
         self.optimizer = inner_optimizer(model)
+        rows.at_once = steps_at_once(model)
         options = {**options, "config": describe(model, rows.dims)}
+        _wake_backend(self.optimizer)
         self.baseline = _engine.baseline()
+        require_agreement(model, rows, options["config"])
+        # Where Keras's variables of the optimizer's state are needed while training runs, they are there before the plan, which
+        # counts them. Else Keras builds them when the arena gives its values up.
+        listed = getattr(callbacks, "callbacks", callbacks) or []
+        if not self.optimizer.built and (validation_rows is not None or needs_state(listed)):
+            build(self.optimizer, model)
         # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
         # training's own plan is there too, and counts.
         self.evaluator, self.plan_evaluator = None, None
@@ -90,23 +106,23 @@ class _Training:
         self.plan = Plan(self.session.table(), self.session.json())
         self.peak = 0
 
-    def run(self, epochs, initial_epoch, callbacks, verbose):
+    def run(self, epochs, initial_epoch, verbose):
         import keras
 
-        model = self.model
-        # Somebody who looks at the model at the end of an epoch wants it as it is then.
-        self.watched = bool(callbacks)
-        self.watched_steps = any(_looks_at_steps(one) for one in callbacks or [])
+        model, callbacks = self.model, self.given
         if not isinstance(callbacks, keras.callbacks.CallbackList):
             callbacks = keras.callbacks.CallbackList(callbacks, add_history=True, add_progbar=False, model=model, verbose=verbose,
                                                      epochs=epochs, steps=self.rows.steps)
         self.callbacks = callbacks
+        self.watch = Watch(model, self.handover)
         self.progress = _Progress(verbose, epochs, self.rows.steps, self.plan.budget, self.baseline)
         model.stop_training = False
         callbacks.on_train_begin()
-        self.handover.open()
+        # BackupAndRestore says there where it goes on.
+        initial_epoch = getattr(model, "_initial_epoch", None) or initial_epoch
         logs = {}
         try:
+            self._open_again()
             for epoch in range(initial_epoch, epochs):
                 logs = self._epoch(epoch)
                 if logs is None:
@@ -117,65 +133,110 @@ class _Training:
         finally:
             self._end()
         # Where averages are kept, they become the weights now.
-        self.optimizer.finalize_variable_values(model.trainable_variables)
+        if epochs:
+            self.optimizer.finalize_variable_values(model.trainable_variables)
+        self._look_at_peak()
         callbacks.on_train_end(logs)
         history = model.history
         history.memfit = Memory(self.plan, self.plan.budget, self.baseline, self.peak)
         self.progress.end(history.memfit)
+        self._require_budget(history)
         return history
 
     def _epoch(self, epoch):
         """Logs of an epoch; none where there was no batch."""
-        model, callbacks = self.model, self.callbacks
-        callbacks.on_epoch_begin(epoch)
+        model = self.model
+        with self._watched():
+            self.callbacks.on_epoch_begin(epoch)
         self.progress.epoch_begin(epoch)
         self._open_again()
         self.session.begin_epoch()
-        logs = {}
-        ahead = ahead_of(self.session, callbacks, TRAIN_HOOKS)
-        run = steps(self.session, self._batches(), ahead, callbacks.on_train_batch_begin, self._rate)
-        for number, (loss, metrics, _, held, _) in enumerate(run):
-            logs = logs_of(self.names, [loss, *metrics])
-            if self.watched_steps:
-                self.handover.store()
-            callbacks.on_train_batch_end(number, logs)
-            self.progress.step(number, logs, held)
+        logs, done = self._steps()
         if not logs:
             return None
-        if self.rows.limit is not None and number + 1 < self.rows.limit and not model.stop_training:
-            warnings.warn(f"the data ended at step {number + 1} of {self.rows.limit}; give epochs or steps_per_epoch that it has",
-                          stacklevel=4)
-        validates = self.evaluator is not None and _is_due(epoch, self.validation_freq)
-        if validates or self.watched:
-            self.handover.store()
-        if validates:
-            self._close()
-            if self.plan_evaluator is not None:
-                self.evaluator = None
-                self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
-            callbacks.on_test_begin()
-            found = self.evaluator.run(callbacks)
-            self._look_at_peak()
-            callbacks.on_test_end(found)
+        limit = self.rows.limit
+        if limit is not None and done < limit and not model.stop_training:
+            warnings.warn(f"the data ended at step {done} of {limit}; give epochs or steps_per_epoch that it has", stacklevel=4)
+        if self.evaluator is not None and _is_due(epoch, self.validation_freq):
+            found = self._validate()
             logs.update({f"val_{name}": value for name, value in found.items()})
         self.progress.epoch_end(logs)
-        callbacks.on_epoch_end(epoch, logs)
-        if self.watched and not validates:
-            self.handover.load()
+        with self._watched():
+            self.callbacks.on_epoch_end(epoch, logs)
         return logs
 
+    def _steps(self):
+        """The steps of an epoch: their logs, and how many there were."""
+        logs, done, at_once = {}, 0, self.rows.at_once
+        ahead = ahead_of(self.session, self.callbacks, TRAIN_HOOKS)
+        run = steps(self.session, self._batches(), ahead, self._before, self._rate)
+        while True:
+            try:
+                answer = next(run, None)
+            except NotFinite:
+                self._show_not_finite(done)
+                return logs or {"loss": float("nan")}, done
+            if answer is None:
+                break
+            loss, metrics, _, held, _ = answer
+            logs = logs_of(self.names, [loss, *metrics])
+            done += 1
+            if done % at_once == 0:
+                self._after(done - 1, logs)
+            self.progress.step(done - 1, logs, held)
+        if done % at_once:
+            # Keras counts whole executions.
+            self._after(done - done % at_once + at_once - 1, logs)
+        return logs, done
+
+    def _show_not_finite(self, done):
+        """Lets callbacks see a loss that is not finite; what none of them ends is an error."""
+        if self.on_nan == "callback":
+            logs = {name: float("nan") for name in self.names}
+            self._after(done, logs)
+        if self.on_nan != "callback" or not self.model.stop_training:
+            raise
+
+    def _before(self, number):
+        if number % self.rows.at_once == 0:
+            with self._watched():
+                self.callbacks.on_train_batch_begin(number)
+
+    def _after(self, number, logs):
+        with self._watched():
+            self.callbacks.on_train_batch_end(number, logs)
+
+    def _watched(self):
+        """Callbacks run within: what they ask the model for is current."""
+        return self.watch.callbacks(self.is_open)
+
+    def _validate(self):
+        """The training's arena is given back meanwhile: the model holds its values."""
+        callbacks = self.callbacks
+        self._close()
+        if self.plan_evaluator is not None:
+            self.evaluator = None
+            self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
+        callbacks.on_test_begin()
+        found = self.evaluator.run(callbacks)
+        self._look_at_peak()
+        callbacks.on_test_end(found)
+        return found
+
     def _batches(self):
-        """Batches of an epoch, up to the one behind which a callback has had enough."""
-        for batch in self.rows.epoch():
+        """Batches of an epoch, up to the one after which a callback has had enough."""
+        for number, batch in enumerate(self.rows.epoch()):
             yield batch
-            if self.model.stop_training:
+            if self.model.stop_training and (number + 1) % self.rows.at_once == 0:
                 return
 
     def _rate(self):
         """The learning rate of the next step, where it is not the engine that knows it."""
         if self.schedule is not None:
             return float(self.schedule(self.session.iteration))
-        return float(self.optimizer.learning_rate) if self.rate_is_given else None
+        return number(self.optimizer.learning_rate) if self.rate_is_given else None
+
+    is_open = False
 
     def _open_again(self):
         """The arena was given back for a validation; what the model holds now goes on."""
@@ -183,12 +244,15 @@ class _Training:
             self.handover.open()
             self.is_open = True
 
-    is_open = True
-
     def _close(self):
+        """Gives the arena back, and the model its values."""
         self._look_at_peak()
-        self.session.close()
-        self.is_open = False
+        try:
+            self.handover.finish()
+        finally:
+            self._look_at_peak()
+            self.session.close()
+            self.is_open = False
 
     def _look_at_peak(self):
         self.peak = max(self.peak, _engine.resident_peak())
@@ -196,8 +260,33 @@ class _Training:
     def _end(self):
         """Whatever ended training, the model gets what was learnt."""
         if self.is_open:
-            self.handover.store()
             self._close()
+
+    def _require_budget(self, history):
+        """More than the budget is an error of memfit's where nothing else ran in between."""
+        memory = history.memfit
+        if memory.bytes_added <= memory.budget:
+            return
+        size = _engine.size
+        said = f"memfit added {size(memory.bytes_added)} at the peak and the budget is {size(memory.budget)}"
+        if self.given or not hasattr(self.rows, "lent"):
+            warnings.warn(f"{said}; callbacks and data that is made while training runs count too", stacklevel=4)
+            return
+        raise OverBudget(f"{said}; please report this with the model's model.to_json()", history)
+
+
+def _wake_backend(optimizer):
+    """Reads and writes one small variable, so that what a backend sets up with the first use is no part of what training adds."""
+    variable = optimizer._iterations
+    variable.assign(int(number(variable)))
+
+
+def _say_replicas(model):
+    """A model that a strategy mirrors trains once, and all copies get its weights."""
+    strategy = getattr(model, "distribute_strategy", None)
+    replicas = getattr(strategy, "num_replicas_in_sync", 1)
+    if 1 < replicas:
+        warnings.warn(f"the model was built for {replicas} replicas; memfit trains one, and all of them get its weights", stacklevel=3)
 
 
 class _Progress:
@@ -259,11 +348,6 @@ def _is_due(epoch, frequency):
     if isinstance(frequency, int):
         return (epoch + 1) % frequency == 0
     return epoch + 1 in frequency
-
-
-def _looks_at_steps(callback):
-    """Whether a callback writes the model down between steps."""
-    return isinstance(getattr(callback, "save_freq", "epoch"), int)
 
 
 def _drawn(seed):
