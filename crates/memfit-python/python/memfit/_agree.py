@@ -42,7 +42,7 @@ def require_agreement(model, rows, config):
         if name in mine and not _alike(mine[name], value):
             what = "the loss" if name == "loss" else f"the metric `{name}`"
             raise Error(
-                f"{what} ({_kind(model, name)}) gives {_text(value)} for the first {count} targets with synthetic predictions, and "
+                f"{what} ({_kind(model, name)}) gives {_text(value)} for the first {len(targets[0])} targets with synthetic predictions, and "
                 f"memfit computes {_text(mine[name])}; leave it out, or report this with the model's compile configuration"
             )
 
@@ -63,13 +63,24 @@ def _of_objects(model, targets, predictions, weights):
     found = {}
     loss, metrics = getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)
     if loss is not None:
-        found["loss"] = keras.ops.convert_to_numpy(loss(y, y_pred, weight))
+        found["loss"] = keras.ops.convert_to_numpy(loss(y, y_pred, weight)) * _replicas()
     if metrics is not None:
         metrics.reset_state() if metrics.built else None
         metrics.update_state(y, y_pred, weight)
         found.update({name: keras.ops.convert_to_numpy(value) for name, value in metrics.result().items()})
         metrics.reset_state()
     return found
+
+
+def _replicas():
+    """By how much Keras divides a loss within the scope of a strategy."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow
+
+    return tensorflow.distribute.get_strategy().num_replicas_in_sync
 
 
 def _of_memfit(config, outputs, model, predictions, targets, weights):
