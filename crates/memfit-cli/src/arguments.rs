@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use memfit::{
-    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Job, OneOrMany,
-    Precision, Resume, Setting, Shuffle,
+    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Guard, Job,
+    OneOrMany, Precision, Resume, Setting, Shuffle,
 };
 
 use crate::devices::DevicesArguments;
@@ -127,6 +127,10 @@ pub struct JobArguments {
     /// Take the first plan that is found to fit, in about a tenth of the time that planning takes, instead of the fastest.
     #[arg(long)]
     pub first: bool,
+    /// What a step with a result that is not finite may change: blocks whose results are finite (block), or nothing at all (step),
+    /// for which all results are computed before the first is written [default: block].
+    #[arg(long, value_name = "block|step")]
+    pub guard: Option<Guard>,
     /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
     #[arg(long, value_name = "POLICY")]
     pub precision: Option<Precision>,
@@ -306,6 +310,9 @@ impl JobArguments {
             job.memory.costs = costs;
         }
         job.memory.first |= self.first;
+        if let Some(guard) = self.guard {
+            job.memory.guard = guard;
+        }
         if let Some(disk) = &self.disk {
             // What is typed is relative to where it is typed, and not to the job file.
             let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use memfit_ir::{ALIGNMENT, Bytes, Slot};
 
 use crate::DeviceError;
+use crate::found_inf::FoundInf;
 
 /// Size and alignment of a huge page.
 pub const HUGE_PAGE: u64 = 2 << 20;
@@ -19,6 +20,8 @@ pub(crate) struct Arena {
     /// First usable byte.
     start: NonNull<u8>,
     bytes: usize,
+    /// Raised by kernels that did not write what was not finite.
+    pub(crate) found_inf: FoundInf,
 }
 
 // SAFETY: an arena is memory that it owns alone; the pointers are not tied to a thread.
@@ -47,7 +50,8 @@ impl Arena {
         let skip = if slack == 0 { page } else { page + first.next_multiple_of(HUGE) - first };
         // SAFETY: the skip is a page plus less than the slack, so the start lies inside the reservation.
         let start = unsafe { reserved.add(skip) };
-        let arena = Arena { reserved, reserved_bytes, start, bytes: usable };
+        let found_inf = FoundInf::default();
+        let arena = Arena { reserved, reserved_bytes, start, bytes: usable, found_inf };
         arena.open(page).map_err(refused)?;
         Ok(arena)
     }

@@ -11,6 +11,7 @@ use crate::cpu::threads::Threads;
 use crate::cpu::{made_up, widen};
 use crate::cuda::device::CudaDevice;
 use crate::cuda::told::TURNS;
+use crate::found_inf::Kept;
 use crate::process;
 use crate::store::Store;
 use crate::{DeviceError, Setup};
@@ -139,6 +140,14 @@ impl Device {
         // A batch of fewer rows than slices leaves the last of them empty.
         if slice.is_none() || 0 < context.rows {
             widen::launch(arena, &self.threads, graph, node, args, workspace, fresh, &context);
+        }
+    }
+
+    /// What the launches since this was asked last did not write, because it was not finite. A GPU writes what it computes.
+    pub fn take_kept(&mut self) -> Kept {
+        match &mut self.memory {
+            Memory::Cuda(_) => Kept::default(),
+            Memory::Cpu(arena) => arena.found_inf.take(),
         }
     }
 

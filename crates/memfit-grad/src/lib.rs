@@ -24,6 +24,7 @@ mod biases;
 mod chain;
 mod compact;
 mod fuse;
+mod guard;
 mod neighbours;
 mod norms;
 mod optimizer;

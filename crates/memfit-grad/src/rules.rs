@@ -266,6 +266,9 @@ impl Backward {
             | Op::SumSquares
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
+            | Op::AddAccumulated(_)
+            | Op::KeepAccumulated
+            | Op::CheckUpdate(_)
             | Op::Update(_)
             | Op::Applied(_)
             | Op::Penalty(_)

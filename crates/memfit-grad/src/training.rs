@@ -9,7 +9,7 @@ use memfit_ir::{
 
 use crate::rules::Backward;
 use crate::{
-    ClipBy, Optimizer, biases, compact, fuse, neighbours, norms, penalties, pooled, rounded, weights,
+    ClipBy, Optimizer, biases, compact, fuse, guard, neighbours, norms, penalties, pooled, rounded, weights,
 };
 
 /// What to train for.
@@ -27,6 +27,8 @@ pub struct Training {
     pub optimizer: Optimizer,
     /// Tensors whose gradients are kept for reading when the step ends.
     pub gradients_of: Vec<TensorId>,
+    /// Whether a step with a result that is not finite changes nothing at all: every result is computed before the first is written.
+    pub guard: bool,
     /// Whether a GPU runs it, whose products want weights beside halves rounded, and where neighbours may share a launch.
     pub for_gpu: bool,
 }
@@ -47,8 +49,17 @@ impl Training {
     pub fn new(optimizer: Optimizer) -> Training {
         let weights_of_samples = vec![];
         let (losses, metrics, gradients_of) = (vec![], vec![], vec![]);
-        let for_gpu = false;
-        Training { losses, metrics, sample_weights: 0, weights_of_samples, optimizer, gradients_of, for_gpu }
+        let (guard, for_gpu) = (false, false);
+        Training {
+            losses,
+            metrics,
+            sample_weights: 0,
+            weights_of_samples,
+            optimizer,
+            gradients_of,
+            guard,
+            for_gpu,
+        }
     }
 }
 
@@ -139,7 +150,11 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         neighbours::bring_together(&mut graph);
         rounded::round_weights(&mut graph);
     }
-    add_updates(&mut graph, &weight_gradients, &training.optimizer);
+    if training.guard {
+        guard::add_updates(&mut graph, &weight_gradients, &training.optimizer);
+    } else {
+        add_updates(&mut graph, &weight_gradients, &training.optimizer);
+    }
     add_zeros(&mut graph);
     Ok(graph)
 }
@@ -338,17 +353,26 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
     }
 }
 
-/// Appends the optimizer: one update for each weight, behind the norms where they are asked for.
+/// Appends the optimizer: one update for each weight, after the norms where they are asked for.
 fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer: &Optimizer) {
-    let clip = match optimizer.clip {
-        ClipBy::None => Clip::None,
-        ClipBy::Value(limit) => Clip::Value(limit),
-        ClipBy::Norm(limit) | ClipBy::GlobalNorm(limit) => Clip::Norm(limit),
-    };
     penalties::add(graph, gradients);
-    let verdict = guard(graph, gradients);
+    let verdict = scaled(graph, gradients);
     let gradients = &accumulated(graph, gradients, optimizer.accumulation_steps, verdict);
-    let global = match optimizer.clip {
+    let global = global_norm(graph, gradients, optimizer);
+    for (weight, gradient) in gradients {
+        let written = Written::of(graph, *weight, *gradient, optimizer, global);
+        written.add(graph, optimizer, verdict);
+        penalties::constrain(graph, *weight, verdict);
+    }
+}
+
+/// The sum of all gradients' squares, where they are clipped by it.
+pub(crate) fn global_norm(
+    graph: &mut Graph,
+    gradients: &[(TensorId, TensorId)],
+    optimizer: &Optimizer,
+) -> Option<TensorId> {
+    match optimizer.clip {
         ClipBy::GlobalNorm(_) => {
             let layer = graph.layer("optimizer");
             let sum = opened(graph, "global norm", Kind::Gradient, layer);
@@ -358,25 +382,40 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
             Some(sum)
         }
         ClipBy::None | ClipBy::Value(_) | ClipBy::Norm(_) => None,
-    };
-    for (weight, gradient) in gradients {
+    }
+}
+
+/// What the update of one weight reads, and what it writes: the weight, its state and its average.
+pub(crate) struct Written {
+    pub(crate) reads: Vec<TensorId>,
+    pub(crate) writes: Vec<TensorId>,
+}
+
+impl Written {
+    /// Adds state and average of a weight to the graph, and the norm of its gradient where it is clipped by that.
+    pub(crate) fn of(
+        graph: &mut Graph,
+        weight: TensorId,
+        gradient: TensorId,
+        optimizer: &Optimizer,
+        global: Option<TensorId>,
+    ) -> Written {
         let (name, shape, layer) = {
             let tensor = &graph.tensors[weight.0];
             (tensor.name.clone(), tensor.shape.clone(), tensor.layer)
         };
-        let mut inputs = vec![*gradient];
-        inputs.extend(global);
+        let mut reads = vec![gradient];
+        reads.extend(global);
         if let ClipBy::Norm(_) = optimizer.clip {
             let sum = opened(graph, &format!("{name}/norm"), Kind::Gradient, layer);
-            push_end(graph, Op::SumSquares, vec![*gradient], vec![], vec![sum], layer);
-            inputs.push(sum);
+            push_end(graph, Op::SumSquares, vec![gradient], vec![], vec![sum], layer);
+            reads.push(sum);
         }
-        inputs.extend(verdict);
-        let mut updates = vec![*weight];
+        let mut writes = vec![weight];
         for (index, (state, dims)) in optimizer.rule.state(&shape.dims).into_iter().enumerate() {
             let state = format!("{name}/{state}");
             let state = graph.tensor(state, Shape::fixed(dims), DType::F32, Kind::Optimizer, layer);
-            updates.push(state);
+            writes.push(state);
             let first = optimizer.rule.first_state();
             if index == 0 && first != 0.0 {
                 graph.initial.push((state, Initializer::Constant(first)));
@@ -384,18 +423,33 @@ fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer:
         }
         if optimizer.average.is_some() {
             let average = format!("{name}/average");
-            updates.push(graph.tensor(average, shape, DType::F32, Kind::Optimizer, layer));
+            writes.push(graph.tensor(average, shape, DType::F32, Kind::Optimizer, layer));
         }
-        let update = Update {
-            rule: optimizer.rule.clone(),
-            clip,
-            weight_decay: if optimizer.undecayed.contains(weight) { 0.0 } else { optimizer.weight_decay },
-            guarded: verdict.is_some(),
-            steps: optimizer.accumulation_steps,
-            average: optimizer.average,
-        };
-        push_end(graph, Op::Update(update), inputs, vec![], updates, layer);
-        penalties::constrain(graph, *weight, verdict);
+        Written { reads, writes }
+    }
+
+    /// Appends the update.
+    pub(crate) fn add(self, graph: &mut Graph, optimizer: &Optimizer, verdict: Option<TensorId>) {
+        let layer = graph.tensors[self.writes[0].0].layer;
+        let inputs = self.reads.into_iter().chain(verdict).collect();
+        let op = Op::Update(update_of(optimizer, self.writes[0], verdict.is_some()));
+        push_end(graph, op, inputs, vec![], self.writes, layer);
+    }
+}
+
+/// The update of a weight.
+pub(crate) fn update_of(optimizer: &Optimizer, weight: TensorId, guarded: bool) -> Update {
+    Update {
+        rule: optimizer.rule.clone(),
+        clip: match optimizer.clip {
+            ClipBy::None => Clip::None,
+            ClipBy::Value(limit) => Clip::Value(limit),
+            ClipBy::Norm(limit) | ClipBy::GlobalNorm(limit) => Clip::Norm(limit),
+        },
+        weight_decay: if optimizer.undecayed.contains(&weight) { 0.0 } else { optimizer.weight_decay },
+        guarded,
+        steps: optimizer.accumulation_steps,
+        average: optimizer.average,
     }
 }
 
@@ -427,7 +481,7 @@ fn accumulated(
 /// Where values are f16, gradients are scaled lest they vanish, and so may overflow: one verdict on all of them, taken
 /// before the first weight changes, lets the step be skipped. Numbers follow backward, so that the smallest is the first
 /// gradient that was not finite.
-fn guard(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<TensorId> {
+fn scaled(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<TensorId> {
     if gradients.is_empty() || !graph.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
         return None;
     }

@@ -346,6 +346,9 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::SumSquares
         | Op::CheckFinite(_)
         | Op::Accumulate(_)
+        | Op::AddAccumulated(_)
+        | Op::KeepAccumulated
+        | Op::CheckUpdate(_)
         | Op::Update(_)
         | Op::Applied(_)
         | Op::Penalty(_)

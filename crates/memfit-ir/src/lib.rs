@@ -77,5 +77,5 @@ pub use shape::Shape;
 pub use summand::Summand;
 pub use tail::Tail;
 pub use text::TextError;
-pub use update::{Accumulate, Average, Clip, Update, UpdateRule};
+pub use update::{Accumulate, Average, CheckUpdate, Clip, Update, UpdateRule};
 pub use weight_rules::{Constraint, Orthogonal, Regularizer};

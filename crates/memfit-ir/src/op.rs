@@ -4,7 +4,7 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Applied, Attention, Augment, Chain, Constraint, Conv2D, Conv3D, DType, Distance,
+    Accumulate, Applied, Attention, Augment, Chain, CheckUpdate, Constraint, Conv2D, Conv3D, DType, Distance,
     Interpolation, Maker, Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction,
     Regularizer, Summand, Update,
 };
@@ -139,7 +139,7 @@ pub enum Op {
     /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the same, where `dz`, the sum of two gradients where
     /// the bit is set, is made on the way for others.
     BatchNormGradOfSum(Norm),
-    /// `mean, variance ⇒ moving_mean, moving_variance`.
+    /// `mean, variance, [found_inf] ⇒ moving_mean, moving_variance`.
     BatchNormMoving {
         /// What is kept of the old average.
         momentum: f32,
@@ -226,8 +226,16 @@ pub enum Op {
     CheckFinite(usize),
     /// `gradient, [verdict] ⇒ sum` (adds): gradients of several steps; the first of them begins anew.
     Accumulate(Accumulate),
+    /// `sum ⇒ gradient`: adds the gradients of the steps before, of this many that make one update, to this step's, which loses its
+    /// loss scale.
+    AddAccumulated(u64),
+    /// `gradient, found_inf ⇒ sum`: keeps the gradients so far for the next step, unless found_inf is not 0.
+    KeepAccumulated,
     /// `gradient, [norm²], [verdict] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
     Update(Update),
+    /// `gradient, [norm²], weight, state…, [average] ⇒ found_inf`: computes what an update would write, and writes none of it: where
+    /// it is not finite, found_inf becomes the number of the check, unless it holds a smaller one already.
+    CheckUpdate(CheckUpdate),
     /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
     /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
     Applied(Applied),
@@ -458,6 +466,9 @@ impl Op {
             | Op::SumSquares
             | Op::CheckFinite(_)
             | Op::Accumulate(_)
+            | Op::AddAccumulated(_)
+            | Op::KeepAccumulated
+            | Op::CheckUpdate(_)
             | Op::Update(_)
             | Op::Applied(_)
             | Op::Penalty(_)
@@ -556,6 +567,9 @@ impl Op {
             Op::SumSquares => "sum_squares",
             Op::CheckFinite(_) => "check_finite",
             Op::Accumulate(_) => "accumulate",
+            Op::AddAccumulated(_) => "add_accumulated",
+            Op::KeepAccumulated => "keep_accumulated",
+            Op::CheckUpdate(_) => "check_update",
             Op::Update(_) => "update",
             Op::Applied(_) => "applied",
             Op::Penalty(_) => "penalty",

@@ -38,6 +38,22 @@ impl Update {
     }
 }
 
+/// A look at what an update would write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckUpdate {
+    /// What found_inf becomes where it is not finite; from 1.
+    pub number: usize,
+    /// The update.
+    pub update: Update,
+}
+
+impl CheckUpdate {
+    /// The place of the weight among what the check reads; its state and its average follow.
+    pub fn weight_at(&self) -> usize {
+        1 + usize::from(matches!(self.update.clip, Clip::Norm(_)))
+    }
+}
+
 /// A moving average of weights: Keras's `use_ema`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Average {

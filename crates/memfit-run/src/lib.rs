@@ -11,7 +11,7 @@ mod told;
 mod totals;
 mod trace;
 
-pub use finite::{Culprit, NotFinite};
+pub use finite::{Changed, Culprit, Found, NotFinite};
 pub use loss_scale::LossScale;
 pub use runner::{Feed, FeedError, Progress, RunError, Runner, StepInput};
 pub use totals::{EpochSums, Means};

@@ -1,7 +1,7 @@
 //! The dynamic loss scale, as Keras's LossScaleOptimizer keeps it: halved and the step skipped where a gradient
 //! overflowed, doubled after many steps in a row that did not.
 
-use memfit_ir::{Graph, Op, TensorId};
+use memfit_ir::{DType, Graph, Kind, Node, Op, TensorId};
 
 /// The first scale.
 const FIRST: f32 = 32768.0;
@@ -22,9 +22,16 @@ pub struct LossScale {
 }
 
 impl LossScale {
-    /// The scale of a graph that checks its gradients; none for any other.
+    /// The scale of a graph with f16 values that checks its gradients; none for any other.
     pub fn of(graph: &Graph) -> Option<LossScale> {
-        let checks = graph.nodes.iter().filter(|node| matches!(node.op, Op::CheckFinite(_)));
+        if !graph.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
+            return None;
+        }
+        // Under `guard = "step"` other things are checked too.
+        let of_gradient = |node: &&Node| {
+            matches!(node.op, Op::CheckFinite(_)) && graph.tensors[node.inputs[0].0].kind == Kind::Gradient
+        };
+        let checks = graph.nodes.iter().filter(of_gradient);
         let gradients: Vec<TensorId> = checks.clone().map(|node| node.inputs[0]).collect();
         let verdict = checks.map(|node| node.updates[0]).next()?;
         Some(LossScale { scale: FIRST, steps: 0, verdict, gradients })
@@ -43,6 +50,11 @@ impl LossScale {
     /// The tensor that holds the verdict.
     pub fn verdict(&self) -> TensorId {
         self.verdict
+    }
+
+    /// Whether a verdict is about a gradient, for which a smaller scale may help.
+    pub fn concerns(&self, verdict: f32) -> bool {
+        verdict as usize <= self.gradients.len()
     }
 
     /// Takes a step's verdict; returns the first gradient that was not finite, for which the step was skipped.

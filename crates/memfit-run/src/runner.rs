@@ -8,7 +8,7 @@ use std::time::Instant;
 use memfit_device::{Device, DeviceError, Setup, heap};
 use memfit_ir::{Bytes, CheckedPlan, MadeUp, Op, Slot, TensorId};
 
-use crate::finite::{Culprit, NotFinite};
+use crate::finite::{Culprit, Found, Guard, NotFinite};
 use crate::loss_scale::LossScale;
 use crate::step::Loop;
 use crate::told::Told;
@@ -42,6 +42,11 @@ pub trait Feed: Send {
 
     /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
     fn made_up(&self, _tensor: TensorId) -> Option<(MadeUp, u64)> {
+        None
+    }
+
+    /// The row of the data, as it is stored and counted from 0, that is this row of the batch; none where there is no such thing.
+    fn file_row(&self, _row_in_batch: usize) -> Option<u64> {
         None
     }
 
@@ -87,7 +92,7 @@ pub enum RunError {
     Feed(FeedError),
     /// The second store could not be read or written.
     Store(std::io::Error),
-    /// The loss is not finite.
+    /// A loss, or a value that would have outlived the step, is not finite.
     NotFinite(NotFinite),
     /// Something grows from step to step.
     Grew {
@@ -137,6 +142,8 @@ pub struct Runner {
     steps_here: u64,
     /// Where gradients are scaled.
     loss_scale: Option<LossScale>,
+    /// Where a bad step changes nothing.
+    guard: Option<Guard>,
     /// Sections that ran launch by launch, on a device that works on its own.
     launched: BTreeSet<u64>,
     /// Rows of the next step's first piece, where they have been staged already.
@@ -174,6 +181,7 @@ impl Runner {
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
+        let guard = Guard::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
         let begun = VecDeque::with_capacity(device.steps_ahead() + 1);
@@ -188,6 +196,7 @@ impl Runner {
             heap,
             steps_here: 0,
             loss_scale,
+            guard,
             launched,
             staged: None,
         })
@@ -330,9 +339,10 @@ impl Runner {
         self.end(feed)
     }
 
-    /// How many steps may have begun and not ended when another begins. A loss scale follows from the step before.
+    /// How many steps may have begun and not ended when another begins. A loss scale follows from the step before, and after a bad
+    /// step that was guarded nothing may change.
     pub fn steps_ahead(&self) -> usize {
-        if self.loss_scale.is_some() { 0 } else { self.device.steps_ahead() }
+        if self.loss_scale.is_some() || self.guard.is_some() { 0 } else { self.device.steps_ahead() }
     }
 
     /// Steps that were begun and have not ended.
@@ -411,8 +421,23 @@ impl Runner {
             "the peak that was measured is the one that was planned"
         );
         self.check_flat(input.step)?;
+        self.check_guard(begun, feed)?;
         let means = self.statistics(input.rows, turn);
         Ok((means, self.settle_scale(input.step, turn)?))
+    }
+
+    /// Where a step would have written what is not finite, says why it wrote nothing.
+    fn check_guard(&mut self, begun: Begun, feed: &mut dyn Feed) -> Result<(), RunError> {
+        let Some(Guard { found_inf }) = self.guard else { return Ok(()) };
+        let number = self.told.floats(&self.device, begun.turn, found_inf)[0];
+        // A gradient that overflows its scale only skips the step.
+        let is_scale = self.loss_scale.as_ref().is_some_and(|scale| scale.concerns(number));
+        if number == 0.0 || is_scale {
+            return Ok(());
+        }
+        let tensor = Guard::looked_at(&self.plan.problem().graph, number).expect("every number is a check's");
+        let found = self.with_loop(begun, feed, |one| one.caused_by(tensor, vec![]))?;
+        Err(RunError::NotFinite(found))
     }
 
     /// Does something with a step's loop over the plan.
@@ -438,6 +463,7 @@ impl Runner {
                 anew,
                 launched,
                 staged,
+                kept: Vec::new(),
             };
             body(&mut one)
         })
@@ -461,7 +487,9 @@ impl Runner {
         let layer = graph.layers[known.layer.0].clone();
         if scale.scale < 1.0 {
             let (tensor, culprit) = (known.name.clone(), Culprit::Gradient);
-            return Err(RunError::NotFinite(NotFinite { step, layer, tensor, culprit }));
+            let (found, row_of_data, changed) = (Found::Gradients, None, vec![]);
+            let error = NotFinite { step, layer, tensor, culprit, found, row_of_data, changed };
+            return Err(RunError::NotFinite(error));
         }
         Ok(Some(layer))
     }

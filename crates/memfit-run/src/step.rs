@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use memfit_device::{Context, Device, heap};
-use memfit_ir::{CheckedPlan, DType, Kind, Op, Place, Plan, Slot, Step, Tensor, TensorId};
+use memfit_device::{Context, Device, Kept, heap};
+use memfit_ir::{CheckedPlan, DType, Kind, NodeId, Op, Place, Plan, Slot, Step, Tensor, TensorId};
 
-use crate::finite::{Culprit, NotFinite, first_bad_row, suspects};
+use crate::finite::{
+    Changed, Culprit, Found, NotFinite, first_bad_row, first_large_row, note_changes, outlives, suspects,
+};
 use crate::runner::{Feed, HeapMark, RunError, StepInput};
 use crate::told::Told;
 
@@ -25,6 +27,8 @@ pub(crate) struct Loop<'a> {
     pub(crate) anew: bool,
     pub(crate) launched: &'a mut BTreeSet<u64>,
     pub(crate) staged: &'a mut Option<usize>,
+    /// Launches that kept old values because the new ones were not finite.
+    pub(crate) kept: Vec<(NodeId, Kept)>,
 }
 
 impl Loop<'_> {
@@ -35,34 +39,120 @@ impl Loop<'_> {
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
         for step in &plan.prologue {
-            self.perform(step, &none)?;
+            self.just_do(step, &none)?;
         }
         for (first, rows) in plan.pieces(self.input.rows) {
             let context = self.context(first, rows);
-            for step in &plan.body {
-                self.perform(step, &context)?;
+            for (index, step) in plan.body.iter().enumerate() {
+                self.just_do(step, &context)?;
+                // The loss is known before anything of this micro-batch reaches a weight.
+                if self.is_bad_loss(step) {
+                    let before = if first == 0 { &plan.body[..index] } else { &plan.body };
+                    let changed = self.changed(plan.prologue.iter().chain(before));
+                    let found = self.find_culprit(&context)?;
+                    return Err(RunError::NotFinite(NotFinite { changed, ..found }));
+                }
             }
             self.feed.piece_done(first + rows, self.input.rows);
         }
         for step in &plan.epilogue {
-            self.perform(step, &none)?;
+            self.just_do(step, &none)?;
         }
-        Ok(())
+        if self.kept.is_empty() { Ok(()) } else { Err(RunError::NotFinite(self.find_cause()?)) }
     }
 
-    fn perform(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
-        self.just_do(step, context)?;
-        // The loss is known before anything of this piece reaches a weight.
-        if let Step::Launch { node, args, .. } = step {
-            let graph = &self.plan.problem().graph;
-            if let Op::Loss(_) = graph.nodes[node.0].op {
-                let sum = args.last().expect("a loss has a sum to add to");
-                if !self.device.floats(*sum)[0].is_finite() {
-                    return Err(RunError::NotFinite(self.find_culprit(context)?));
+    /// Whether a step was a loss, and what it added to is not finite.
+    fn is_bad_loss(&self, step: &Step) -> bool {
+        let Step::Launch { node, args, .. } = step else { return false };
+        let sum = args.last().expect("every node has an operand");
+        matches!(self.plan.problem().graph.nodes[node.0].op, Op::Loss(_))
+            && !self.device.floats(*sum)[0].is_finite()
+    }
+
+    /// What outlives the step and was changed by these of its steps.
+    fn changed<'b>(&self, steps: impl Iterator<Item = &'b Step>) -> Vec<Changed> {
+        let graph = &self.plan.problem().graph;
+        let mut changed = Vec::new();
+        for step in steps {
+            let Step::Launch { node, args, .. } = step else { continue };
+            let (id, node) = (*node, &graph.nodes[node.0]);
+            let found_inf = || self.device.floats(args[node.inputs.len() - 1])[0] != 0.0;
+            let is_idle = if let Op::Update(update) = &node.op {
+                let is_due = (self.iteration + 1).is_multiple_of(update.steps);
+                update.guarded && found_inf() || !is_due && update.average.is_none()
+            } else if let Op::Accumulate(accumulate) = &node.op {
+                accumulate.guarded && found_inf()
+            } else {
+                matches!(node.op, Op::Constrain(_)) && !node.inputs.is_empty() && found_inf()
+            };
+            if !is_idle {
+                let kept = self.kept.iter().filter(|(known, _)| *known == id);
+                let kept = kept.fold(Kept::default(), |sum, (_, more)| Kept {
+                    elements: sum.elements + more.elements,
+                    state_written: sum.state_written || more.state_written,
+                });
+                note_changes(graph, node, kept, &mut changed);
+            }
+        }
+        changed
+    }
+
+    /// Why a step that is over kept values: an input of it, or else the first tensor whose new values were not finite.
+    fn find_cause(&mut self) -> Result<NotFinite, RunError> {
+        let plan = self.plan.plan();
+        let graph = &self.plan.problem().graph;
+        let changed = self.changed(plan.prologue.iter().chain(&plan.body).chain(&plan.epilogue));
+        let node = &graph.nodes[self.kept[0].0.0];
+        let id = node.updates.iter().find(|id| outlives(graph, **id)).expect("it outlives the step");
+        self.caused_by(*id, changed)
+    }
+
+    /// Why a step would have written what is not finite for a tensor.
+    pub(crate) fn caused_by(&mut self, id: TensorId, changed: Vec<Changed>) -> Result<NotFinite, RunError> {
+        let graph = &self.plan.problem().graph;
+        let found = Found::Written { tensor: graph.tensors[id.0].name.clone() };
+        let (tensor, culprit) = self.find_input()?.unwrap_or((id, Culprit::Update));
+        let known = &graph.tensors[tensor.0];
+        Ok(NotFinite {
+            step: self.input.step,
+            layer: graph.layers[known.layer.0].clone(),
+            tensor: known.name.clone(),
+            culprit,
+            found,
+            row_of_data: self.row_of_data(culprit),
+            changed,
+        })
+    }
+
+    /// Reads the batch again and looks for a row that is not finite, or so large that its square is not.
+    fn find_input(&mut self) -> Result<Option<(TensorId, Culprit)>, RunError> {
+        let plan = self.plan.plan();
+        let graph = &self.plan.problem().graph;
+        let mut large = None;
+        for (first, rows) in plan.pieces(self.input.rows) {
+            let context = self.context(first, rows);
+            for step in &plan.body {
+                let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step else { continue };
+                self.just_do(step, &context)?;
+                let sliced = graph.tensors[tensor.0].slice.map_or(context, |slice| context.sliced(slice));
+                let bytes = self.device.bytes(*slot);
+                if let Some(row) = first_bad_row(graph, *tensor, bytes, context.rows) {
+                    return Ok(Some((*tensor, Culprit::Input { row: sliced.row_start + row })));
+                }
+                if let (None, Some(row)) = (large, first_large_row(graph, *tensor, bytes, context.rows)) {
+                    large = Some((*tensor, Culprit::LargeInput { row: sliced.row_start + row }));
                 }
             }
         }
-        Ok(())
+        Ok(large)
+    }
+
+    /// The row in the data that a culprit names by its place in the batch.
+    fn row_of_data(&self, culprit: Culprit) -> Option<u64> {
+        match culprit {
+            Culprit::Input { row } | Culprit::LargeInput { row } => self.feed.file_row(row),
+            Culprit::Weight | Culprit::Output | Culprit::Loss | Culprit::Gradient | Culprit::Update => None,
+        }
     }
 
     /// Draws the rows of an input where they are made-up floats, and says whether it did.
@@ -82,6 +172,10 @@ impl Loop<'_> {
                 let graph = &self.plan.problem().graph;
                 self.device.launch(graph, *node, args, *workspace, *fresh, context);
                 self.heap.by_kernels += taken();
+                let kept = self.device.take_kept();
+                if kept != Kept::default() {
+                    self.kept.push((*node, kept));
+                }
                 Ok(())
             }
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
@@ -119,15 +213,16 @@ impl Loop<'_> {
         }
     }
 
-    /// Runs the piece again, looking at every value. Training ends here, so nothing is harmed by what it overwrites.
+    /// Runs the micro-batch again, looking at every value, without what outlives the step.
     pub(crate) fn find_culprit(&mut self, context: &Context) -> Result<NotFinite, RunError> {
         let plan = self.plan.plan();
         let graph = &self.plan.problem().graph;
         let number = self.input.step;
-        let found = |tensor: TensorId, culprit: Culprit| {
+        let found = |tensor: TensorId, culprit: Culprit, row_of_data: Option<u64>| {
             let known = &graph.tensors[tensor.0];
-            let layer = graph.layers[known.layer.0].clone();
-            NotFinite { step: number, layer, tensor: known.name.clone(), culprit }
+            let (layer, tensor) = (graph.layers[known.layer.0].clone(), known.name.clone());
+            let (found, changed) = (Found::Loss, vec![]);
+            NotFinite { step: number, layer, tensor, culprit, found, row_of_data, changed }
         };
         // What a loss adds to; behind the last that adds to it come gradients alone.
         let loss_of = |step: &Step| match step {
@@ -148,11 +243,17 @@ impl Loop<'_> {
                 first_bad_row(graph, *tensor, device.bytes(*slot), context.rows)
             };
             if let Some((tensor, _)) = weights.iter().find(|pair| bad(self.device, pair).is_some()) {
-                return Ok(found(*tensor, Culprit::Weight));
+                return Ok(found(*tensor, Culprit::Weight, None));
             }
             let loss = loss_of(step);
             if loss.is_some() && plan.body[index + 1..].iter().all(|behind| loss_of(behind) != loss) {
                 break;
+            }
+            // What outlives the step stays as it is.
+            if let Step::Launch { node, .. } = step
+                && graph.nodes[node.0].updates.iter().any(|id| outlives(graph, *id))
+            {
+                continue;
             }
             self.just_do(step, context)?;
             for pair in &outputs {
@@ -165,7 +266,7 @@ impl Loop<'_> {
                     } else {
                         Culprit::Output
                     };
-                    return Ok(found(pair.0, culprit));
+                    return Ok(found(pair.0, culprit, self.row_of_data(culprit)));
                 }
             }
         }
@@ -174,6 +275,9 @@ impl Loop<'_> {
             layer: "loss".to_owned(),
             tensor: "loss".to_owned(),
             culprit: Culprit::Loss,
+            found: Found::Loss,
+            row_of_data: None,
+            changed: vec![],
         })
     }
 

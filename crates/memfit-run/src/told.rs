@@ -19,7 +19,12 @@ impl Told {
         for node in &plan.problem().graph.nodes {
             let tells = matches!(
                 node.op,
-                Op::Loss(_) | Op::Metric(_) | Op::Penalty(_) | Op::ActivityPenalty(_) | Op::CheckFinite(_)
+                Op::Loss(_)
+                    | Op::Metric(_)
+                    | Op::Penalty(_)
+                    | Op::ActivityPenalty(_)
+                    | Op::CheckFinite(_)
+                    | Op::CheckUpdate(_)
             );
             let Some(tensor) = node.updates.first().copied().filter(|_| tells) else { continue };
             if places.iter().any(|(known, _, _)| *known == tensor) {

@@ -216,6 +216,9 @@ pub struct MemorySection {
     /// more workspace than there is room for, something else has to give way.
     #[serde(default)]
     pub fixed_algorithms: bool,
+    /// What a step with a result that is not finite may change.
+    #[serde(default)]
+    pub guard: Guard,
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
@@ -239,6 +242,29 @@ pub struct MemorySection {
     /// How long costs may be measured; a few seconds where it is not said.
     #[serde(skip)]
     pub seconds_measuring: Option<f64>,
+}
+
+/// What a step with a result that is not finite may change. Nothing that is not finite is ever written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Guard {
+    /// Blocks of tensors whose new values are finite.
+    #[default]
+    Block,
+    /// Nothing at all: every result of the step is computed before the first is written.
+    Step,
+}
+
+impl std::str::FromStr for Guard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Guard, String> {
+        match text {
+            "block" => Ok(Guard::Block),
+            "step" => Ok(Guard::Step),
+            _ => Err(format!("`{text}` is not a guard; expected block or step")),
+        }
+    }
 }
 
 /// Room on a disk.
@@ -421,6 +447,13 @@ impl Job {
             return Err(Error::job(
                 "memory.disk (--disk)",
                 "beside a GPU, values are copied out to host memory; give room there with `--host SIZE`",
+            ));
+        }
+        if self.memory.guard == Guard::Step && self.memory.allow_batchnorm_split {
+            return Err(Error::job(
+                "memory.guard",
+                "with `guard = \"step\"`, BatchNormalization's moving statistics are written once a step, which \
+                 `allow_batchnorm_split` does not allow; leave out one of them",
             ));
         }
         if self.memory.host.is_some() && !self.is_on_gpu() {

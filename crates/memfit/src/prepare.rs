@@ -15,7 +15,7 @@ use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
 use crate::saving::Files;
 use crate::state::{self, Variable};
-use crate::{Compiled, Error, Job, ModelFile, compiled, data, model_file, tries};
+use crate::{Compiled, Error, Guard, Job, ModelFile, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -305,6 +305,7 @@ pub(crate) fn training(
         metrics,
         sample_weights,
         weights_of_samples,
+        guard: job.memory.guard == Guard::Step,
         for_gpu: matches!(job.train.device.settled(), Choice::Cuda(_)),
         ..Training::new(optimizer)
     };

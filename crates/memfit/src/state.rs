@@ -89,7 +89,7 @@ pub(crate) fn optimizer_variables(opened: &ModelFile, graph: &Graph, optimizer: 
     if optimizer.accumulation_steps != 1 {
         for weight in trainable() {
             let holds = updates[weight.tensor.0].map_or(Holds::Nothing, |node| Holds::Sum {
-                tensor: node.inputs[0],
+                tensor: accumulator(graph, node.inputs[0]),
                 steps: optimizer.accumulation_steps,
             });
             found.push((named(weight, "gradient_accumulator"), weight.dims.clone(), holds));
@@ -176,6 +176,12 @@ fn updates(graph: &Graph) -> Vec<Option<&Node>> {
         }
     }
     updates
+}
+
+/// Where gradients are summed over steps: what the update reads, or under `guard = "step"` what keeps it.
+fn accumulator(graph: &Graph, read: TensorId) -> TensorId {
+    let mut keepers = graph.nodes.iter().filter(|node| node.op == Op::KeepAccumulated);
+    keepers.find(|node| node.inputs[0] == read).map_or(read, |node| node.updates[0])
 }
 
 /// When training ends, the averages become the weights, as in Keras.

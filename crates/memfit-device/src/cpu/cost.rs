@@ -196,6 +196,10 @@ impl Operation<'_> {
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
+            Op::CheckUpdate(check) => {
+                let dims = &self.input(check.weight_at()).dims;
+                doubles(optimizer::check_workspace(&check.update.rule, dims))
+            }
             Op::Applied(Applied { gradient, .. }) => {
                 if let Op::Conv2DMaxPoolDenseGrad(conv) = &**gradient {
                     let shapes = [0, 1, 4].map(|index| self.input(index));
@@ -250,6 +254,8 @@ impl Operation<'_> {
             | Op::Zero
             | Op::AddZero
             | Op::Accumulate(_)
+            | Op::AddAccumulated(_)
+            | Op::KeepAccumulated
             | Op::Constrain(_) => floats(0),
         }
     }

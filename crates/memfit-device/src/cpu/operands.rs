@@ -13,6 +13,7 @@ use super::tasks::BLOCK;
 use super::threads::Threads;
 use crate::Context;
 use crate::arena::Arena;
+use crate::found_inf::FoundInf;
 
 /// What one launch works on.
 pub(crate) struct Operands<'a> {
@@ -109,6 +110,11 @@ impl<'a> Operands<'a> {
             });
             assert!(!clash && !shared, "{}: write {index} shares bytes with another operand", op.name());
         }
+    }
+
+    /// Raised where what outlives the step is not written, since it is not finite.
+    pub(crate) fn found_inf(&self) -> &'a FoundInf {
+        &self.arena.found_inf
     }
 
     /// The shape of an input.

@@ -467,6 +467,20 @@ impl Rule<'_> {
                 self.singles(0)?;
                 vec![]
             }
+            Op::AddAccumulated(_) => {
+                self.count(1..=1)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::KeepAccumulated => {
+                self.count(2..=2)?;
+                self.singles(0)?;
+                vec![]
+            }
+            Op::CheckUpdate(_) => {
+                self.count(2..=7)?;
+                vec![]
+            }
             Op::Penalty(_) => {
                 self.count(1..=1)?;
                 self.singles(0)?;

@@ -3,11 +3,11 @@
 use super::{Parser, Printer, Text};
 use crate::{
     Accumulate, Applied, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Cell, Chain,
-    Change, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts, Curve, DType, Distance,
-    FBeta, Fill, Gate, Initializer, Interpolation, Iou, Kind, LEANER, Leaner, Link, Loss, LossKind, Maker,
-    Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind, Norm, Op, Orthogonal, Pads, Phase, Pinned, Place,
-    Pool2D, PooledConv2D, Rate, Recurrent, Reduction, Region, Regularizer, RowValue, Sampling, Slice, Step,
-    Summand, Summation, Tensor, Thresholds, Transfers, Unary, Update, UpdateRule,
+    Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts, Curve, DType,
+    Distance, FBeta, Fill, Gate, Initializer, Interpolation, Iou, Kind, LEANER, Leaner, Link, Loss, LossKind,
+    Maker, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind, Norm, Op, Orthogonal, Pads, Phase, Pinned,
+    Place, Pool2D, PooledConv2D, Rate, Recurrent, Reduction, Region, Regularizer, RowValue, Sampling, Slice,
+    Step, Summand, Summation, Tensor, Thresholds, Transfers, Unary, Update, UpdateRule,
 };
 
 /// `{field=value …}`; a field with a default is left out where it has that value.
@@ -114,6 +114,7 @@ structs! {
     Noise { kind, seed, dims }
     Accumulate { steps, guarded }
     Update { rule, clip, weight_decay, guarded, steps, average }
+    CheckUpdate { number, update }
     Average { momentum, overwrite_every }
     Applied { gradient, weight_at, update }
     Regularizer { l1, l2, orthogonal }
@@ -221,7 +222,10 @@ enums! {
         SumSquares,
         CheckFinite(count),
         Accumulate(accumulate),
+        AddAccumulated(steps),
+        KeepAccumulated,
         Update(update),
+        CheckUpdate(check),
         Applied(applied),
         Penalty(regularizer),
         Constrain(constraint),

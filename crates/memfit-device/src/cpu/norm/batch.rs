@@ -5,6 +5,7 @@ use memfit_ir::{Binary, Chain, Link, Norm, Shape, Unary};
 use super::super::elementwise::{self, Links};
 use super::super::lanes::{Lanes, load, store};
 use super::super::operands::{Floats, Operands};
+use super::super::optimizer::is_forbidden;
 use super::super::sums::{Columns, Terms, settle};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::{weight_gradients, weights};
@@ -281,12 +282,23 @@ fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     apply(operands, columns, [dy, x], dx, coefficients, formula);
 }
 
-/// `moving = moving · momentum + value · (1 − momentum)`.
+/// `moving = moving · momentum + value · (1 − momentum)`, unless a result is not finite: then both keep all their values.
 pub(crate) fn moving(operands: &Operands, momentum: f32) {
-    for index in 0..2 {
-        let values = operands.input::<f32>(index);
-        for (moving, value) in operands.update(index).iter_mut().zip(values) {
-            *moving = *moving * momentum + value * (1.0 - momentum);
+    if is_forbidden(operands, operands.node.inputs.len() == 3) {
+        return;
+    }
+    let values = [0, 1].map(|index| operands.input::<f32>(index));
+    let mut moving = [0, 1].map(|index| operands.update(index));
+    let next = |moving: f32, value: f32| moving * momentum + value * (1.0 - momentum);
+    let is_finite = moving.iter().zip(values).all(|(moving, values)| {
+        moving.iter().zip(values).all(|(moving, value)| next(*moving, *value).is_finite())
+    });
+    if !is_finite {
+        return operands.found_inf().raise(moving[0].len());
+    }
+    for (moving, values) in moving.iter_mut().zip(values) {
+        for (moving, value) in moving.iter_mut().zip(values) {
+            *moving = next(*moving, *value);
         }
     }
 }

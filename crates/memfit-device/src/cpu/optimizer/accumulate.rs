@@ -3,12 +3,14 @@
 use memfit_ir::Accumulate;
 
 use super::super::lanes::Lanes;
+use super::blocks::BLOCK;
 use super::is_forbidden;
 use crate::cpu::operands::Operands;
 use crate::cpu::tasks::{self, Cut, Tasks};
 use crate::cpu::threads::Shared;
+use crate::found_inf::{FoundInf, is_finite, magnitude};
 
-/// Adds a gradient to those of the steps before; the first of them begins anew.
+/// Adds a gradient to those of the steps before; the first of them begins again.
 pub(crate) fn accumulate(operands: &Operands, accumulate: &Accumulate) {
     if is_forbidden(operands, accumulate.guarded) {
         return;
@@ -20,7 +22,8 @@ pub(crate) fn accumulate(operands: &Operands, accumulate: &Accumulate) {
         gradient,
         sum: Shared::new(operands.update(0)),
         factor: 1.0 / operands.context.loss_scale,
-        fresh: operands.fresh || operands.context.iteration.is_multiple_of(accumulate.steps),
+        overwrite: operands.fresh || operands.context.iteration.is_multiple_of(accumulate.steps),
+        found_inf: operands.found_inf(),
     };
     tasks::run(operands.threads, cut.count(), &add);
 }
@@ -30,7 +33,16 @@ struct Add<'a> {
     gradient: &'a [f32],
     sum: Shared<'a, f32>,
     factor: f32,
-    fresh: bool,
+    overwrite: bool,
+    found_inf: &'a FoundInf,
+}
+
+impl Add<'_> {
+    #[inline(always)]
+    fn next(&self, sum: f32, g: f32) -> f32 {
+        let kept = if self.overwrite { 0.0 } else { sum };
+        kept + g * self.factor
+    }
 }
 
 impl Tasks for Add<'_> {
@@ -39,8 +51,81 @@ impl Tasks for Add<'_> {
         let range = self.cut.range(task);
         // SAFETY: ranges do not overlap, and every range belongs to one task.
         let sum = unsafe { self.sum.slice(range.clone()) };
-        for (sum, g) in sum.iter_mut().zip(&self.gradient[range]) {
-            *sum = if self.fresh { 0.0 } else { *sum } + *g * self.factor;
+        for (sum, gradient) in sum.chunks_mut(BLOCK).zip(self.gradient[range].chunks(BLOCK)) {
+            let pairs = sum.iter().zip(gradient);
+            let most = pairs.fold(0, |most, (sum, g)| most.max(magnitude(self.next(*sum, *g))));
+            if !is_finite(most) {
+                self.found_inf.raise(sum.len());
+                continue;
+            }
+            for (sum, g) in sum.iter_mut().zip(gradient) {
+                *sum = self.next(*sum, *g);
+            }
         }
+    }
+}
+
+/// Adds the gradients of the steps before to this step's, which loses its loss scale.
+pub(crate) fn add_accumulated(operands: &Operands, steps: u64) {
+    let sum: &[f32] = operands.input(0);
+    let cut = Cut::items(sum.len(), 1);
+    let add = AddTo {
+        cut,
+        sum,
+        gradient: Shared::new(operands.update(0)),
+        factor: 1.0 / operands.context.loss_scale,
+        is_zero: operands.fresh,
+        is_first: operands.context.iteration.is_multiple_of(steps),
+    };
+    tasks::run(operands.threads, cut.count(), &add);
+}
+
+struct AddTo<'a> {
+    cut: Cut,
+    sum: &'a [f32],
+    gradient: Shared<'a, f32>,
+    factor: f32,
+    /// Whether the gradient counts as 0.
+    is_zero: bool,
+    /// Whether there are no steps before.
+    is_first: bool,
+}
+
+impl Tasks for AddTo<'_> {
+    #[inline(always)]
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
+        let range = self.cut.range(task);
+        // SAFETY: ranges do not overlap, and every range belongs to one task.
+        let gradient = unsafe { self.gradient.slice(range.clone()) };
+        for (g, sum) in gradient.iter_mut().zip(&self.sum[range]) {
+            let now = if self.is_zero { 0.0 } else { *g };
+            *g = if self.is_first { 0.0 } else { *sum } + now * self.factor;
+        }
+    }
+}
+
+/// Keeps the gradients so far for the next step.
+pub(crate) fn keep_accumulated(operands: &Operands) {
+    if is_forbidden(operands, true) {
+        return;
+    }
+    let gradient: &[f32] = operands.input(0);
+    let cut = Cut::items(gradient.len(), 1);
+    let copy = Copy { cut, gradient, sum: Shared::new(operands.update(0)) };
+    tasks::run(operands.threads, cut.count(), &copy);
+}
+
+struct Copy<'a> {
+    cut: Cut,
+    gradient: &'a [f32],
+    sum: Shared<'a, f32>,
+}
+
+impl Tasks for Copy<'_> {
+    #[inline(always)]
+    fn task<L: Lanes>(&self, task: usize, _worker: usize) {
+        let range = self.cut.range(task);
+        // SAFETY: ranges do not overlap, and every range belongs to one task.
+        unsafe { self.sum.slice(range.clone()) }.copy_from_slice(&self.gradient[range]);
     }
 }

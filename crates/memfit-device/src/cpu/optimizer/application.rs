@@ -5,21 +5,25 @@ use std::ops::Range;
 use memfit_ir::{Clip, Update, UpdateRule};
 
 use super::super::lanes::Lanes;
-use super::average::Following;
+use super::average::Follow;
+use super::blocks::{self, Old, Values};
 use super::lamb::Lamb;
-use super::more_rules::{Adadelta, Adamax, Ftrl, Lion, Nadam, adagrad};
-use super::rules::{Adam, Before, Momentum, Rmsprop, sgd};
+use super::more_rules::{Adadelta, Adagrad, Adamax, Ftrl, Lion, Nadam};
+use super::rules::{Adam, Before, Momentum, Rmsprop, Sgd};
 use crate::cpu::operands::Operands;
 use crate::cpu::threads::Shared;
+use crate::found_inf::FoundInf;
 
 /// An elementwise update with its coefficients of this step, and all that it changes.
 pub(crate) struct Application<'a> {
     rule: Rule,
     before: Before,
+    follow: Option<Follow>,
     weight: Shared<'a, f32>,
     /// As many as the rule has; the others are empty.
     states: [Shared<'a, f32>; 3],
-    average: Option<Following<'a>>,
+    average: Shared<'a, f32>,
+    found_inf: &'a FoundInf,
 }
 
 impl<'a> Application<'a> {
@@ -30,18 +34,18 @@ impl<'a> Application<'a> {
         let Chosen::Elementwise(rule) = Chosen::new(&update.rule, iteration, learning_rate) else {
             unreachable!("a rule over a range sees no more than the range");
         };
-        let weight = operands.update(first);
         let states = update.rule.state(&operands.update_shape(first).dims).len();
-        let state = |index: usize| {
-            Shared::new(if index < states { operands.update(first + 1 + index) } else { &mut [] })
+        let changed = |present: bool, index: usize| {
+            Shared::new(if present { operands.update(first + index) } else { &mut [] })
         };
-        let averages = |average| Following::new(average, iteration, operands.update(first + 1 + states));
         Application {
             rule,
             before: before(operands, update),
-            weight: Shared::new(weight),
-            states: [state(0), state(1), state(2)],
-            average: update.average.as_ref().map(averages),
+            follow: update.average.as_ref().map(|average| Follow::new(average, iteration)),
+            weight: changed(true, 0),
+            states: [0, 1, 2].map(|index| changed(index < states, 1 + index)),
+            average: changed(update.average.is_some(), 1 + states),
+            found_inf: operands.found_inf(),
         }
     }
 
@@ -64,40 +68,34 @@ impl<'a> Application<'a> {
     }
 
     /// Changes a range of the weight, its states and its average, by the gradient of that range. What `is_near` was read just now.
+    /// Blocks whose new values are not all finite keep their old ones.
     ///
     /// # Safety
     /// No other task reads or changes the range meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn apply<L: Lanes>(&self, range: Range<usize>, gradient: &[f32], is_near: bool) {
-        let before = &self.before;
+        let part = |of: &Shared<'_, f32>| if of.len() == 0 { 0..0 } else { range.clone() };
         // SAFETY: the caller's promise.
-        let weight = unsafe { self.weight.slice(range.clone()) };
-        assert_eq!(weight.len(), gradient.len(), "a slope for every weight");
-        let states = self.states.each_ref().map(|state| {
-            let part = if state.len() == 0 { 0..0 } else { range.clone() };
-            // SAFETY: the caller's promise.
-            unsafe { state.slice(part) }
-        });
-        match &self.rule {
-            Rule::Sgd(learning_rate) => sgd(*learning_rate, before, gradient, weight),
-            Rule::Momentum(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Adam(rule) => {
-                let elements = if is_near { 0 } else { self.weight.len() };
-                rule.apply::<L>(before, gradient, weight, states, elements);
-            }
-            Rule::Rmsprop(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Adagrad { learning_rate, epsilon } => {
-                adagrad(*learning_rate, *epsilon, before, gradient, weight, states);
-            }
-            Rule::Adadelta(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Adamax(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Nadam(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Ftrl(rule) => rule.apply(before, gradient, weight, states),
-            Rule::Lion(rule) => rule.apply(before, gradient, weight, states),
-        }
-        if let Some(average) = &self.average {
-            // SAFETY: the caller's promise.
-            unsafe { average.follow(range, weight) };
+        let (weight, states, average) = unsafe {
+            (
+                self.weight.slice(range.clone()),
+                self.states.each_ref().map(|state| state.slice(part(state))),
+                self.average.slice(part(&self.average)),
+            )
+        };
+        assert_eq!(weight.len(), gradient.len(), "a gradient for every weight");
+        let kept = if let Rule::Adam(rule) = &self.rule
+            && !rule.amsgrad
+            && self.follow.is_none()
+        {
+            let elements = if is_near { 0 } else { self.weight.len() };
+            rule.apply::<L>(&self.before, gradient, weight, states, elements)
+        } else {
+            let values = Values { weight, states, average };
+            self.rule.apply(&self.before, self.follow.as_ref(), gradient, values)
+        };
+        if 0 < kept {
+            self.found_inf.raise(kept);
         }
     }
 }
@@ -125,16 +123,55 @@ pub(super) fn before(operands: &Operands, update: &Update) -> Before {
 
 /// A rule with its coefficients of this step.
 pub(super) enum Rule {
-    Sgd(f32),
+    Sgd(Sgd),
     Momentum(Momentum),
     Adam(Adam),
-    Rmsprop(Rmsprop),
-    Adagrad { learning_rate: f32, epsilon: f32 },
+    Rmsprop(Rmsprop<false, false>),
+    RmspropCentered(Rmsprop<false, true>),
+    RmspropMomentum(Rmsprop<true, false>),
+    RmspropMomentumCentered(Rmsprop<true, true>),
+    Adagrad(Adagrad),
     Adadelta(Adadelta),
     Adamax(Adamax),
     Nadam(Nadam),
     Ftrl(Ftrl),
     Lion(Lion),
+}
+
+/// Runs a function of [`blocks`] with a rule and the number of its states.
+macro_rules! with_formula {
+    ($rule:expr, $function:ident, $($argument:expr),*) => {
+        match $rule {
+            Rule::Sgd(rule) => blocks::$function::<0>(rule, $($argument),*),
+            Rule::Momentum(rule) => blocks::$function::<1>(rule, $($argument),*),
+            Rule::Adam(rule) if rule.amsgrad => blocks::$function::<3>(rule, $($argument),*),
+            Rule::Adam(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::Rmsprop(rule) => blocks::$function::<1>(rule, $($argument),*),
+            Rule::RmspropCentered(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::RmspropMomentum(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::RmspropMomentumCentered(rule) => blocks::$function::<3>(rule, $($argument),*),
+            Rule::Adagrad(rule) => blocks::$function::<1>(rule, $($argument),*),
+            Rule::Adadelta(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::Adamax(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::Nadam(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::Ftrl(rule) => blocks::$function::<2>(rule, $($argument),*),
+            Rule::Lion(rule) => blocks::$function::<1>(rule, $($argument),*),
+        }
+    };
+}
+
+impl Rule {
+    /// Changes a part of a weight; returns how many elements kept their values.
+    #[inline(always)]
+    fn apply(&self, before: &Before, follow: Option<&Follow>, gradient: &[f32], values: Values<'_>) -> usize {
+        with_formula!(self, apply, before, follow, gradient, values)
+    }
+
+    /// Whether all of a part of a weight would be written.
+    #[inline(always)]
+    pub(super) fn would_apply(&self, before: &Before, follow: Option<&Follow>, old: Old<'_>) -> bool {
+        with_formula!(self, would_apply, before, follow, old)
+    }
 }
 
 /// How a rule goes over a weight.
@@ -151,7 +188,7 @@ impl Chosen {
     pub(super) fn new(rule: &UpdateRule, step: u64, learning_rate: f32) -> Chosen {
         let rest = |beta: f32| 1.0 - f64::from(beta).powf(step as f64 + 1.0);
         Chosen::Elementwise(match *rule {
-            UpdateRule::Sgd { momentum: 0.0, .. } => Rule::Sgd(learning_rate),
+            UpdateRule::Sgd { momentum: 0.0, .. } => Rule::Sgd(Sgd { learning_rate }),
             UpdateRule::Sgd { momentum, nesterov } => {
                 Rule::Momentum(Momentum { learning_rate, momentum, nesterov })
             }
@@ -159,10 +196,15 @@ impl Chosen {
                 let alpha = (f64::from(learning_rate) * rest(beta_2).sqrt() / rest(beta_1)) as f32;
                 Rule::Adam(Adam { alpha, rest_1: 1.0 - beta_1, rest_2: 1.0 - beta_2, epsilon, amsgrad })
             }
-            UpdateRule::Rmsprop { rho, momentum, epsilon, centered } => {
-                Rule::Rmsprop(Rmsprop { learning_rate, rho, momentum, epsilon, centered })
-            }
-            UpdateRule::Adagrad { epsilon, .. } => Rule::Adagrad { learning_rate, epsilon },
+            UpdateRule::Rmsprop { rho, momentum, epsilon, centered } => match (momentum != 0.0, centered) {
+                (false, false) => Rule::Rmsprop(Rmsprop { learning_rate, rho, momentum, epsilon }),
+                (false, true) => Rule::RmspropCentered(Rmsprop { learning_rate, rho, momentum, epsilon }),
+                (true, false) => Rule::RmspropMomentum(Rmsprop { learning_rate, rho, momentum, epsilon }),
+                (true, true) => {
+                    Rule::RmspropMomentumCentered(Rmsprop { learning_rate, rho, momentum, epsilon })
+                }
+            },
+            UpdateRule::Adagrad { epsilon, .. } => Rule::Adagrad(Adagrad { learning_rate, epsilon }),
             UpdateRule::Adadelta { rho, epsilon } => Rule::Adadelta(Adadelta { learning_rate, rho, epsilon }),
             UpdateRule::Adamax { beta_1, beta_2, epsilon } => {
                 let alpha = (f64::from(learning_rate) / rest(beta_1)) as f32;

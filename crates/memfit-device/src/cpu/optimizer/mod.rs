@@ -4,7 +4,10 @@ mod accumulate;
 mod adafactor;
 mod application;
 mod average;
+mod blocks;
+mod check;
 mod lamb;
+mod look;
 mod more_rules;
 mod orthogonal;
 mod rules;
@@ -14,8 +17,9 @@ use std::ops::Range;
 
 use memfit_ir::{Update, UpdateRule};
 
-pub(crate) use accumulate::accumulate;
+pub(crate) use accumulate::{accumulate, add_accumulated, keep_accumulated};
 pub(crate) use application::Application;
+pub(crate) use check::{check_update, check_workspace};
 
 use super::lanes::Lanes;
 use super::operands::Operands;
@@ -23,7 +27,7 @@ use super::sums::{self, Part, settle, sum, sum_parts};
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
 use application::{Chosen, before, iteration};
-use average::Following;
+use average::Follow;
 
 /// Doubles of workspace that `sum_squares` wants.
 pub(crate) const SUM_SQUARES_WORKSPACE: usize = sums::PARTS_WORKSPACE;
@@ -53,10 +57,15 @@ pub(crate) fn check_finite(operands: &Operands, number: usize) {
     let gradient: &[f32] = operands.input(0);
     let workspace = operands.workspace().take_doubles(CHECK_FINITE_WORKSPACE);
     let strange = sum_parts(operands.threads, gradient.len(), 1, &NotFinite(gradient), workspace);
-    let verdict = &mut operands.update(0)[0];
-    let before = if operands.fresh { 0.0 } else { *verdict };
+    settle_check(operands, number, strange > 0.0);
+}
+
+/// Takes the answer of a check to the number that all checks speak to.
+fn settle_check(operands: &Operands, number: usize, found: bool) {
+    let found_inf = &mut operands.update(0)[0];
+    let before = if operands.fresh { 0.0 } else { *found_inf };
     let number = number as f32;
-    *verdict = if strange > 0.0 && (before == 0.0 || number < before) { number } else { before };
+    *found_inf = if found && (before == 0.0 || number < before) { number } else { before };
 }
 
 struct NotFinite<'a>(&'a [f32]);
@@ -101,25 +110,29 @@ pub(crate) fn update(operands: &Operands, update: &Update) {
         Chosen::Lamb(rule) if is_due => {
             let (weight, states) =
                 (operands.update(0), [1, 2].map(|index| Shared::new(operands.update(index))));
-            lamb::update(operands, &rule, &before(operands, update), operands.input(0), weight, states);
+            if !lamb::update(operands, &rule, &before(operands, update), operands.input(0), weight, states) {
+                return operands.found_inf().raise(weight.len());
+            }
             weight
         }
         Chosen::Adafactor if is_due => {
             let weight = operands.update(0);
             let before = before(operands, update);
-            adafactor::update(operands, &update.rule, iteration, &before, operands.input(0), weight);
+            if !adafactor::update(operands, &update.rule, iteration, &before, operands.input(0), weight) {
+                return operands.found_inf().raise(weight.len());
+            }
             weight
         }
         Chosen::Elementwise(_) | Chosen::Lamb(_) | Chosen::Adafactor => operands.update(0),
     };
     if let Some(average) = &update.average {
         let averages = operands.update(operands.node.updates.len() - 1);
-        Following::new(average, iteration, averages).follow_all(operands.threads, weight);
+        Follow::new(average, iteration).all(operands.threads, weight, averages, operands.found_inf());
     }
 }
 
 /// Whether the verdict on all gradients, the last input of what is guarded, forbids any change.
-fn is_forbidden(operands: &Operands, guarded: bool) -> bool {
+pub(crate) fn is_forbidden(operands: &Operands, guarded: bool) -> bool {
     guarded && operands.input::<f32>(operands.node.inputs.len() - 1)[0] != 0.0
 }
 

@@ -1,22 +1,19 @@
 //! The loops of the optimizers that keep sums, largest values or signs, element by element.
 
+use super::blocks::Formula;
 use super::rules::Before;
 
 /// Steps over the root of the sum of all squares.
-#[inline(always)]
-pub(super) fn adagrad(
-    learning_rate: f32,
-    epsilon: f32,
-    before: &Before,
-    gradient: &[f32],
-    weight: &mut [f32],
-    [sums, ..]: [&mut [f32]; 3],
-) {
-    assert_eq!(sums.len(), weight.len(), "a sum for every weight");
-    for ((w, sum), g) in weight.iter_mut().zip(sums).zip(gradient) {
-        let g = before.gradient(*g);
-        *sum += g * g;
-        *w = before.weight(*w) - learning_rate * g / (*sum + epsilon).sqrt();
+pub(super) struct Adagrad {
+    pub(super) learning_rate: f32,
+    pub(super) epsilon: f32,
+}
+
+impl Formula for Adagrad {
+    #[inline(always)]
+    fn next(&self, before: &Before, g: f32, w: f32, [sum, ..]: [f32; 3]) -> (f32, [f32; 3]) {
+        let sum = sum + g * g;
+        (before.weight(w) - self.learning_rate * g / (sum + self.epsilon).sqrt(), [sum, 0.0, 0.0])
     }
 }
 
@@ -27,23 +24,13 @@ pub(super) struct Adadelta {
     pub(super) epsilon: f32,
 }
 
-impl Adadelta {
+impl Formula for Adadelta {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [squares, steps, _]: [&mut [f32]; 3],
-    ) {
-        assert!(squares.len() == weight.len() && steps.len() == weight.len(), "both means for every weight");
-        for (((w, square), step), g) in weight.iter_mut().zip(squares).zip(steps).zip(gradient) {
-            let g = before.gradient(*g);
-            *square = self.rho * *square + (1.0 - self.rho) * (g * g);
-            let change = (*step + self.epsilon).sqrt() * g / (*square + self.epsilon).sqrt();
-            *step = self.rho * *step + (1.0 - self.rho) * (change * change);
-            *w = before.weight(*w) - self.learning_rate * change;
-        }
+    fn next(&self, before: &Before, g: f32, w: f32, [square, step, _]: [f32; 3]) -> (f32, [f32; 3]) {
+        let square = self.rho * square + (1.0 - self.rho) * (g * g);
+        let change = (step + self.epsilon).sqrt() * g / (square + self.epsilon).sqrt();
+        let step = self.rho * step + (1.0 - self.rho) * (change * change);
+        (before.weight(w) - self.learning_rate * change, [square, step, 0.0])
     }
 }
 
@@ -56,23 +43,13 @@ pub(super) struct Adamax {
     pub(super) epsilon: f32,
 }
 
-impl Adamax {
+impl Formula for Adamax {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [m, largest, _]: [&mut [f32]; 3],
-    ) {
-        assert!(m.len() == weight.len() && largest.len() == weight.len(), "both for every weight");
-        for (((w, m), most), g) in weight.iter_mut().zip(m).zip(largest).zip(gradient) {
-            let g = before.gradient(*g);
-            *m += (g - *m) * self.rest_1;
-            let kept = self.beta_2 * *most;
-            *most = if g.abs() > kept { g.abs() } else { kept };
-            *w = before.weight(*w) - self.alpha * *m / (*most + self.epsilon);
-        }
+    fn next(&self, before: &Before, g: f32, w: f32, [m, most, _]: [f32; 3]) -> (f32, [f32; 3]) {
+        let m = m + (g - m) * self.rest_1;
+        let kept = self.beta_2 * most;
+        let most = if g.abs() > kept { g.abs() } else { kept };
+        (before.weight(w) - self.alpha * m / (most + self.epsilon), [m, most, 0.0])
     }
 }
 
@@ -89,23 +66,13 @@ pub(super) struct Nadam {
     pub(super) epsilon: f32,
 }
 
-impl Nadam {
+impl Formula for Nadam {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [m, v, _]: [&mut [f32]; 3],
-    ) {
-        assert!(m.len() == weight.len() && v.len() == weight.len(), "both means for every weight");
-        for (((w, m), v), g) in weight.iter_mut().zip(m).zip(v).zip(gradient) {
-            let g = before.gradient(*g);
-            *m += (g - *m) * self.rest_1;
-            *v += (g * g - *v) * self.rest_2;
-            let step = self.of_mean * *m + self.of_gradient * g;
-            *w = before.weight(*w) - step / ((*v * self.of_squares).sqrt() + self.epsilon);
-        }
+    fn next(&self, before: &Before, g: f32, w: f32, [m, v, _]: [f32; 3]) -> (f32, [f32; 3]) {
+        let m = m + (g - m) * self.rest_1;
+        let v = v + (g * g - v) * self.rest_2;
+        let step = self.of_mean * m + self.of_gradient * g;
+        (before.weight(w) - step / ((v * self.of_squares).sqrt() + self.epsilon), [m, v, 0.0])
     }
 }
 
@@ -119,26 +86,16 @@ pub(super) struct Ftrl {
     pub(super) l2_shrinkage: f32,
 }
 
-impl Ftrl {
+impl Formula for Ftrl {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [sums, linear, _]: [&mut [f32]; 3],
-    ) {
-        assert!(sums.len() == weight.len() && linear.len() == weight.len(), "both for every weight");
+    fn next(&self, before: &Before, g: f32, w: f32, [sum, linear, _]: [f32; 3]) -> (f32, [f32; 3]) {
         let raised = |sum: f32| if self.power == 0.5 { sum.sqrt() } else { sum.powf(self.power) };
-        for (((w, sum), linear), g) in weight.iter_mut().zip(sums).zip(linear).zip(gradient) {
-            let (g, old) = (before.gradient(*g), before.weight(*w));
-            let more = *sum + g * g;
-            let (now, then) = (raised(more), raised(*sum));
-            *linear += g + 2.0 * self.l2_shrinkage * old - (now - then) / self.learning_rate * old;
-            let quadratic = now / self.learning_rate + 2.0 * self.l2;
-            *w = (linear.clamp(-self.l1, self.l1) - *linear) / quadratic;
-            *sum = more;
-        }
+        let old = before.weight(w);
+        let more = sum + g * g;
+        let (now, then) = (raised(more), raised(sum));
+        let linear = linear + (g + 2.0 * self.l2_shrinkage * old - (now - then) / self.learning_rate * old);
+        let quadratic = now / self.learning_rate + 2.0 * self.l2;
+        ((linear.clamp(-self.l1, self.l1) - linear) / quadratic, [more, linear, 0.0])
     }
 }
 
@@ -149,22 +106,12 @@ pub(super) struct Lion {
     pub(super) beta_2: f32,
 }
 
-impl Lion {
+impl Formula for Lion {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [m, ..]: [&mut [f32]; 3],
-    ) {
-        assert_eq!(m.len(), weight.len(), "a mean for every weight");
-        for ((w, m), g) in weight.iter_mut().zip(m).zip(gradient) {
-            let g = before.gradient(*g);
-            let along = *m * self.beta_1 + g * (1.0 - self.beta_1);
-            let sign = f32::from(i8::from(along > 0.0) - i8::from(along < 0.0));
-            *w = before.weight(*w) - self.learning_rate * sign;
-            *m = *m * self.beta_2 + g * (1.0 - self.beta_2);
-        }
+    fn next(&self, before: &Before, g: f32, w: f32, [m, ..]: [f32; 3]) -> (f32, [f32; 3]) {
+        let along = m * self.beta_1 + g * (1.0 - self.beta_1);
+        let sign = f32::from(i8::from(along > 0.0) - i8::from(along < 0.0));
+        let m = m * self.beta_2 + g * (1.0 - self.beta_2);
+        (before.weight(w) - self.learning_rate * sign, [m, 0.0, 0.0])
     }
 }

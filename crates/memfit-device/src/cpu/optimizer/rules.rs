@@ -1,6 +1,7 @@
 //! The loops of the optimizers. Which state a rule has is decided outside the loops, so that they become vector code.
 
-use super::super::lanes::{Lanes, load, store};
+use super::super::lanes::{Lanes, Mask, load, store};
+use super::blocks::Formula;
 
 /// What happens to gradient and weight before a rule sees them.
 pub(super) struct Before {
@@ -32,10 +33,14 @@ impl Before {
 }
 
 /// Descent along the gradient.
-#[inline(always)]
-pub(super) fn sgd(learning_rate: f32, before: &Before, gradient: &[f32], weight: &mut [f32]) {
-    for (w, g) in weight.iter_mut().zip(gradient) {
-        *w = before.weight(*w) - learning_rate * before.gradient(*g);
+pub(super) struct Sgd {
+    pub(super) learning_rate: f32,
+}
+
+impl Formula for Sgd {
+    #[inline(always)]
+    fn next(&self, before: &Before, g: f32, w: f32, state: [f32; 3]) -> (f32, [f32; 3]) {
+        (before.weight(w) - self.learning_rate * g, state)
     }
 }
 
@@ -46,21 +51,13 @@ pub(super) struct Momentum {
     pub(super) nesterov: bool,
 }
 
-impl Momentum {
+impl Formula for Momentum {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [velocity, ..]: [&mut [f32]; 3],
-    ) {
-        assert_eq!(velocity.len(), weight.len(), "a velocity for every weight");
-        for ((w, v), g) in weight.iter_mut().zip(velocity).zip(gradient) {
-            let step = self.learning_rate * before.gradient(*g);
-            *v = self.momentum * *v - step;
-            *w = before.weight(*w) + if self.nesterov { self.momentum * *v - step } else { *v };
-        }
+    fn next(&self, before: &Before, g: f32, w: f32, [v, ..]: [f32; 3]) -> (f32, [f32; 3]) {
+        let step = self.learning_rate * g;
+        let v = self.momentum * v - step;
+        let along = if self.nesterov { self.momentum * v - step } else { v };
+        (before.weight(w) + along, [v, 0.0, 0.0])
     }
 }
 
@@ -81,50 +78,48 @@ const VECTORS: usize = 4;
 const STREAMED: usize = 64 << 10;
 
 impl Adam {
-    /// Changes a part of a weight of so many elements.
+    /// Changes a part of a weight of `elements` elements, without the largest mean; returns how many elements kept their values.
     #[inline(always)]
     pub(super) fn apply<L: Lanes>(
         &self,
         before: &Before,
         gradient: &[f32],
         weight: &mut [f32],
-        [m, v, most]: [&mut [f32]; 3],
+        [m, v, _]: [&mut [f32]; 3],
         elements: usize,
-    ) {
+    ) -> usize {
         let count = weight.len();
         assert!(
             m.len() == count && v.len() == count && gradient.len() == count,
             "both means for every weight"
         );
-        if self.amsgrad {
-            assert_eq!(most.len(), weight.len(), "a largest mean for every weight");
-            for ((((w, m), v), most), g) in weight.iter_mut().zip(m).zip(v).zip(most).zip(gradient) {
-                self.means(m, v, before.gradient(*g));
-                *most = if *v > *most { *v } else { *most };
-                *w = before.weight(*w) - *m * self.alpha / (most.sqrt() + self.epsilon);
-            }
-            return;
-        }
-        let (operands, mut at) = ([weight.as_mut_ptr(), m.as_mut_ptr(), v.as_mut_ptr()], 0);
+        let (operands, mut at, mut kept) = ([weight.as_mut_ptr(), m.as_mut_ptr(), v.as_mut_ptr()], 0, 0);
         let streams =
             STREAMED <= elements * size_of::<f32>() && operands[0].addr().is_multiple_of(size_of::<L>());
         while at < count {
             let (left, gradient) = (L::COUNT.min(count - at), gradient.as_ptr());
-            // SAFETY: all four hold `count` floats, of which so many are left; a weight that streams is aligned.
-            at += unsafe {
-                match count - at >= VECTORS * L::COUNT {
+            let is_whole = count - at >= VECTORS * L::COUNT;
+            // SAFETY: all four hold `count` floats, of which `left` are left; a weight that streams is aligned.
+            let is_written = unsafe {
+                match is_whole {
                     true => {
                         self.vectors::<L, VECTORS, true>(before, gradient, operands, at, L::COUNT, streams)
                     }
                     false => self.vectors::<L, 1, false>(before, gradient, operands, at, left, false),
                 }
             };
+            let done = if is_whole { VECTORS * L::COUNT } else { left };
+            if !is_written {
+                kept += done;
+            }
+            at += done;
         }
         L::settle();
+        kept
     }
 
-    /// Some vectors, all of them where they are `WHOLE`, or else the first `count` of one; returns how many floats these are. All of
-    /// them are read before any is written.
+    /// Some vectors, all of them where they are `WHOLE`, or else the first `count` of one. All of them are read before any is
+    /// written, and they are written only if all results are finite; says whether they were.
     ///
     /// # Safety
     /// From `at` on, the gradient can be read, and weight and means can be written; where it `streams`, the weight is aligned there.
@@ -137,7 +132,7 @@ impl Adam {
         at: usize,
         count: usize,
         streams: bool,
-    ) -> usize {
+    ) -> bool {
         let count = if WHOLE { L::COUNT } else { count };
         let nothing = [L::splat(0.0); N];
         let (mut g, mut w, mut m, mut v) = (nothing, nothing, nothing, nothing);
@@ -160,6 +155,16 @@ impl Adam {
             v[i] = v[i].add(g.mul(g).sub(v[i]).mul(rest_2));
             w[i] = w[i].sub(w[i].mul(decay)).sub(m[i].mul(alpha).div(v[i].root().add(epsilon)));
         }
+        // A product with 0 is 0 where a value is finite, and NaN elsewhere. A mean that is not finite shows in the weight.
+        let mut found_inf = nothing[0];
+        for i in 0..N {
+            found_inf = v[i].mul_add(nothing[0], w[i]).mul_add(nothing[0], found_inf);
+        }
+        let finite = found_inf.between(L::splat(-1.0), L::splat(1.0)).bits();
+        let lanes = u32::MAX >> (u32::BITS as usize - count);
+        if finite & lanes != lanes {
+            return false;
+        }
         for i in 0..N {
             let at = at + i * L::COUNT;
             // SAFETY: the caller's promise.
@@ -173,70 +178,44 @@ impl Adam {
                 store(v[i], square.add(at), count);
             }
         }
-        if WHOLE { N * L::COUNT } else { count }
+        true
     }
+}
 
+impl Formula for Adam {
     #[inline(always)]
-    fn means(&self, m: &mut f32, v: &mut f32, g: f32) {
-        *m += (g - *m) * self.rest_1;
-        *v += (g * g - *v) * self.rest_2;
+    fn next(&self, before: &Before, g: f32, w: f32, [m, v, most]: [f32; 3]) -> (f32, [f32; 3]) {
+        let m = m + (g - m) * self.rest_1;
+        let v = v + (g * g - v) * self.rest_2;
+        let most = if self.amsgrad && most > v { most } else { v };
+        (before.weight(w) - m * self.alpha / (most.sqrt() + self.epsilon), [m, v, most])
     }
 }
 
 /// Steps by the gradient over the root of the mean of squares, with a velocity and about a mean where wanted.
-pub(super) struct Rmsprop {
+pub(super) struct Rmsprop<const MOMENTUM: bool, const CENTERED: bool> {
     pub(super) learning_rate: f32,
     pub(super) rho: f32,
     pub(super) momentum: f32,
     pub(super) epsilon: f32,
-    pub(super) centered: bool,
 }
 
-impl Rmsprop {
+impl<const MOMENTUM: bool, const CENTERED: bool> Formula for Rmsprop<MOMENTUM, CENTERED> {
     #[inline(always)]
-    pub(super) fn apply(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        [squares, second, third]: [&mut [f32]; 3],
-    ) {
-        match (self.momentum != 0.0, self.centered) {
-            (false, false) => self.run::<false, false>(before, gradient, weight, squares, second, third),
-            (false, true) => self.run::<false, true>(before, gradient, weight, squares, third, second),
-            (true, false) => self.run::<true, false>(before, gradient, weight, squares, second, third),
-            (true, true) => self.run::<true, true>(before, gradient, weight, squares, second, third),
+    fn next(&self, before: &Before, g: f32, w: f32, state: [f32; 3]) -> (f32, [f32; 3]) {
+        let squares = self.rho * state[0] + (1.0 - self.rho) * (g * g);
+        let mut next = [squares, 0.0, 0.0];
+        let mut denominator = squares + self.epsilon;
+        if CENTERED {
+            let at = 1 + usize::from(MOMENTUM);
+            next[at] = self.rho * state[at] + (1.0 - self.rho) * g;
+            denominator = squares - next[at] * next[at] + self.epsilon;
         }
-    }
-
-    #[inline(always)]
-    fn run<const MOMENTUM: bool, const CENTERED: bool>(
-        &self,
-        before: &Before,
-        gradient: &[f32],
-        weight: &mut [f32],
-        squares: &mut [f32],
-        velocity: &mut [f32],
-        average: &mut [f32],
-    ) {
-        let count = weight.len();
-        let (gradient, squares) = (&gradient[..count], &mut squares[..count]);
-        let velocity = if MOMENTUM { &mut velocity[..count] } else { velocity };
-        let average = if CENTERED { &mut average[..count] } else { average };
-        for i in 0..count {
-            let g = before.gradient(gradient[i]);
-            squares[i] = self.rho * squares[i] + (1.0 - self.rho) * (g * g);
-            let mut denominator = squares[i] + self.epsilon;
-            if CENTERED {
-                average[i] = self.rho * average[i] + (1.0 - self.rho) * g;
-                denominator = squares[i] - average[i] * average[i] + self.epsilon;
-            }
-            let mut step = self.learning_rate * g / denominator.sqrt();
-            if MOMENTUM {
-                velocity[i] = self.momentum * velocity[i] + step;
-                step = velocity[i];
-            }
-            weight[i] = before.weight(weight[i]) - step;
+        let mut step = self.learning_rate * g / denominator.sqrt();
+        if MOMENTUM {
+            next[1] = self.momentum * state[1] + step;
+            step = next[1];
         }
+        (before.weight(w) - step, next)
     }
 }

@@ -110,9 +110,13 @@ struct Norms<'a> {
 }
 
 impl Norms<'_> {
-    /// What a line of this norm is multiplied by.
+    /// What a line of this sum of squares is multiplied by. It is finite, and so is every product with an element of the line.
     #[inline(always)]
-    fn factor(&self, norm: f32) -> f32 {
+    fn factor(&self, squares: f64) -> f32 {
+        let norm = squares.sqrt() as f32;
+        if norm.is_infinite() {
+            return self.factor_of_large(squares.sqrt());
+        }
         match *self.constraint {
             Constraint::NonNeg => 1.0,
             Constraint::MaxNorm { max_value, .. } => norm.min(max_value) / (EPSILON + norm),
@@ -122,6 +126,21 @@ impl Norms<'_> {
                 desired / (EPSILON + norm)
             }
         }
+    }
+
+    /// The same of a norm that no float holds.
+    #[cold]
+    fn factor_of_large(&self, norm: f64) -> f32 {
+        let factor = match *self.constraint {
+            Constraint::NonNeg => 1.0,
+            Constraint::MaxNorm { max_value, .. } => f64::from(max_value) / norm,
+            Constraint::UnitNorm { .. } => 1.0 / norm,
+            Constraint::MinMaxNorm { max_value, rate, .. } => {
+                let rate = f64::from(rate);
+                rate * f64::from(max_value) / norm + (1.0 - rate)
+            }
+        };
+        factor as f32
     }
 }
 
@@ -147,7 +166,7 @@ impl Tasks for Norms<'_> {
                         *sum += f64::from(*w) * f64::from(*w);
                     }
                 }
-                let factors = squares.map(|sum| self.factor(sum.sqrt() as f32));
+                let factors = squares.map(|sum| self.factor(sum));
                 for index in 0..self.length {
                     for (w, factor) in part(index).iter_mut().zip(&factors) {
                         *w *= factor;

@@ -111,8 +111,9 @@ extern "C" __global__ void inference_grad(const X* dy, const float* gamma, const
     });
 }
 
-extern "C" __global__ void moving(const float* mean, const float* variance, float* moving_mean, float* moving_variance, const Context* context, i64 count, float momentum) {
+extern "C" __global__ void moving(const float* mean, const float* variance, float* moving_mean, float* moving_variance, const Context* context, i64 count, float momentum, const float* found_inf) {
     if (context->stopped) return;
+    if (found_inf && *found_inf != 0.0f) return;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         moving_mean[i] = moving_mean[i] * momentum + mean[i] * (1.0f - momentum);
         moving_variance[i] = moving_variance[i] * momentum + variance[i] * (1.0f - momentum);

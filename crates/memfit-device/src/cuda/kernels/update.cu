@@ -96,3 +96,15 @@ extern "C" __global__ void accumulate(const float* gradient, const float* verdic
     float factor = 1.0f / context->loss_scale;
     for (i64 i = first_item(); i < count; i += item_stride()) sum[i] = (anew ? 0.0f : sum[i]) + gradient[i] * factor;
 }
+
+extern "C" __global__ void add_accumulated(const float* sum, float* gradient, const Context* context, i64 count, i64 steps, int fresh) {
+    bool first = context->iteration % steps == 0;
+    float factor = 1.0f / context->loss_scale;
+    for (i64 i = first_item(); i < count; i += item_stride()) gradient[i] = (first ? 0.0f : sum[i]) + (fresh ? 0.0f : gradient[i]) * factor;
+}
+
+extern "C" __global__ void keep_accumulated(const float* gradient, const float* found_inf, float* sum, const Context* context, i64 count) {
+    if (context->stopped) return;
+    if (*found_inf != 0.0f) return;
+    for (i64 i = first_item(); i < count; i += item_stride()) sum[i] = gradient[i];
+}

@@ -172,6 +172,7 @@ pub(super) fn moving(call: &Call<'_>, momentum: f32) -> Lowered {
         Argument::Context,
         long(mean.elements),
         Argument::Float(momentum),
+        call.input_if(call.node.inputs.len() == 3, 2),
     ];
     let kernel = packs.kernel("moving", packs.backward(mean, BACKWARD, NO_MASK), BACKWARD, arguments);
     Kernel { blocks: blocks_for(mean.elements), ..kernel }.into()

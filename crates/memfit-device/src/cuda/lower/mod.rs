@@ -6,6 +6,7 @@ mod attention;
 mod augment;
 mod batch_norm;
 mod chain;
+mod check_update;
 mod columns;
 mod composed;
 mod conv3d;
@@ -121,7 +122,10 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::AffineGradScale => affine::grad_scale(call),
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
+        Op::AddAccumulated(steps) => update::add_accumulated(call, *steps),
+        Op::KeepAccumulated => update::keep_accumulated(call),
         Op::Update(update) => update::update(call, update),
+        Op::CheckUpdate(check) => check_update::check_update(call, check),
         Op::Applied(applied) => applied::applied(call, applied),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),

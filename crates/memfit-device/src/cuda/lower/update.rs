@@ -91,6 +91,37 @@ pub(super) fn accumulate(call: &Call<'_>, accumulate: &Accumulate) -> Lowered {
     Kernel { source, entry: "accumulate", blocks, threads: THREADS, arguments }.into()
 }
 
+/// Adds the gradients of the steps before to this step's.
+pub(super) fn add_accumulated(call: &Call<'_>, steps: u64) -> Lowered {
+    let (sum, gradient) = (call.input(0), call.update(0));
+    let arguments = vec![
+        sum.pointer(),
+        gradient.pointer(),
+        Argument::Context,
+        long(gradient.elements),
+        Argument::Long(steps.cast_signed()),
+        call.fresh(),
+    ];
+    let source = Source { text: TEXT, defines: String::new() };
+    let blocks = blocks_for(gradient.elements);
+    Kernel { source, entry: "add_accumulated", blocks, threads: THREADS, arguments }.into()
+}
+
+/// Keeps the gradients so far for the next step.
+pub(super) fn keep_accumulated(call: &Call<'_>) -> Lowered {
+    let (gradient, sum) = (call.input(0), call.update(0));
+    let arguments = vec![
+        gradient.pointer(),
+        call.input(1).pointer(),
+        sum.pointer(),
+        Argument::Context,
+        long(gradient.elements),
+    ];
+    let source = Source { text: TEXT, defines: String::new() };
+    let blocks = blocks_for(gradient.elements);
+    Kernel { source, entry: "keep_accumulated", blocks, threads: THREADS, arguments }.into()
+}
+
 /// The average follows the weight; where it is due, the weight becomes the average.
 fn average(average: &Average) -> String {
     let every = average
