@@ -144,14 +144,58 @@ fn fits(problem: &Problem, plan: &Plan) -> bool {
 
 /// The plan with the lowest peak, whatever the budget.
 pub fn smallest(problem: &Problem) -> Plan {
+    smallest_measured(problem, &Gauge::NONE).0
+}
+
+/// The same, with the heap that was held at the most to find it: the same bytes in every run, whatever threads did when.
+pub fn smallest_measured(problem: &Problem, gauge: &Gauge) -> (Plan, u64) {
     let problem = &*pinned::restricted(problem);
-    Choices::new(&Family::of(problem), Way::Down).smallest()
+    let (before, mut family, mut choices, mut lowest, mut beside) = ((gauge.here)(), None, None, None, 0);
+    let most = (gauge.most)(&mut || family = Some(Family::of(problem)));
+    let family = family.expect("the work was done");
+    let left = ((gauge.here)() - before).max(0) as u64;
+    let most_choosing = (gauge.most)(&mut || {
+        let all = choices.insert(Choices::measured(&family, Way::Down, gauge, &mut beside));
+        lowest = Some(all.lowest());
+    });
+    let (choices, (choice, plan)) = choices.zip(lowest).expect("the work was done");
+    // The packer's search is not counted: it runs on threads, and throws work away as these meet.
+    (choices.packed_well(&choice, plan), most.max(left + most_choosing + beside))
+}
+
+/// Reads how much heap a thread holds, in a program that counts it.
+#[derive(Clone, Copy)]
+pub struct Gauge {
+    /// Does some work and says how much more heap this thread held at the most while it did.
+    pub most: fn(&mut dyn FnMut()) -> u64,
+    /// Heap that this thread took less what it freed.
+    pub here: fn() -> i64,
+}
+
+impl Gauge {
+    /// For programs that do not count their heap.
+    pub const NONE: Gauge = Gauge {
+        most: |work| {
+            work();
+            0
+        },
+        here: || 0,
+    };
 }
 
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
     let problem = &*pinned::restricted(problem);
     Choices::new(&Family::of(problem), Way::DownAndUp).curve()
+}
+
+/// How many threads planning a problem takes at the most, those of the packer included.
+pub fn threads(problem: &Problem) -> usize {
+    const PACKER: usize = 2;
+    match problem.graph.nodes.len() < NODES_SIDE_BY_SIDE {
+        true => PACKER,
+        false => PACKER + std::thread::available_parallelism().map_or(1, |count| count.get()),
+    }
 }
 
 /// Whether a graph is too large to go down a path for every size of pieces.
@@ -162,13 +206,32 @@ pub fn is_large(problem: &Problem) -> bool {
 impl<'a> Choices<'a> {
     /// Goes down every path once.
     pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
+        Choices::measured(family, way, &Gauge::NONE, &mut 0)
+    }
+
+    /// The same; `beside` is the heap that threads of its own held at the most.
+    fn measured(family: &'a Family<'a>, way: Way, gauge: &Gauge, beside: &mut u64) -> Choices<'a> {
         let mut sizes: Vec<Size> = family.members().flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
         let alone = family.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
-        let mut found = side_by_side(&paths, alone, |(size, walk)| size.walk(walk)).into_iter();
+        let walked = |(size, walk): (&Size, &Walk)| {
+            let (before, mut points) = ((gauge.here)(), Vec::new());
+            let most = (gauge.most)(&mut || points = size.walk(walk));
+            (points, most, (gauge.here)() - before)
+        };
+        let (found, threads) = side_by_side(&paths, alone, walked);
+        if 1 < threads {
+            // At the worst, the walks that take the most meet, and all others have left what they leave.
+            let left = |of: &(Vec<Point>, u64, i64)| of.2.max(0) as u64;
+            let mut passing: Vec<u64> = found.iter().map(|of| of.1.saturating_sub(left(of))).collect();
+            passing.sort_unstable_by(|a, b| b.cmp(a));
+            *beside = found.iter().map(left).sum::<u64>() + passing.iter().take(threads).sum::<u64>();
+        }
+        let mut found = found.into_iter();
         for size in &mut sizes {
-            let found: Vec<Vec<Point>> = found.by_ref().take(size.walks.len()).collect();
+            let found: Vec<Vec<Point>> =
+                found.by_ref().take(size.walks.len()).map(|(points, ..)| points).collect();
             size.join(found);
         }
         let high = sizes.iter().map(|size| live_fastest(&size.figures, &size.points[0].schedule)).max();
@@ -200,6 +263,12 @@ impl<'a> Choices<'a> {
 
     /// The plan with the lowest peak, whatever the budget.
     pub fn smallest(&self) -> Plan {
+        let (choice, plan) = self.lowest();
+        self.packed_well(&choice, plan)
+    }
+
+    /// The choice with the lowest peak as greedy orders pack it, whatever the budget.
+    fn lowest(&self) -> (Choice, Plan) {
         let mut all = self.all();
         all.retain(|choice| choice.decides);
         all.sort_by(|a, b| a.bound.cmp(&b.bound).then(a.nanos.total_cmp(&b.nanos)));
@@ -215,18 +284,12 @@ impl<'a> Choices<'a> {
                 lowest = Some((choice, plan));
             }
         }
-        let (choice, plan) = lowest.expect("there is the whole batch, or what is pinned");
-        self.packed_well(&choice, plan)
+        lowest.expect("there is the whole batch, or what is pinned")
     }
 
-    /// The same plan with more effort spent on packing it, where greedy orders missed the bound.
     fn packed_well(&self, choice: &Choice, plan: Plan) -> Plan {
-        if plan.bytes_peak == plan.bytes_bound {
-            return plan;
-        }
         let size = &self.sizes[choice.size];
-        let well = place(&size.figures, &size.points[choice.point].schedule, Packing::Well, choice.level);
-        if well.bytes_peak < plan.bytes_peak { well } else { plan }
+        packed_well(&size.figures, &size.points[choice.point].schedule, choice.level, plan)
     }
 
     /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it.
@@ -278,6 +341,15 @@ impl<'a> Choices<'a> {
         let size = &self.sizes[choice.size];
         place(&size.figures, &size.points[choice.point].schedule, Packing::Quick, choice.level)
     }
+}
+
+/// The same plan with more effort spent on packing it, where greedy orders missed the bound.
+fn packed_well(figures: &Figures, schedule: &Schedule, level: Level, plan: Plan) -> Plan {
+    if plan.bytes_peak == plan.bytes_bound {
+        return plan;
+    }
+    let well = place(figures, schedule, Packing::Well, level);
+    if well.bytes_peak < plan.bytes_peak { well } else { plan }
 }
 
 /// One path to go down.
@@ -378,11 +450,16 @@ impl<'a> Size<'a> {
     }
 }
 
-/// Does every piece of work, as many at once as the machine has processors for; the results stand in the order of the work.
-fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(W) -> R + Sync) -> Vec<R> {
+/// Does all work on threads of its own, one for each processor, and says on how many; the results stand in the order of the work. Alone,
+/// and where no thread can be started, the caller does it.
+fn side_by_side<W: Copy + Sync, R: Send>(
+    work: &[W],
+    alone: bool,
+    body: impl Fn(W) -> R + Sync,
+) -> (Vec<R>, usize) {
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(work.len());
     if alone || threads < 2 {
-        return work.iter().map(|work| body(*work)).collect();
+        return (work.iter().map(|work| body(*work)).collect(), 1);
     }
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -395,8 +472,9 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
         done
     };
     let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(worker)).collect();
-        let mut done = worker();
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, worker).ok();
+        let others: Vec<_> = (0..threads).filter_map(start).collect();
+        let mut done = if others.is_empty() { worker() } else { Vec::new() };
         for other in others {
             match other.join() {
                 Ok(theirs) => done.extend(theirs),
@@ -406,7 +484,7 @@ fn side_by_side<W: Copy + Sync, R: Send>(work: &[W], alone: bool, body: impl Fn(
         done
     });
     done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
+    (done.into_iter().map(|(_, result)| result).collect(), threads)
 }
 
 /// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.

@@ -50,7 +50,7 @@ impl DoesNotFit {
     }
 
     /// The same where the smallest plan is known.
-    pub(crate) fn of_smallest(problem: &Problem, smallest: Plan) -> DoesNotFit {
+    pub fn of_smallest(problem: &Problem, smallest: Plan) -> DoesNotFit {
         let problem = &*solved(problem, &smallest);
         let timeline = timeline(problem, &smallest);
         let moment = timeline.moments.get(timeline.peak);

@@ -26,7 +26,7 @@ mod transfers;
 mod ways;
 mod wiring;
 
-pub use choose::{curve, fastest, first, least_seconds, smallest};
+pub use choose::{Gauge, curve, fastest, first, least_seconds, smallest, smallest_measured, threads};
 pub use does_not_fit::DoesNotFit;
 pub use hints::Hint;
 use moves::region::Family;
@@ -81,10 +81,19 @@ pub fn plan_and_lowest(
     }
 }
 
-/// Whether the whole batch fits with nothing computed twice, so that no choice hangs on time.
-pub fn fits_whole(problem: &Problem) -> bool {
+/// The whole batch with nothing computed twice, where it fits and may be held: no choice hangs on time then.
+pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
     let problem = &*pinned::restricted(problem);
-    choose::unsplit(problem, &|_| true).is_some()
+    choose::unsplit(problem, may_hold).map(|plan| ahead::with_room_for_rows(problem, plan))
+}
+
+/// The fastest plan that fits and may be held, beside a small one that does and is known.
+pub fn fastest_beside(problem: &Problem, small: &Plan, may_hold: &dyn Fn(&Plan) -> bool) -> Plan {
+    let problem = &*pinned::restricted(problem);
+    let family = Family::of(problem);
+    let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
+    let found = choices.fastest(small, may_hold).unwrap_or_else(|| small.clone());
+    ahead::with_room_for_rows(problem, found)
 }
 
 /// The smallest line under which the problem has a plan.

@@ -1,29 +1,23 @@
-//! The line and what stands below it: what the program itself takes is measured and is a line of the budget.
-
-use std::sync::atomic::{AtomicU64, Ordering};
+//! What the process holds besides arenas, line by line. `charge` adds what plans take.
 
 use memfit_device::{Setup, heap, process};
 use memfit_ir::Bytes;
 
 use crate::{Error, Job};
 
-/// What the program holds beside its files, counted so that the same job gets the same plan twice though the system maps a few pages
-/// more or fewer: twice the heap that lives and a little, since that count is exact, as long as holes in the heap take no more; else
-/// up to the next of 2, 6, 10 … MiB.
-fn in_steps(program: Bytes) -> Bytes {
-    const COARSE: u64 = 4 << 20;
-    const BELOW: u64 = 2 << 20;
-    let files = files();
-    let beside = program.saturating_sub(files);
-    let counted = of_heap(heap::live());
-    files + if beside <= counted { counted } else { (beside + Bytes(BELOW)).align_up(COARSE) - Bytes(BELOW) }
-}
-
-/// What so much heap counts for: holes take as much again.
+/// What heap of this size counts for: holes take as much again.
 fn of_heap(live: u64) -> Bytes {
     const LEAST: u64 = 2 << 20;
     const FINE: u64 = 256 << 10;
     Bytes(LEAST + live * 2).align_up(FINE)
+}
+
+/// What a program that does not count its heap holds beside its files: up to the next of 2, 6, 10 … MiB, so that the same job gets the
+/// same plan twice though the system maps a few pages more or fewer.
+fn in_steps(beside: Bytes) -> Bytes {
+    const COARSE: u64 = 4 << 20;
+    const BELOW: u64 = 2 << 20;
+    (beside + Bytes(BELOW)).align_up(COARSE) - Bytes(BELOW)
 }
 
 /// What is held of a GPU is counted in steps of this, so that the same job gets the same plan twice.
@@ -55,49 +49,54 @@ pub struct Line {
 pub struct Runtime {
     /// What the process held before the job came, which no line counts: that of the program that called us.
     pub baseline: Bytes,
-    /// Line by line.
+    /// Line by line; the first is the program's own.
     pub lines: Vec<Line>,
-    /// The heap that lived then, in a program that counts it.
-    pub heap: u64,
+    /// The size of the files that the program runs from, which names its build.
+    pub(crate) files: Bytes,
+    /// Heap of the program without plans, where it counts its heap.
+    heap: Option<u64>,
 }
 
+/// Where the line of the file stands.
+const FILE: usize = 4;
+
 impl Runtime {
-    /// Measures the process as it is now: the program, its libraries, the graph and the plan; or what the driver, the kernels
-    /// and the libraries hold of a GPU.
-    pub fn measure(setup: &Setup, input: Bytes, file: Bytes, baseline: Bytes) -> Result<Runtime, Error> {
+    /// What the process holds now: the program, its libraries and the graph; or what the driver, the kernels and the libraries hold
+    /// of a GPU. In a program that counts its heap, nothing of it is measured, so that the same job gets the same figures twice.
+    pub(crate) fn of(
+        setup: &Setup,
+        input: Bytes,
+        file: Bytes,
+        nodes: usize,
+        watch: &Watch,
+    ) -> Result<Runtime, Error> {
         if let Some(gpu) = setup.gpu() {
             let held = gpu.bytes_used().map_err(memfit_device::DeviceError::from)?;
             let lines = vec![
                 Line { name: "driver, kernels, libraries", bytes: held.align_up(STEP_GPU) },
                 Line { name: "recorded launches", bytes: Bytes(RECORDED) },
             ];
-            return Ok(Runtime { baseline: Bytes::ZERO, lines, heap: 0 });
+            return Ok(Runtime { baseline: Bytes::ZERO, lines, files: watch.files, heap: None });
         }
-        Ok(Runtime::of_process(setup.threads(), input, file, baseline))
-    }
-
-    fn of_process(threads: usize, input: Bytes, file: Bytes, baseline: Bytes) -> Runtime {
         process::trim();
+        let heap = heap::is_counted().then(|| watch.held() + HEAP_BESIDE);
+        let program = match heap {
+            Some(heap) => of_heap(heap),
+            None => {
+                let held = process::resident().saturating_sub(watch.baseline + watch.files);
+                in_steps(held) + Bytes(nodes as u64 * PLAN_PER_NODE)
+            }
+        };
         let line = |name, bytes| Line { name, bytes };
-        Runtime {
-            baseline,
-            heap: heap::live(),
-            lines: vec![
-                line("program, graph and plan", in_steps(process::resident().saturating_sub(baseline))),
-                line("thread stacks", stacks(threads)),
-                line("input pipeline", input),
-                line("training loop", Bytes(LOOP)),
-                line(if baseline == Bytes::ZERO { "model file" } else { "weights handed over" }, file),
-            ],
-        }
-    }
-
-    /// Counts ahead what planning so many nodes leaves behind, in a process whose heap is not counted: to plan twice takes longer.
-    pub(crate) fn expect_plan(&mut self, nodes: usize) {
-        const PER_NODE: u64 = 6 << 10;
-        if self.heap == 0 && self.baseline != Bytes::ZERO {
-            self.lines[0].bytes += Bytes(nodes as u64 * PER_NODE);
-        }
+        let file_name = if watch.baseline == Bytes::ZERO { "model file" } else { "weights handed over" };
+        let lines = vec![
+            line("program, graph and plan", watch.files + program),
+            line("thread stacks", stacks(setup.threads())),
+            line("input pipeline", input),
+            line("training loop", Bytes(LOOP)),
+            line(file_name, file),
+        ];
+        Ok(Runtime { baseline: watch.baseline, lines, files: watch.files, heap })
     }
 
     /// All lines together, in whole pages.
@@ -105,79 +104,91 @@ impl Runtime {
         self.lines.iter().map(|line| line.bytes).sum::<Bytes>().align_up(4096)
     }
 
-    /// The same if the program held a plan of so much heap instead of one of `now`, and what little else comes with it.
-    pub(crate) fn total_with(&self, plan: u64, now: u64) -> Bytes {
-        const BESIDE: u64 = 32 << 10;
-        let counts = |heap: u64| if self.heap == 0 { Bytes::ZERO } else { of_heap(heap) };
-        self.total() + counts(self.heap.saturating_sub(now) + plan + BESIDE) - counts(self.heap)
+    /// The same process with plans of this much heap.
+    pub(crate) fn with_heap(&self, plans: u64) -> Runtime {
+        let mut runtime = self.clone();
+        if let Some(heap) = &mut runtime.heap {
+            *heap += plans;
+            runtime.lines[0].bytes = runtime.files + of_heap(*heap);
+        }
+        runtime
+    }
+
+    /// Has something else held in place of a file that is written.
+    pub(crate) fn set_file(&mut self, name: &'static str, bytes: Bytes) {
+        if let Some(line) = self.lines.get_mut(FILE) {
+            *line = Line { name, bytes };
+        }
+    }
+
+    /// What planning counts for whose heap, with all that was held before, is this much at its peak; nothing in a process whose heap is
+    /// not counted. Holes take an eighth, and threads of the planner and the packer some stack and some heap that they keep.
+    pub(crate) fn planning(&self, heap: u64, threads: usize) -> Bytes {
+        const LEAST: u64 = 512 << 10;
+        const PER_THREAD: u64 = 256 << 10;
+        const HOLES: u64 = 32 << 20;
+        const FINE: u64 = 256 << 10;
+        if !self.is_counted() {
+            return Bytes::ZERO;
+        }
+        let beside = heap + (heap / 8).min(HOLES) + LEAST + PER_THREAD * threads as u64;
+        (self.files + Bytes(beside)).align_up(FINE)
+    }
+
+    /// Whether the program counts its heap.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.heap.is_some()
     }
 }
+
+/// Heap that a plan of one node leaves, in a process whose heap is not counted.
+const PLAN_PER_NODE: u64 = 6 << 10;
+
+/// Heap of the program itself, and of what little comes with a plan.
+const HEAP_BESIDE: u64 = 16 << 10;
 
 /// Stacks of the workers and of the program.
 pub(crate) fn stacks(threads: usize) -> Bytes {
     Bytes(STACK_PER_THREAD) * (threads as u64 + 1)
 }
 
-/// The most that planning of so many nodes has held so far above a baseline, and what another run may hold beyond it, up to the next
-/// whole MiB. Its threads meet otherwise, another line has other packings looked for, and what is freed leaves other holes: of the
-/// same few hundred nodes, runs were seen to differ by 6 MiB.
-pub(crate) fn planning_peak(nodes: usize, baseline: Bytes) -> Bytes {
-    const PER_NODE: u64 = 16 << 10;
-    const MOST: u64 = 8 << 20;
-    let peak = planning_peak_now().saturating_sub(baseline);
-    let another_run = (nodes as u64 * PER_NODE).min(MOST) + peak.saturating_sub(files()).0 / 8;
-    (peak + Bytes(another_run)).align_up(1 << 20)
+/// Looks at what a job takes of a process from the moment it begins. Heap is counted on the thread that plans the job, so that two jobs
+/// in one process do not see each other.
+pub(crate) struct Watch {
+    /// What the process held before, of a program that trains within itself.
+    pub(crate) baseline: Bytes,
+    /// The size of the files that the program runs from, the same in every run of one build; of the library alone within the process of
+    /// another program.
+    pub(crate) files: Bytes,
+    heap: i64,
 }
 
-/// Begins to look at what a job takes in a process that held this much before. The peak that the process had then is no job's;
-/// where the system does not let it begin anew, planning is taken to hold nothing.
-pub(crate) fn begin(baseline: Bytes) {
-    let files =
-        if baseline == Bytes::ZERO { process::populate_program() } else { process::populate_library() };
-    FILES.store(files.0, Ordering::Relaxed);
-    if baseline == Bytes::ZERO {
-        process::give_back_early();
-        return;
+impl Watch {
+    /// Begins with a job. The peak that the process had before is no job's.
+    pub(crate) fn begin(baseline: Bytes) -> Watch {
+        let files = if baseline == Bytes::ZERO {
+            process::give_back_early();
+            process::populate_program()
+        } else {
+            process::reset_peak();
+            process::populate_library()
+        };
+        Watch { baseline, files, heap: heap::here() }
     }
-    let (peak, before) = if process::reset_peak() { (0, 0) } else { (u64::MAX, baseline.0) };
-    PEAK_BEFORE.store(before, Ordering::Relaxed);
-    PEAK_MEASURING.store(peak, Ordering::Relaxed);
+
+    /// Heap that this thread took since.
+    pub(crate) fn held(&self) -> u64 {
+        (heap::here() - self.heap).max(0) as u64
+    }
 }
 
 /// Gives back what training does not need of what planning did: freed heap, and the program's pages, which count in full as they may
-/// all come back. Within somebody else's process, or beside a GPU's libraries, those pages are not ours to judge.
+/// all come back. In the process of another program, or beside a GPU's libraries, those pages are not ours to judge.
 pub(crate) fn planning_ended(job: &Job) {
     process::trim();
     if job.memory.baseline == Bytes::ZERO && !job.is_on_gpu() {
         process::give_back_program();
     }
-}
-
-/// The size of the files that the program runs from; of the library alone within somebody else's process.
-static FILES: AtomicU64 = AtomicU64::new(0);
-
-/// The size of the files that the program runs from: the same in every run of one build.
-pub(crate) fn files() -> Bytes {
-    Bytes(FILES.load(Ordering::Relaxed))
-}
-
-/// The peak of the process when measuring last ended, and what planning had held before.
-static PEAK_MEASURING: AtomicU64 = AtomicU64::new(0);
-static PEAK_BEFORE: AtomicU64 = AtomicU64::new(0);
-
-/// The most that planning has held so far. Measuring takes what room there is under the line, and is no part of it.
-pub(crate) fn planning_peak_now() -> Bytes {
-    let peak = process::resident_peak();
-    if peak.0 <= PEAK_MEASURING.load(Ordering::Relaxed) {
-        return Bytes(PEAK_BEFORE.load(Ordering::Relaxed));
-    }
-    peak
-}
-
-/// Told when measuring has ended, with the peak of planning before it began.
-pub(crate) fn measuring_ended(before: Bytes) {
-    PEAK_BEFORE.store(before.0, Ordering::Relaxed);
-    PEAK_MEASURING.store(process::resident_peak().0, Ordering::Relaxed);
 }
 
 /// The budget when none is given: what the machine really allows above a baseline, less a sixteenth.

@@ -6,9 +6,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use memfit_device::{Line, Setup, Table, process};
+use memfit_ir::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::budget::files;
 
 /// A file beyond this is started anew.
 const FILE_MOST: u64 = 4 << 20;
@@ -27,7 +26,7 @@ struct Entry {
 
 /// The file for this device and its vectors, this many threads and this build, whose kernels may be faster than another's; none where
 /// the user has no such folder.
-pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
+pub(crate) fn path(setup: &Setup, files: Bytes) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
@@ -37,7 +36,7 @@ pub(crate) fn path(setup: &Setup) -> Option<PathBuf> {
         None => format!("{} {}", process::processor(), setup.vectors()),
     };
     let processor: String = processor.chars().take(64).map(plain).collect();
-    let (version, build, threads) = (env!("CARGO_PKG_VERSION"), files().0 >> 12, setup.threads());
+    let (version, build, threads) = (env!("CARGO_PKG_VERSION"), files.0 >> 12, setup.threads());
     Some(folder.join("memfit").join(format!("costs-{version}-{build:x}-{processor}-{threads}-threads.jsonl")))
 }
 

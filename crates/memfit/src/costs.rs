@@ -92,17 +92,25 @@ impl CostsUsed {
     }
 }
 
+/// The process that measures: what it held before the job, and the size of its files, which names the build.
+#[derive(Clone, Copy)]
+pub(crate) struct Process {
+    pub(crate) baseline: Bytes,
+    pub(crate) files: Bytes,
+}
+
 /// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it, within the budget and
 /// so many seconds, a few where it is not said.
 pub(crate) fn measure(
     setup: &Setup,
     problem: &mut Problem,
-    baseline: Bytes,
+    process: Process,
     seconds: Option<f64>,
 ) -> CostsUsed {
+    let Process { baseline, files } = process;
     process::trim();
     let mut seconds = seconds.unwrap_or(SECONDS);
-    let path = cache::path(setup);
+    let path = cache::path(setup, files);
     // What could stand in for nodes of the graph is timed beside them.
     let (folded, readers) = Folding::all(&problem.graph);
     let mut graph = problem.graph.clone();
@@ -114,7 +122,6 @@ pub(crate) fn measure(
     );
     drop(folded);
     let mut known = path.as_deref().map(|path| cache::read(path, &signatures(&graph))).unwrap_or_default();
-    let before = budget::planning_peak_now();
     let mut measure = |seconds: f64| {
         let bytes = room(setup, problem, baseline, seconds);
         setup.measure(&graph, problem.batch, Allowance { bytes, seconds }, &mut known)
@@ -133,7 +140,6 @@ pub(crate) fn measure(
     }
     drop(known);
     process::trim();
-    budget::measuring_ended(before);
     if measured.coverage.kinds_measured == 0 {
         return CostsUsed::estimated();
     }

@@ -4,15 +4,17 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use memfit_device::process;
+use memfit_device::{heap, process};
 use memfit_files::NewFile;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, Graph, Pinned, TensorId};
 use memfit_run::{Means, Runner};
 
+use crate::budget::Watch;
 use crate::pass::{Look, Pass};
-use crate::prepare::{Solved, solve, training};
+use crate::prepare::{Asked, training};
+use crate::solve::Solved;
 use crate::train::within_machine;
 use crate::{DataSection, Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
 
@@ -46,12 +48,13 @@ pub struct Ran {
 
 /// Loss and metrics of a model over all rows of the job's data.
 pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
-    let model = open(job)?;
+    let (model, watch) = open(job)?;
     let compiled = compiled(job, &model)?;
     let forward = &model.model.graph;
     let (training, names) = training(job, forward, &compiled)?;
     let graph = evaluation_graph(forward, &training)?;
-    let (ran, Means { loss, values, .. }) = run(job, &model, graph, threads, Some(job.train.batch), None)?;
+    let (ran, Means { loss, values, .. }) =
+        run(job, &model, &watch, graph, threads, Some(job.train.batch), None)?;
     if ran.rows == 0 {
         return Err(Error::job("data", "there are no rows; give at least one"));
     }
@@ -60,7 +63,7 @@ pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
 
 /// Writes what a model predicts for all rows of the job's data, one `.npy` file for each output.
 pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, Error> {
-    let model = open(job)?;
+    let (model, watch) = open(job)?;
     let graph = prediction_graph(&model.model.graph);
     if outputs.len() != graph.outputs.len() {
         let names = model.model.output_names.join(", ");
@@ -89,7 +92,7 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
         has_header = true;
         Ok(())
     };
-    let (ran, _) = run(job, &model, graph, threads, None, Some(&mut write))?;
+    let (ran, _) = run(job, &model, &watch, graph, threads, None, Some(&mut write))?;
     if ran.rows == 0 {
         return Err(Error::job("data", "there are no rows; give at least one"));
     }
@@ -99,16 +102,17 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
     Ok(ran)
 }
 
-fn open(job: &Job) -> Result<ModelFile, Error> {
+fn open(job: &Job) -> Result<(ModelFile, Watch), Error> {
     job.check()?;
-    budget::begin(job.memory.baseline);
-    ModelFile::open(job, Mode::Inference)
+    let watch = Watch::begin(job.memory.baseline);
+    Ok((ModelFile::open(job, Mode::Inference)?, watch))
 }
 
 /// Plans a graph and runs it over all rows, at most so many at a time, or a piece of the plan where nothing sums over pieces.
 fn run(
     job: &Job,
     model: &ModelFile,
+    watch: &Watch,
     graph: Graph,
     threads: Threads,
     most: Option<usize>,
@@ -122,9 +126,10 @@ fn run(
     job.data = DataSection { validation_split: None, ..job.data }.in_order();
     let job = &job;
     let inputs = graph.inputs.clone();
-    let Solved { setup, mut source, problem, outcome, .. } =
-        solve(job, graph, threads, Bytes::ZERO, Pinned::default())?;
-    let plan = outcome?;
+    let (asked, before) = heap::measured(|| Asked::of(job, graph, threads, Pinned::default()));
+    let (setup, mut source, Solved { problem, outcome, .. }) =
+        asked?.solve(job, watch, before, Bytes::ZERO)?;
+    let plan = outcome?.plan;
     budget::planning_ended(job);
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let micro_batch = plan.plan().micro_batch;

@@ -13,6 +13,7 @@
 mod budget;
 mod cache;
 mod change;
+mod charge;
 mod checkpoint;
 mod checkpoint_writer;
 mod compile;
@@ -48,6 +49,7 @@ mod saving;
 mod session;
 mod session_checkpoints;
 mod set;
+mod solve;
 mod state;
 mod summary;
 mod sweep;

@@ -1,20 +1,22 @@
 //! Everything up to the one-way door: model, gradients, costs, budget, plan.
 
-use std::time::Instant;
-
 use memfit_data::Source;
-use memfit_device::{Choice, Setup, heap};
+use memfit_device::heap::{self, Taken};
+use memfit_device::{Choice, Setup};
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Pinned, Plan, Problem};
-use memfit_plan::{DoesNotFit, Hint};
+use memfit_plan::DoesNotFit;
 
-use crate::budget::{self, Runtime, default_budget_on, planning_peak, planning_peak_now};
+use crate::budget::{Runtime, Watch, default_budget_on};
+use crate::charge::Charge;
 use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
 use crate::precision::PrecisionSummary;
 use crate::saving::Files;
+use crate::solve::{Ask, Chosen, Solved, solve};
 use crate::state::{self, Variable};
+use crate::validation::{Unplanned, Validation};
 use crate::{Compiled, Error, Guard, Job, ModelFile, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
@@ -32,8 +34,13 @@ pub struct Prepared {
     pub problem: Problem,
     /// The plan, or why there is none.
     pub outcome: Result<CheckedPlan, Box<DoesNotFit>>,
-    /// The lowest that a plan can be, where it was looked for.
-    pub lowest: Option<Low>,
+    /// The smallest budget: the job is accepted there and above, and refused below.
+    pub smallest: Bytes,
+    /// Its validation, where it has one and fits.
+    pub(crate) validation: Option<Validation>,
+    /// What is charged for other plans of the same problem, and what no plan can go below.
+    pub(crate) charge: Charge,
+    pub(crate) floor: Bytes,
     /// The model and the file that holds its weights.
     pub model: ModelFile,
     /// What the model is compiled with.
@@ -50,8 +57,6 @@ pub struct Prepared {
     pub precision: Option<PrecisionSummary>,
     /// Time the planner took.
     pub seconds_planning: f64,
-    /// Most that the process held while it planned, without what looking for hints took.
-    pub bytes_planning: Bytes,
 }
 
 /// Builds the problem of a job and plans it; where nothing fits, looks for what would.
@@ -59,7 +64,7 @@ pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     prepare_and(job, threads, tries::find_hints)
 }
 
-/// The same without looking for what would fit, which takes more plans: for answers that do not tell of it.
+/// The same without looking for what would fit, which takes more plans: for answers that do not say it.
 pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Error> {
     prepare_and(job, threads, |_, _, _| {})
 }
@@ -70,37 +75,50 @@ fn prepare_and(
     find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
 ) -> Result<Prepared, Error> {
     job.check()?;
-    budget::begin(job.memory.baseline);
-    let model = ModelFile::open(job, Mode::Training)?;
-    let forward = &model.model.graph;
-    let compiled = compiled(job, &model)?;
-    let (training, metrics) = training(job, forward, &compiled)?;
-    let graph = training_graph(forward, &training)?;
-    state::require_axes(&model, &compiled.optimizer)?;
-    let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
-    let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
-    let saving = Files::plan(job, &model, &graph, &compiled)?;
-    let for_file = saving
-        .bytes_writing()
-        .unwrap_or_else(|| handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len()));
-    let Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning } =
-        solve(job, graph, threads, for_file, job.pinned()?)?;
+    let watch = Watch::begin(job.memory.baseline);
+    let (opened, before) = heap::measured(|| Opened::of(job, threads));
+    let Opened { model, compiled, training, metrics, resumes, saving, asked, precision, validation } =
+        opened?;
+    // Files are written and variables handed over one after the other.
+    let for_caller = handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len());
+    let for_file = saving.bytes_writing().unwrap_or_default().max(for_caller);
+    let Asked { setup, source, problem } = asked;
+    let (validation, problem_validation) = validation.map(Unplanned::split).unzip();
+    let beside = validation.as_ref().map_or(Bytes::ZERO, |unplanned| unplanned.source.bytes());
+    let ask = Ask { job, watch: &watch, before, setup: &setup, input: source.bytes() + beside, for_file };
+    let Solved { runtime, problem, outcome, charge, smallest, floor, costs, seconds_planning } =
+        solve(&ask, problem, problem_validation)?;
     let outcome = outcome.map_err(|mut answer| {
-        let base = tries::Base { job, forward, training: &training, compiled: &compiled, problem: &problem };
-        find_hints(&mut answer, &base, &setup);
+        let base = tries::Base {
+            job,
+            forward: &model.model.graph,
+            training: &training,
+            compiled: &compiled,
+            problem: &problem,
+        };
+        // Where something else than the smallest plan asks for more, changes of the plan do not help.
+        if answer.hints.is_empty() {
+            find_hints(&mut answer, &base, &setup);
+        }
         answer
     });
-    let precision = PrecisionSummary::of(&problem, || {
-        let graph = graph_at(job, Precision::Float32, &training)?;
-        Some(with_graph(&setup, &problem, graph))
-    });
+    let (outcome, validation) = match outcome {
+        Ok(Chosen { plan, validation: planned }) => {
+            let validation = validation.zip(planned).map(|(waiting, of)| waiting.planned(of, plan.plan()));
+            (Ok(plan), validation)
+        }
+        Err(answer) => (Err(answer), None),
+    };
     Ok(Prepared {
         setup,
         source,
         runtime,
         problem,
         outcome,
-        lowest,
+        smallest,
+        validation,
+        charge,
+        floor,
         model,
         compiled,
         resumes,
@@ -109,21 +127,104 @@ fn prepare_and(
         costs,
         precision,
         seconds_planning,
-        bytes_planning,
     })
 }
 
-/// A graph with its answer.
-pub(crate) struct Solved {
+/// A job whose model and data are open, before anything is planned.
+struct Opened {
+    model: ModelFile,
+    compiled: Compiled,
+    training: Training,
+    metrics: Vec<String>,
+    resumes: Option<Vec<Variable>>,
+    saving: Files,
+    asked: Asked,
+    precision: Option<PrecisionSummary>,
+    validation: Option<Unplanned>,
+}
+
+impl Opened {
+    fn of(job: &Job, threads: Threads) -> Result<Opened, Error> {
+        let model = ModelFile::open(job, Mode::Training)?;
+        let forward = &model.model.graph;
+        let compiled = compiled(job, &model)?;
+        let (training, metrics) = training(job, forward, &compiled)?;
+        let graph = training_graph(forward, &training)?;
+        state::require_axes(&model, &compiled.optimizer)?;
+        let variables = state::optimizer_variables(&model, &graph, &compiled.optimizer);
+        let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
+        let saving = Files::plan(job, &model, &graph, &compiled)?;
+        let asked = Asked::of(job, graph, threads, job.pinned()?)?;
+        let validation = Unplanned::of(job, &model, &asked.setup)?;
+        let precision = PrecisionSummary::of(&asked.problem, || {
+            let graph = graph_at(job, Precision::Float32, &training)?;
+            Some(with_graph(&asked.setup, &asked.problem, graph))
+        });
+        Ok(Opened { model, compiled, training, metrics, resumes, saving, asked, precision, validation })
+    }
+}
+
+/// A problem with the device and the rows that it is about.
+pub(crate) struct Asked {
     pub(crate) setup: Setup,
     pub(crate) source: Box<dyn Source>,
-    pub(crate) runtime: Runtime,
     pub(crate) problem: Problem,
-    pub(crate) outcome: Result<CheckedPlan, Box<DoesNotFit>>,
-    pub(crate) lowest: Option<Low>,
-    pub(crate) costs: CostsUsed,
-    pub(crate) seconds_planning: f64,
-    pub(crate) bytes_planning: Bytes,
+}
+
+impl Asked {
+    /// Opens the data and the device of a graph.
+    pub(crate) fn of(job: &Job, graph: Graph, threads: Threads, pinned: Pinned) -> Result<Asked, Error> {
+        let source = data::open(job, &graph)?;
+        let setup = job.open_device(threads)?;
+        setup.make_ready(&graph)?;
+        let problem = problem_of(job, graph, &setup, &*source, pinned)?;
+        Ok(Asked { setup, source, problem })
+    }
+
+    /// Plans it: `for_file` is what writing a file takes at the end, `before` what opening it all took.
+    pub(crate) fn solve(
+        self,
+        job: &Job,
+        watch: &Watch,
+        before: Taken,
+        for_file: Bytes,
+    ) -> Result<(Setup, Box<dyn Source>, Solved), Error> {
+        let Asked { setup, source, problem } = self;
+        let ask = Ask { job, watch, before, setup: &setup, input: source.bytes(), for_file };
+        let solved = solve(&ask, problem, None)?;
+        Ok((setup, source, solved))
+    }
+}
+
+/// The problem of a graph within the job's budget; what the process holds besides the arena is not known yet.
+pub(crate) fn problem_of(
+    job: &Job,
+    graph: Graph,
+    setup: &Setup,
+    source: &dyn Source,
+    pinned: Pinned,
+) -> Result<Problem, Error> {
+    let total = match job.memory.budget {
+        Some(budget) => budget,
+        None => default_budget_on(setup, job.memory.baseline)?,
+    };
+    let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
+    let host = job.memory.host.unwrap_or(disk);
+    let is_synthetic = (0..graph.inputs.len()).all(|field| source.made_up(field).is_some());
+    let problem = Problem {
+        costs: setup.costs(&graph),
+        costs_folded: setup.costs_folded(&graph),
+        costs_applied: setup.costs_applied(&graph),
+        budget: Budget { total, runtime: Bytes::ZERO, granule: setup.granule(), host },
+        graph,
+        batch: job.train.batch,
+        allow_batchnorm_split: job.memory.allow_batchnorm_split,
+        transfers: setup.transfers(is_synthetic),
+        pinned,
+    };
+    memfit_plan::may_pin(&problem)
+        .map_err(|cannot| Error::job("memory.micro_batches (--micro-batches)", cannot.to_string()))?;
+    Ok(problem)
 }
 
 /// The same problem of another graph, by estimates.
@@ -131,106 +232,6 @@ pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Prob
     let (costs, costs_folded) = (setup.costs(&graph), setup.costs_folded(&graph));
     let costs_applied = setup.costs_applied(&graph);
     Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
-}
-
-/// Opens the data of a graph and plans it within the job's budget; `for_file` is what writing a file takes at the end, `pinned` what is
-/// decided of the plan.
-pub(crate) fn solve(
-    job: &Job,
-    graph: Graph,
-    threads: Threads,
-    for_file: Bytes,
-    pinned: Pinned,
-) -> Result<Solved, Error> {
-    let source = data::open(job, &graph)?;
-    let setup = job.open_device(threads)?;
-    setup.make_ready(&graph)?;
-    let baseline = job.memory.baseline;
-    let measure = |setup: &Setup| Runtime::measure(setup, source.bytes(), for_file, baseline);
-    let mut runtime = measure(&setup)?;
-    runtime.expect_plan(graph.nodes.len());
-    let total = match job.memory.budget {
-        Some(budget) => budget,
-        None => default_budget_on(&setup, baseline)?,
-    };
-    let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
-    let host = job.memory.host.unwrap_or(disk);
-    let is_made_up = (0..graph.inputs.len()).all(|field| source.made_up(field).is_some());
-    let mut problem = Problem {
-        costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        costs_applied: setup.costs_applied(&graph),
-        budget: Budget { total, runtime: runtime.total(), granule: setup.granule(), host },
-        graph,
-        batch: job.train.batch,
-        allow_batchnorm_split: job.memory.allow_batchnorm_split,
-        transfers: setup.transfers(is_made_up),
-        pinned,
-    };
-    memfit_plan::may_pin(&problem)
-        .map_err(|cannot| Error::job("memory.micro_batches (--micro-batches)", cannot.to_string()))?;
-    let start = Instant::now();
-    // No choice hangs on time where everything fits, or nothing.
-    let chooses =
-        !job.memory.first && Bytes::ZERO < problem.budget.arena() && !memfit_plan::fits_whole(&problem);
-    let costs = if job.memory.costs == Costs::Measured && chooses {
-        costs::measure(&setup, &mut problem, baseline, job.memory.seconds_measuring)
-    } else {
-        CostsUsed::estimated()
-    };
-    let find = |problem: &Problem, runtime: &Runtime| match job
-        .memory
-        .first
-        .then(|| memfit_plan::first(problem))
-        .flatten()
-    {
-        Some(plan) => Ok((checked(problem, Ok(plan))?, None)),
-        None => plan(problem, runtime),
-    };
-    let (mut outcome, mut lowest) = find(&problem, &runtime)?;
-    // Where the heap is not counted, what the plan takes of it is known once there is one, and may be more than was expected. Below
-    // the line that is left, the fastest is still the fastest if it fits, and what was refused is refused.
-    loop {
-        // A refusal names the smallest budget, in which the smallest plan has its place too, checked as one that runs.
-        let stand_in = match &mut outcome {
-            Ok(_) => None,
-            Err(answer) => Some(check_whatever_the_budget(&problem, std::mem::take(&mut answer.plan))?),
-        };
-        let again = measure(&setup)?;
-        if let (Err(answer), Some(stand_in)) = (&mut outcome, stand_in) {
-            answer.plan = stand_in.plan().clone();
-        }
-        if again.total() <= runtime.total() {
-            runtime.heap = again.heap;
-            break;
-        }
-        problem.budget.runtime = again.total();
-        runtime = again;
-        outcome = match outcome {
-            Ok(plan) if problem.budget.arena_for(plan.plan().bytes_peak) <= problem.budget.arena() => {
-                checked(&problem, Ok(plan.plan().clone()))?
-            }
-            Ok(plan) => {
-                drop(plan);
-                let (found, known) = find(&problem, &runtime)?;
-                lowest = known;
-                found
-            }
-            Err(mut answer) => {
-                answer.runtime = problem.budget.runtime;
-                answer.smallest = problem.budget.smallest(answer.plan.bytes_peak);
-                Err(answer)
-            }
-        };
-    }
-    let seconds_planning = start.elapsed().as_secs_f64() - costs.seconds_measuring;
-    let over = || if setup.gpu().is_none() { planning_over(&problem, baseline) } else { None };
-    let outcome = outcome.and_then(|plan| match over() {
-        Some(answer) => Err(answer),
-        None => Ok(plan),
-    });
-    let bytes_planning = planning_peak(problem.graph.nodes.len(), baseline);
-    Ok(Solved { setup, source, runtime, problem, outcome, lowest, costs, seconds_planning, bytes_planning })
 }
 
 /// What a caller takes while variables come from him and go to him, one after the other: what he says, or the largest twice, as an
@@ -252,8 +253,14 @@ impl Prepared {
     /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
     pub fn measure_costs(&mut self) {
         if self.costs.costs == Costs::Analytic {
-            self.costs = costs::measure(&self.setup, &mut self.problem, self.runtime.baseline, None);
+            let of = costs::Process { baseline: self.runtime.baseline, files: self.runtime.files };
+            self.costs = costs::measure(&self.setup, &mut self.problem, of, None);
         }
+    }
+
+    /// The smallest budget for another plan of the same problem, which the program then holds instead of this one.
+    pub(crate) fn smallest_for(&self, other: &Plan) -> Bytes {
+        self.charge.of_plan(&self.problem, other).max(self.floor)
     }
 }
 
@@ -310,86 +317,4 @@ pub(crate) fn training(
         ..Training::new(optimizer)
     };
     Ok((training, names))
-}
-
-/// A plan that may run, or why there is none.
-type Outcome = Result<CheckedPlan, Box<DoesNotFit>>;
-
-/// The fastest plan that fits with its own place in a program that held so much before, and the lowest.
-fn plan(problem: &Problem, before: &Runtime) -> Result<(Outcome, Option<Low>), Error> {
-    let may_hold = |plan: &Plan| {
-        let heap = Low::new(problem, plan.clone()).heap;
-        problem.budget.arena_for(plan.bytes_peak) + before.total_with(heap, 0) <= problem.budget.total
-    };
-    let (plan, lowest) = memfit_plan::plan_and_lowest(problem, &may_hold);
-    Ok((checked(problem, plan)?, lowest.map(|plan| Low::new(problem, plan))))
-}
-
-fn checked(problem: &Problem, plan: Result<Plan, Box<DoesNotFit>>) -> Result<Outcome, Error> {
-    Ok(match plan {
-        // A copy holds no spare room.
-        Ok(plan) => Ok(memfit_ir::check(problem, plan)?.clone()),
-        Err(answer) => Err(answer),
-    })
-}
-
-/// Checks the plan that a refusal speaks of.
-fn check_whatever_the_budget(problem: &Problem, plan: Plan) -> Result<CheckedPlan, Error> {
-    let mut roomy = problem.clone();
-    roomy.budget.total = Bytes(1 << 62);
-    Ok(memfit_ir::check(&roomy, plan)?.clone())
-}
-
-impl Prepared {
-    /// The smallest line for another plan of the same problem, which the program then holds instead of this one.
-    pub(crate) fn smallest_for(&self, other: Low) -> Bytes {
-        let now = match &self.outcome {
-            Ok(plan) => heap_of(plan),
-            // What was refused was measured with its smallest plan in place.
-            Err(_) => other.heap,
-        };
-        self.problem.budget.arena_for(other.peak) + self.runtime.total_with(other.heap, now)
-    }
-}
-
-/// How low a plan goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Low {
-    /// Its peak.
-    pub peak: Bytes,
-    /// What it holds of the heap, checked as one that runs; 0 in a program that does not count its heap.
-    pub heap: u64,
-}
-
-impl Low {
-    /// Looks at a plan, which may not fit the line.
-    pub(crate) fn new(problem: &Problem, plan: Plan) -> Low {
-        let peak = plan.bytes_peak;
-        // Were it no plan that may run, whoever asks for it would be told.
-        let checked = check_whatever_the_budget(problem, plan);
-        Low { peak, heap: checked.map_or(0, |checked| heap_of(&checked)) }
-    }
-}
-
-/// What a plan holds of the heap, as its copy does.
-fn heap_of(plan: &CheckedPlan) -> u64 {
-    let before = heap::live();
-    let copy = plan.clone();
-    let held = heap::live().saturating_sub(before);
-    drop(copy);
-    held
-}
-
-/// The line is for the whole process, and so for its planning too.
-fn planning_over(problem: &Problem, baseline: Bytes) -> Option<Box<DoesNotFit>> {
-    let over = problem.budget.total < planning_peak_now().saturating_sub(baseline);
-    over.then(|| {
-        let peak = planning_peak(problem.graph.nodes.len(), baseline);
-        let text = format!("planning alone took {peak}: the graph is large for so low a line");
-        Box::new(DoesNotFit {
-            smallest: peak,
-            hints: vec![Hint::Other(text)],
-            ..DoesNotFit::explain(problem)
-        })
-    })
 }

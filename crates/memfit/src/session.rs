@@ -3,17 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use memfit_data::{Field, Source};
-use memfit_device::Setup;
+use memfit_device::{Setup, heap};
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, CheckedPlan, DType, Graph, Pinned, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
-use crate::budget;
+use crate::budget::Watch;
 use crate::data::Feeder;
-use crate::prepare::{Prepared, Solved, handed_over, solve, training};
+use crate::prepare::{Asked, Prepared, handed_over, training};
 use crate::run_state::Arithmetic;
 use crate::session_checkpoints::SessionCheckpoints;
+use crate::solve::Solved;
 use crate::state::{self, Holds, Variable};
 use crate::train::within_machine;
 use crate::{Error, Job, ModelFile, Quiet, Summary, Threads, compiled, prepare, resume};
@@ -148,7 +149,7 @@ impl Session {
 
     fn for_inference(job: Job, purpose: Purpose, threads: Threads) -> Result<Session, Error> {
         job.check()?;
-        budget::begin(job.memory.baseline);
+        let watch = Watch::begin(job.memory.baseline);
         let model = ModelFile::open(&job, Mode::Inference)?;
         let (graph, metrics) = if purpose == Purpose::Evaluation {
             let compiled = compiled(&job, &model)?;
@@ -157,9 +158,10 @@ impl Session {
         } else {
             (prediction_graph(&model.model.graph), Vec::new())
         };
-        let Solved { setup, problem, outcome, .. } =
-            solve(&job, graph, threads, handed_over(&job, &model, 0), Pinned::default())?;
-        let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?);
+        let (asked, before) = heap::measured(|| Asked::of(&job, graph, threads, Pinned::default()));
+        let for_file = handed_over(&job, &model, 0);
+        let (setup, _, Solved { problem, outcome, .. }) = asked?.solve(&job, &watch, before, for_file)?;
+        let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?.plan);
         session.metrics = metrics;
         Ok(session)
     }

@@ -4,12 +4,7 @@ use memfit_ir::{Bytes, Plan, Problem};
 use memfit_plan::{Group, Held, Timeline, timeline};
 use serde_json::{Map, Value, json};
 
-use crate::budget::planning_peak;
-use crate::prepare::Low;
 use crate::{CostsUsed, PrecisionSummary, Prepared, Runtime};
-
-/// Planning takes far less than this, but for graphs of many thousand nodes.
-const PLANNING_SHOWS: Bytes = Bytes(64 << 20);
 
 /// What a person wants to know of a plan.
 #[derive(Clone, Debug)]
@@ -109,28 +104,11 @@ impl Summary {
     /// Sums up what was prepared, with the timeline it was read from.
     pub fn new(prepared: &Prepared) -> (Summary, Timeline) {
         let problem = &prepared.problem;
-        let (fits, plan, smallest, planning) = match &prepared.outcome {
-            Ok(checked) => {
-                let lowest =
-                    prepared.lowest.unwrap_or_else(|| Low::new(problem, memfit_plan::smallest(problem)));
-                let smallest = prepared.smallest_for(lowest);
-                // Below a low line planning itself may be what takes the most; how much shows when it is done.
-                if prepared.lowest.is_none() && smallest < PLANNING_SHOWS {
-                    let mut tight = problem.clone();
-                    tight.budget.total = smallest;
-                    drop(memfit_plan::plan(&tight));
-                }
-                let planning = planning_peak(problem.graph.nodes.len(), prepared.runtime.baseline);
-                (true, checked.plan().clone(), smallest, planning)
-            }
-            // What a refusal took to look for hints is no part of what planning takes.
-            Err(answer) => {
-                let smallest = problem.budget.smallest(answer.plan.bytes_peak);
-                (false, answer.plan.clone(), smallest, prepared.bytes_planning)
-            }
+        let (fits, plan) = match &prepared.outcome {
+            Ok(checked) => (true, checked.plan()),
+            Err(answer) => (false, &answer.plan),
         };
-        let smallest = smallest.max(planning);
-        let timeline = timeline(problem, &plan);
+        let timeline = timeline(problem, plan);
         let moment = timeline.moments.get(timeline.peak);
         let layer_of = |index: usize| problem.graph.layers[index].clone();
         let summary = Summary {
@@ -147,21 +125,21 @@ impl Summary {
             shuffle_seed: prepared.source.shuffle_seed(),
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
-            region: region(problem, &plan),
-            nodes_recomputed: memfit_plan::nodes_recomputed(&plan),
+            region: region(problem, plan),
+            nodes_recomputed: memfit_plan::nodes_recomputed(plan),
             values_folded: plan.folds.len(),
             gradients_applied: plan.applied.len(),
-            bytes_workspace: memfit_plan::bytes_workspace(&plan),
-            launches_leaner: memfit_plan::launches_leaner(problem, &plan),
-            bytes_offloaded: memfit_plan::bytes_offloaded(&plan),
+            bytes_workspace: memfit_plan::bytes_workspace(plan),
+            launches_leaner: memfit_plan::launches_leaner(problem, plan),
+            bytes_offloaded: memfit_plan::bytes_offloaded(plan),
             splits_batchnorm: plan.micro_batches() > 1
                 && problem.graph.nodes.iter().any(|node| node.op.mixes_rows()),
             precision: prepared.precision.clone(),
-            bytes_smallest_budget: smallest,
+            bytes_smallest_budget: prepared.smallest,
             seconds_planning: prepared.seconds_planning,
             costs: prepared.costs.clone(),
-            seconds_step: memfit_plan::seconds(problem, &plan),
-            time_relative: time_relative(problem, &plan),
+            seconds_step: memfit_plan::seconds(problem, plan),
+            time_relative: time_relative(problem, plan),
             steps: timeline.moments.len(),
             peak_step: timeline.peak,
             peak_label: moment.map(|moment| moment.label.clone()).unwrap_or_default(),

@@ -5,7 +5,6 @@ use memfit_plan::{bytes_offloaded, curve, least_seconds, nodes_recomputed, secon
 use serde_json::{Value, json};
 
 use crate::Prepared;
-use crate::prepare::Low;
 
 /// One plan on the curve.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +67,7 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
         .map(|plan| {
             let stays: Bytes = plan.persistent.iter().map(|(_, slot)| slot.bytes).sum();
             SweepPoint {
-                budget: prepared.smallest_for(Low::new(problem, plan.clone())),
+                budget: prepared.smallest_for(plan),
                 bytes_peak: plan.bytes_peak,
                 bytes_activations: plan.bytes_peak.saturating_sub(stays),
                 time_relative: seconds(problem, plan) / fastest,

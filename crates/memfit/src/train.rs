@@ -10,7 +10,6 @@ use crate::length::Length;
 use crate::monitor::watchables;
 use crate::prepare::Prepared;
 use crate::training::{Checkpoints, Ended, Training};
-use crate::validation::Validation;
 use crate::{EarlyStopping, Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
 
 /// What happens while a job runs.
@@ -111,14 +110,8 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let job = within_machine(job, observer);
     let (job, checkpoint) = resume::find(job, observer)?;
     let job = &job;
-    let validation = Validation::plan(job, threads);
-    let prepared = prepare(job, threads)?;
-    // Where the training does not fit either, its answer is the one to go by.
-    let validation = match validation {
-        Err(error) if prepared.outcome.is_ok() => return Err(error),
-        Err(_) | Ok(None) => None,
-        Ok(Some(validation)) => Some(validation.beside(&prepared, threads)?),
-    };
+    let mut prepared = prepare(job, threads)?;
+    let validation = prepared.validation.take();
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
     let state = match &prepared.outcome {

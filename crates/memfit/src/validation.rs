@@ -4,17 +4,16 @@
 //! back, an arena for the evaluation takes their place, and the weights are copied over.
 
 use memfit_data::Source;
-use memfit_device::HUGE_PAGE;
+use memfit_device::{HUGE_PAGE, Setup};
 use memfit_formats::Mode;
-use memfit_grad::{evaluation_graph, training_graph};
-use memfit_ir::{ALIGNMENT, Budget, Bytes, CheckedPlan, Graph, Plan, TensorId};
-use memfit_plan::Hint;
+use memfit_grad::evaluation_graph;
+use memfit_ir::{Budget, Bytes, CheckedPlan, Plan, Problem, TensorId};
 use memfit_run::{Means, Runner};
 
 use crate::job::{DataSection, OneOrMany};
 use crate::pass::Pass;
-use crate::prepare::{Prepared, Solved, solve, training};
-use crate::{Costs, Error, Job, ModelFile, Observer, Threads, budget, compiled};
+use crate::prepare::{problem_of, training};
+use crate::{Costs, Error, Job, ModelFile, Observer, compiled, data};
 
 /// A planned evaluation of a model in training.
 pub(crate) struct Validation {
@@ -28,57 +27,56 @@ pub(crate) struct Validation {
     bytes_beside: Bytes,
 }
 
+/// The evaluation that a job asks for, before it is planned.
+pub(crate) struct Unplanned {
+    job: Job,
+    problem: Problem,
+    pub(crate) source: Box<dyn Source>,
+    weights: Vec<(TensorId, TensorId)>,
+}
+
+/// The same without its problem, while that is planned.
+pub(crate) struct Waiting {
+    job: Job,
+    pub(crate) source: Box<dyn Source>,
+    weights: Vec<(TensorId, TensorId)>,
+}
+
+impl Unplanned {
+    /// Opens it, where a job asks for one, on the device of its training.
+    pub(crate) fn of(job: &Job, trained: &ModelFile, setup: &Setup) -> Result<Option<Unplanned>, Error> {
+        let Some(job) = validation_job(job)? else { return Ok(None) };
+        let model = ModelFile::open(&job, Mode::Inference)?;
+        let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
+        let graph = evaluation_graph(&model.model.graph, &training)?;
+        setup.make_ready(&graph)?;
+        let source = data::open(&job, &graph)?;
+        let problem = problem_of(&job, graph, setup, &*source, job.memory.pinned_validation.clone())?;
+        let weights = tensors(trained).into_iter().zip(tensors(&model)).collect();
+        Ok(Some(Unplanned { job, problem, source, weights }))
+    }
+
+    /// What is to be planned, and the rest.
+    pub(crate) fn split(self) -> (Waiting, Problem) {
+        let Unplanned { job, problem, source, weights } = self;
+        (Waiting { job, source, weights }, problem)
+    }
+}
+
+impl Waiting {
+    /// With its plan beside that of a training.
+    pub(crate) fn planned(self, plan: CheckedPlan, training: &Plan) -> Validation {
+        let Waiting { job, source, weights } = self;
+        Validation { job, plan: Some(plan), source, weights, bytes_beside: bytes_beside(training) }
+    }
+}
+
+/// What stays of a training between its steps, in whole huge pages, as it is given back.
+pub(crate) fn bytes_beside(training: &Plan) -> Bytes {
+    staying(training).align_up(HUGE_PAGE)
+}
+
 impl Validation {
-    /// Plans the evaluation that a job asks for. This comes before the training is planned, so that what this plan takes counts there.
-    pub(crate) fn plan(job: &Job, threads: Threads) -> Result<Option<Validation>, Error> {
-        let Some(validation_job) = validation_job(job)? else { return Ok(None) };
-        job.check()?;
-        budget::begin(job.memory.baseline);
-        let (bytes_beside, trained) = {
-            let model = ModelFile::open(job, Mode::Training)?;
-            let (training, _) = training(job, &model.model.graph, &compiled(job, &model)?)?;
-            (bytes_staying(&training_graph(&model.model.graph, &training)?), tensors(&model))
-        };
-        Validation::solve(validation_job, trained, bytes_beside, threads).map(Some)
-    }
-
-    /// The same where the training's plan leaves room for it; else planned again, now that it is known what is left.
-    pub(crate) fn beside(self, prepared: &Prepared, threads: Threads) -> Result<Validation, Error> {
-        let Ok(trained) = &prepared.outcome else { return Ok(self) };
-        let bytes_beside = staying(trained.plan()).align_up(HUGE_PAGE);
-        let budget = &prepared.problem.budget;
-        let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
-        if budget.runtime + bytes_beside + budget.arena_for(peak) <= budget.total {
-            return Ok(Validation { bytes_beside, ..self });
-        }
-        let Validation { job, weights, .. } = self;
-        Validation::solve(job, weights.into_iter().map(|(of, _)| of).collect(), bytes_beside, threads)
-    }
-
-    fn solve(
-        job: Job,
-        trained: Vec<TensorId>,
-        bytes_beside: Bytes,
-        threads: Threads,
-    ) -> Result<Validation, Error> {
-        let (graph, evaluated) = {
-            let model = ModelFile::open(&job, Mode::Inference)?;
-            let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
-            (evaluation_graph(&model.model.graph, &training)?, tensors(&model))
-        };
-        let Solved { source, outcome, .. } =
-            solve(&job, graph, threads, bytes_beside, job.memory.pinned_validation.clone())?;
-        let plan = outcome.map_err(|mut answer| {
-            answer.hints = vec![Hint::Other(format!(
-                "this is the validation, with {bytes_beside} of weights and optimizer beside it; a smaller batch takes \
-                 less, and without it use `memfit evaluate` behind the training"
-            ))];
-            answer
-        })?;
-        let weights = trained.into_iter().zip(evaluated).collect();
-        Ok(Validation { job, plan: Some(plan), source, weights, bytes_beside })
-    }
-
     /// What a budget leaves while it runs.
     pub(crate) fn room(&self, budget: &Budget) -> Bytes {
         let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
@@ -149,13 +147,6 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
     job.memory.costs = Costs::Analytic;
     job.memory.disk = None;
     Ok(Some(job))
-}
-
-/// What stays of a training graph between its steps, in whole huge pages, as it is given back.
-fn bytes_staying(graph: &Graph) -> Bytes {
-    let staying = graph.tensors.iter().filter(|tensor| tensor.kind.is_persistent());
-    let bytes: Bytes = staying.map(|tensor| tensor.bytes(0).align_up(ALIGNMENT)).sum();
-    bytes.align_up(HUGE_PAGE)
 }
 
 /// The tensors of a model's weights, in Keras's order.

@@ -17,6 +17,9 @@ pub(crate) const LANES: usize = 2;
 /// Below this many blocks, starting a thread takes longer than the attempts.
 const BLOCKS_FEW: usize = 48;
 
+/// Below this many blocks, any thread's stack has room for the recursion.
+const BLOCKS_ON_ANY_STACK: usize = 500;
+
 /// Room for one frame of the recursion for each block.
 const STACK: usize = 64 << 20;
 
@@ -95,11 +98,19 @@ pub(crate) fn run(lanes: &mut [Lane], task: &Task<'_>) -> Round {
                 let builder = thread::Builder::new().stack_size(STACK);
                 builder.spawn_scoped(scope, move || run_lane(lane, task, decided))
             };
-            let threads: Vec<_> = lanes.iter().map(start).collect();
-            let finish = |thread: std::io::Result<thread::ScopedJoinHandle<'_, Vec<Step>>>| {
-                let thread = thread.expect("a thread can be started");
-                thread.join().expect("a search does not panic")
-            };
+            let threads: Vec<_> = lanes.iter().map(|lane| (lane, start(lane))).collect();
+            // A thread that cannot be started is done without: the caller makes its attempts where its stack has room, else they
+            // are left out.
+            let finish =
+                |(lane, thread): (&Lane, std::io::Result<thread::ScopedJoinHandle<'_, Vec<Step>>>)| {
+                    match thread {
+                        Ok(thread) => thread.join().expect("a search does not panic"),
+                        Err(_) if task.model.blocks.len() < BLOCKS_ON_ANY_STACK => {
+                            run_lane(lane.clone(), task, &decided)
+                        }
+                        Err(_) => Vec::new(),
+                    }
+                };
             threads.into_iter().map(finish).collect()
         })
     };
