@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Parser, Subcommand};
 use memfit::{
     Bytes, CheckpointSection, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Guard, Job,
-    OneOrMany, Precision, Resume, Setting, Shuffle,
+    OneOrMany, Precision, Resume, Setting, Shuffle, Size,
 };
 
 use crate::devices::DevicesArguments;
@@ -104,9 +104,10 @@ pub enum Command {
 pub struct JobArguments {
     /// The job file (TOML), or a model alone (.keras, or .json from model.to_json()).
     pub file: PathBuf,
-    /// The line: what the whole process may hold, as in 2GiB or 1536MiB [default: what the machine allows].
-    #[arg(long, value_name = "SIZE")]
-    pub budget: Option<Bytes>,
+    /// What the whole process may hold, as in 2GiB, 1536MiB, or 50% of what the machine allows [default: a little less than
+    /// all of that].
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub budget: Option<Size>,
     /// Rows of one training step, instead of the job's.
     #[arg(long, value_name = "N")]
     pub batch: Option<usize>,

@@ -17,12 +17,11 @@ const REPORT: &str = "memfit-report.html";
 /// Trains a few steps on made-up data and writes the report.
 pub fn run() -> Result<ExitCode, Error> {
     let mut job = Job::parse(JOB, "".into())?;
-    job.memory.budget = Some(BUDGET);
+    job.memory.budget = Some(BUDGET.into());
     job.train.steps = Some(STEPS);
     out(INTRODUCTION);
     let file = NewFile::reserve("the report", Path::new(REPORT))?;
-    let mut bar = Bar::default();
-    let report = fit(&job, None, &mut bar)?;
+    let report = fit(&job, None, &mut Bar::default())?;
     out(&tables::report(&report));
     let path = file.write(&memfit::html(&report))?;
     out(&format!(

@@ -11,34 +11,61 @@ mod evaluate;
 mod layers;
 mod model_arguments;
 mod new_file;
+mod output;
 mod plan;
 mod predict;
+mod remedy;
 mod replay;
 mod signals;
 mod summary;
 mod tables;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 use memfit::{
-    Costs, Ended, Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file,
-    prepare_without_hints,
+    Bytes, Costs, Ended, Error, Event, Observer, PackRequest, batch_curve, fit, heap, pack_file,
+    prepare_without_hints, process,
 };
 use serde_json::json;
 
 use crate::arguments::{Arguments, Command, JobArguments, PackArguments, TrainArguments};
 use crate::bar::Bar;
 use crate::new_file::NewFile;
+use crate::output::{err, out};
 use crate::signals::Stoppable;
 
 /// Counts live heap, so that a byte that grows from step to step is seen.
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
 
+/// A stack on which every command is known to run.
+const STACK: Bytes = Bytes::mib(8);
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    process::let_writes_fail();
+    if process::stack_limit().is_none_or(|limit| STACK <= limit) {
+        return run();
+    }
+    // The first thread's stack is too small (`ulimit -s`). Another thread's is as large as it is asked to be.
+    let thread = std::thread::Builder::new().stack_size(STACK.0 as usize).spawn(run);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        // The panic has been printed.
+        Ok(Err(_)) => ExitCode::from(101),
+        Err(error) => {
+            err(&format!("error: cannot start a thread with a stack of {STACK}: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the command that was typed.
+fn run() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return output::usage(&error),
+    };
     let result = match &arguments.command {
         None => demo::run(),
         Some(Command::Train(train)) => run_train(train),
@@ -52,13 +79,13 @@ fn main() -> ExitCode {
         Some(Command::Layers(arguments)) => layers::run(arguments),
         Some(Command::Devices(arguments)) => devices::run(arguments),
     };
-    match result {
-        Ok(code) => code,
-        Err(error) => {
-            say_error(&error);
-            ExitCode::from(error.exit_code())
-        }
-    }
+    let code = result.unwrap_or_else(|error| {
+        // A plan that does not fit is the answer that `plan --json` has printed.
+        let is_printed =
+            matches!((&arguments.command, &error), (Some(Command::Plan(_)), Error::DoesNotFit(_)));
+        output::failed(&error, is_printed)
+    });
+    output::finish(code)
 }
 
 fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
@@ -78,7 +105,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     }
     if let Some((_, name)) = signal {
         let go_on = if job.checkpoint.is_some() { "; go on with --resume" } else { "" };
-        let _ = writeln!(std::io::stderr(), "stopped by {name} after step {}{go_on}", report.step);
+        err(&format!("stopped by {name} after step {}{go_on}", report.step));
     }
     if let Some(file) = report_file {
         let path = file.write(&memfit::html(&report))?;
@@ -116,7 +143,7 @@ fn run_pack(arguments: &PackArguments) -> Result<ExitCode, Error> {
     if answer.fits {
         return Ok(ExitCode::SUCCESS);
     }
-    let _ = writeln!(std::io::stderr(), "error: {}", tables::packing_refusal(&answer, capacity.unwrap_or(0)));
+    err(&format!("error: {}", tables::packing_refusal(&answer, capacity.unwrap_or(0))));
     Ok(ExitCode::from(3))
 }
 
@@ -126,7 +153,10 @@ struct Lines;
 impl Observer for Lines {
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Planned(_) | Event::Piece { .. } | Event::Epoch { validation: None, .. } => {}
+            Event::Planned(_)
+            | Event::Begun { .. }
+            | Event::Piece { .. }
+            | Event::Epoch { validation: None, .. } => {}
             Event::Lowered { asked, allowed } => {
                 let (available, by) = (allowed.available.0, allowed.by.to_string());
                 out(&json!({"event": "lowered", "asked": asked.0, "budget": available, "by": by}).to_string());
@@ -160,6 +190,7 @@ impl Observer for Lines {
                     "loss": record.loss,
                     "seconds": record.seconds,
                     "bytes_used": record.bytes_used.0,
+                    "bytes_held": record.bytes_held.0,
                 });
                 if let Some(scale) = record.loss_scale {
                     line["loss_scale"] = json!(scale);
@@ -172,17 +203,4 @@ impl Observer for Lines {
             }
         }
     }
-}
-
-/// Writes a line to standard output. A reader that went away (`memfit … | head`) is no reason to fail.
-fn out(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
-    }
-}
-
-fn say_error(error: &Error) {
-    // Nothing is left to tell where standard error is closed.
-    let _ = writeln!(std::io::stderr(), "error: {error}");
 }

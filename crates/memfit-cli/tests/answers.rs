@@ -126,6 +126,11 @@ fn batch_0_and_0_steps_are_refused() {
 
 #[test]
 fn a_size_that_is_none_is_refused() {
+    expect(JOB, &["plan", "--budget", "-2GiB"], 2, &["`-2GiB` is below zero"]);
+    expect(JOB, &["plan", "--budget", "0%"], 2, &["above 0%"]);
+    expect(&format!("{JOB}\n[memory]\nbudget = \"120%\""), &["plan"], 2, &["up to 100%"]);
+    expect(JOB, &["train", "--budget", "50%", "--json"], 0, &[]);
+    expect(&format!("{JOB}\n[memory]\nbudget = \"50%\""), &["plan"], 0, &[]);
     expect(JOB, &["plan", "--budget", "2 parsecs"], 2, &["2 parsecs"]);
     expect(&format!("{JOB}\n[memory]\nbudget = \"much\""), &["plan"], 2, &["much"]);
 }
@@ -314,8 +319,8 @@ fn a_disk_that_cannot_be_written_is_named() {
 
 #[test]
 fn host_memory_on_the_cpu_is_refused_and_a_disk_is_named() {
-    expect(JOB, &["plan", "--host", "1GiB"], 2, &["--host", "CPU", "same line", "--disk FOLDER:SIZE"]);
-    expect(JOB, &["train", "--host", "1GiB"], 2, &["--host", "--disk FOLDER:SIZE"]);
+    expect(JOB, &["plan", "--host", "1GiB"], 2, &["memory.host", "CPU", "same budget", "--disk FOLDER:SIZE"]);
+    expect(JOB, &["train", "--host", "1GiB"], 2, &["memory.host", "--disk FOLDER:SIZE"]);
     let job = format!("{JOB}\n[memory]\nhost = \"1GiB\"");
     expect(&job, &["plan"], 2, &["memory.host", "--disk FOLDER:SIZE"]);
 }
@@ -375,8 +380,11 @@ fn a_refusal_says_why_and_every_hint_it_gives_fits() {
     let hint = |kind: &str| {
         let found = hints.iter().find(|hint| hint["kind"] == kind);
         let found = found.unwrap_or_else(|| panic!("no hint `{kind}` in {hints:#?}"));
-        assert!(told.contains(found["text"].as_str().unwrap()));
-        (found["text"].as_str().unwrap().to_owned(), found["budget"].as_u64().unwrap())
+        let text = found["text"].as_str().unwrap();
+        // The words for people name the option; those for programs have its value beside them.
+        let (_, words) = text.split_once(" instead of ").unwrap_or(("", text));
+        assert!(told.contains(words), "{told}: {words}");
+        (text.to_owned(), found["budget"].as_u64().unwrap(), found["value"].clone())
     };
     let fits = |job: &str, budget: u64, more: &[&str]| {
         assert!(budget <= 68 << 20, "{budget}");
@@ -384,12 +392,12 @@ fn a_refusal_says_why_and_every_hint_it_gives_fits() {
         let (code, _, told) = plan(job, &[&["--budget", &budget], more].concat());
         assert_eq!(code, 0, "{more:?} {job}: {told}");
     };
-    let (text, budget) = hint("batch");
-    let batch = text.split_once("`--batch ").unwrap().1.split_once('`').unwrap().0;
-    fits(IMAGES, budget, &["--batch", batch]);
-    let (_, budget) = hint("optimizer");
+    let (_, budget, batch) = hint("batch");
+    assert!(told.contains(&format!("`--batch {batch}` instead of")), "{told}");
+    fits(IMAGES, budget, &["--batch", &batch.to_string()]);
+    let (_, budget, _) = hint("optimizer");
     fits(&IMAGES.replace("adam", "sgd"), budget, &[]);
-    let (text, budget) = hint("image_size");
+    let (text, budget, _) = hint("image_size");
     let size = text.split_once("images of ").unwrap().1.split_once('x').unwrap().0;
     assert!(text.contains("dense/kernel becomes"), "{text}");
     fits(&IMAGES.replace("[64, 64, 3]", &format!("[{size}, {size}, 3]")), budget, &[]);

@@ -150,25 +150,25 @@ fn a_saved_plan_differs_from_its_own_job_in_nothing() {
 }
 
 #[test]
-fn a_difference_is_told_kind_by_kind_and_layer_by_layer() {
+fn a_change_is_shown_kind_by_kind_and_layer_by_layer() {
     let folder = tempfile::tempdir().unwrap();
     let (small, large) = (example("accumulate.toml"), example("large-images.toml"));
     let saved = save(folder.path(), "small.json", &[&small]);
     let (first, second) = (json(&["plan", &small]), json(&["plan", &large]));
     let diff = json(&["plan", &saved, "--diff", &large]);
     for kind in ["weights", "gradients", "optimizer", "activations", "workspace", "input"] {
-        let expected = second["held"][kind].as_i64().unwrap() - first["held"][kind].as_i64().unwrap();
+        let expected = first["held"][kind].as_i64().unwrap() - second["held"][kind].as_i64().unwrap();
         assert_eq!(diff["difference"]["held"][kind].as_i64().unwrap(), expected, "{kind}");
     }
     let of = |plan: &Value, name: &str| {
         let layers = plan["layers"].as_array().unwrap();
         layers.iter().find(|layer| layer["layer"] == name).map_or(0, |layer| layer["bytes"].as_i64().unwrap())
     };
-    let gap = of(&second, "dense") - of(&first, "dense");
-    assert!(gap > 0);
+    let gap = of(&first, "dense") - of(&second, "dense");
+    assert!(gap < 0, "the change leads from the other plan to this one");
     assert_eq!(diff["difference"]["layers"]["dense"].as_i64().unwrap(), gap);
     let told = text(&["plan", &saved, "--diff", &large]);
-    assert!(told.contains("  dense ") && told.contains('+'), "{told}");
+    assert!(told.contains("  dense ") && told.contains(" -"), "{told}");
 }
 
 #[test]

@@ -25,6 +25,19 @@ fn every_class_is_listed_with_its_arguments_and_limits() {
 }
 
 #[test]
+fn what_training_refuses_is_not_offered() {
+    let text = String::from_utf8(layers(&["lstm"]).stdout).unwrap();
+    let line = |name: &str| {
+        let mut lines = text.lines().map(str::trim_start);
+        lines.find(|line| line.split_whitespace().next() == Some(name)).unwrap().to_owned()
+    };
+    assert!(line("recurrent_dropout").contains("0 in training"), "{text}");
+    for name in ["activation", "recurrent_activation"] {
+        assert!(line(name).contains("tanh, sigmoid, relu or linear"), "{text}");
+    }
+}
+
+#[test]
 fn a_name_that_no_class_has_is_bad_input() {
     let output = layers(&["nosuchlayer"]);
     assert_eq!(output.status.code(), Some(2));

@@ -50,7 +50,8 @@ fn train(arguments: &[&str]) -> Vec<Value> {
         assert_eq!(step["event"], "step");
         assert_eq!(step["step"].as_u64().unwrap() as usize, index + 1);
         assert!(step["loss"].as_f64().unwrap().is_finite() && step["seconds"].as_f64().unwrap() > 0.0);
-        assert!(step["bytes_used"].as_u64() <= end["budget"].as_u64());
+        assert!(step["bytes_used"].as_u64() <= end["vm_hwm"].as_u64(), "one figure: {step} and {end}");
+        assert!(step["bytes_held"].as_u64() <= end["budget"].as_u64());
     }
     events
 }
@@ -106,7 +107,7 @@ fn twenty_epochs_hold_what_the_second_step_held() {
     let events = train(&[&example("flat.toml")]);
     assert_eq!(events.len() - 1, 20 * 8, "500 rows are 8 batches of 64, the last one short");
     let used: Vec<u64> =
-        events[1..events.len() - 1].iter().map(|step| step["bytes_used"].as_u64().unwrap()).collect();
+        events[1..events.len() - 1].iter().map(|step| step["bytes_held"].as_u64().unwrap()).collect();
     let (least, most) = (used.iter().min().unwrap(), used.iter().max().unwrap());
     // The system counts resident pages in batches for each thread, so a reading may be a few pages off.
     assert!(most - least <= 256 << 10, "resident memory moved between {least} and {most}");

@@ -239,10 +239,18 @@ impl Device {
         }
     }
 
-    /// What the process holds of the memory that is planned: resident memory, its program's files in full, or that of the GPU.
+    /// The most that the process held so far of the memory that is planned: `VmHWM`, or what it holds of the GPU.
     pub fn bytes_used(&self) -> Bytes {
         match &self.memory {
             Memory::Cuda(device) => device.gpu().bytes_used().unwrap_or(Bytes::ZERO),
+            Memory::Cpu(_) => process::resident_peak(),
+        }
+    }
+
+    /// What it holds of that memory now: resident memory, its program's files in full, or that of the GPU.
+    pub fn bytes_held(&self) -> Bytes {
+        match &self.memory {
+            Memory::Cuda(_) => self.bytes_used(),
             Memory::Cpu(_) => process::held(),
         }
     }

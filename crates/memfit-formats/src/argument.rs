@@ -59,6 +59,10 @@ pub enum Expects {
     Axes,
     /// The name of an activation, or a layer that is one.
     Activation,
+    /// The activation of a recurrent layer: one whose derivative follows from its value.
+    Gate,
+    /// A share from 0 to below 1 that only inference takes: in training it must be 0.
+    ShareAtInference,
     /// The name of an initializer, or one with arguments.
     Initializer,
     /// A layer within the layer.
@@ -194,6 +198,8 @@ impl Expects {
             Expects::Axis => "an axis".to_owned(),
             Expects::Axes => "an axis or a list of axes".to_owned(),
             Expects::Activation => "the name of an activation".to_owned(),
+            Expects::Gate => "tanh, sigmoid, relu or linear".to_owned(),
+            Expects::ShareAtInference => "0 in training; evaluation and prediction ignore it".to_owned(),
             Expects::Initializer => {
                 "the name of an initializer, or an object with class_name and config".to_owned()
             }

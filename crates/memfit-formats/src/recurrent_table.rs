@@ -5,8 +5,7 @@ use serde_json::Value;
 use crate::argument::{Argument, ArgumentError, Expects};
 use crate::settings::Inner;
 use crate::table::{
-    BIAS_INITIALIZER, Class, DROPOUT, Inputs, LayerClass, SHARE, USE_BIAS, joined, optional, refused,
-    required, row,
+    BIAS_INITIALIZER, Class, DROPOUT, Inputs, LayerClass, USE_BIAS, joined, optional, refused, required, row,
 };
 
 /// What an `RNN` runs.
@@ -38,8 +37,8 @@ impl Cells {
 }
 
 const UNITS: Argument = required("units", Expects::Size);
-const TANH: Argument = optional("activation", Expects::Activation, r#""tanh""#);
-const SIGMOID: Argument = optional("recurrent_activation", Expects::Activation, r#""sigmoid""#);
+const TANH: Argument = optional("activation", Expects::Gate, r#""tanh""#);
+const SIGMOID: Argument = optional("recurrent_activation", Expects::Gate, r#""sigmoid""#);
 
 /// What all cells take.
 const EACH: &[Argument] = &[
@@ -54,7 +53,7 @@ const EACH: &[Argument] = &[
     refused("recurrent_constraint"),
     refused("bias_constraint"),
     DROPOUT,
-    optional("recurrent_dropout", SHARE, "0"),
+    optional("recurrent_dropout", Expects::ShareAtInference, "0"),
     optional("seed", Expects::Seed, "null"),
 ];
 

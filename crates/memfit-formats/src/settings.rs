@@ -355,7 +355,11 @@ fn read(expects: &Expects, value: &Value) -> Result<Setting, ArgumentError> {
             Some(_) | None => return Err(wrong()),
         },
         Expects::Axes => Setting::Integers(axes(value).ok_or_else(wrong)?),
-        Expects::Activation => Setting::Activation(Activation::read(value)?),
+        Expects::Activation | Expects::Gate => Setting::Activation(Activation::read(value)?),
+        Expects::ShareAtInference => {
+            let share = value.as_f64().filter(|share| (0.0..1.0).contains(share));
+            Setting::Number(share.ok_or_else(wrong)?)
+        }
         Expects::Initializer => Setting::Initializer(Start::read(value)?),
         Expects::Layer => Setting::Layer(Box::new(Inner::read(value)?)),
         Expects::Cells => Setting::Cells(Cells::read(value)?),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use memfit_ir::{Bytes, Plan, Problem};
 
-use crate::hints::Hint;
+use crate::hints::{Change, Hint, Syntax, mebibytes};
 use crate::reason::{Dominant, Reason, dominant, reason};
 use crate::timeline::{Group, Held, timeline};
 use crate::{choose, seconds, solved};
@@ -15,11 +15,11 @@ const REASONS: usize = 8;
 /// Why there is no plan, with the numbers a person needs to act.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DoesNotFit {
-    /// The line the user drew.
+    /// The budget.
     pub budget: Bytes,
     /// What the program holds besides the arena.
     pub runtime: Bytes,
-    /// The smallest line that has a plan.
+    /// The smallest budget that has a plan.
     pub smallest: Bytes,
     /// Expected time of a training step by that plan.
     pub seconds_smallest: f64,
@@ -75,51 +75,49 @@ impl DoesNotFit {
     /// The first few reasons as lines of bytes and words.
     fn reasons(&self) -> Vec<(Bytes, String)> {
         let needed = &self.reason.needed;
-        let told = if REASONS < needed.len() { REASONS - 1 } else { needed.len() };
+        let shown = if REASONS < needed.len() { REASONS - 1 } else { needed.len() };
         let mut lines: Vec<(Bytes, String)> =
-            needed[..told].iter().map(|one| (one.bytes, format!("{}: {}", one.name, one.why))).collect();
-        let rest = needed.len() - told + self.reason.others;
+            needed[..shown].iter().map(|one| (one.bytes, format!("{}: {}", one.name, one.why))).collect();
+        let rest = needed.len() - shown + self.reason.others;
         if 0 < rest {
-            let bytes: Bytes = needed[told..].iter().map(|one| one.bytes).sum();
+            let bytes: Bytes = needed[shown..].iter().map(|one| one.bytes).sum();
             lines.push((bytes + self.reason.bytes_others, format!("{rest} smaller ones")));
         }
         lines
     }
 }
 
-impl fmt::Display for DoesNotFit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl DoesNotFit {
+    /// The whole answer, with changes in some syntax.
+    pub fn text(&self, syntax: Syntax<'_>) -> String {
         let (needs, has) = (self.smallest.to_string(), self.budget.to_string());
-        if needs == has {
-            writeln!(
-                f,
-                "this step needs {} bytes and the budget is {} bytes",
-                self.smallest.0, self.budget.0
-            )?;
+        let mut lines = vec![if needs == has {
+            format!("this step needs {} bytes and the budget is {} bytes", self.smallest.0, self.budget.0)
         } else {
-            writeln!(f, "this step needs {needs} and the budget is {has}")?;
-        }
-        writeln!(f, "  peak   step {}, {} of {}", self.peak_step, self.peak_label, self.peak_layer)?;
-        write!(f, "  held   program {}", self.runtime)?;
-        for group in Group::ALL {
-            write!(f, "  {} {}", group.name(), self.held.get(group))?;
-        }
-        writeln!(f, "\n  reason at this step these are alive together in the smallest plan found:")?;
+            format!("this step needs {needs} and the budget is {has}")
+        }];
+        lines.push(format!("  peak   step {}, {} of {}", self.peak_step, self.peak_label, self.peak_layer));
+        let held = |group: Group| format!("  {} {}", group.name(), self.held.get(group));
+        let held: String = Group::ALL.into_iter().map(held).collect();
+        lines.push(format!("  held   program {}{held}", self.runtime));
+        lines.push("  reason at this step these are alive together in the smallest plan found:".to_owned());
         for (bytes, words) in self.reasons() {
-            writeln!(f, "         {bytes:>12}  {words}")?;
+            lines.push(format!("         {bytes:>12}  {words}"));
         }
         if let Some(Dominant { layer, bytes, share }) = &self.dominant {
-            writeln!(f, "  most   {layer} holds {:.0} % of it, {bytes}", share * 100.0)?;
+            lines.push(format!("  most   {layer} holds {:.0} % of it, {bytes}", share * 100.0));
         }
-        let mebibytes = self.smallest.align_up(1 << 20).0 >> 20;
-        write!(f, "  fits   at {} and above: `--budget {mebibytes}MiB`", self.smallest)?;
-        for hint in &self.hints {
-            write!(f, "\n  hint   {hint}")?;
-        }
-        if let Some(untried) = &self.untried {
-            write!(f, "\n  note   {untried}")?;
-        }
-        Ok(())
+        let budget = syntax(Change::Budget { mebibytes: mebibytes(self.smallest) });
+        lines.push(format!("  fits   at {} and above: {budget}", self.smallest));
+        lines.extend(self.hints.iter().map(|hint| format!("  hint   {}", hint.text(syntax))));
+        lines.extend(self.untried.iter().map(|untried| format!("  note   {untried}")));
+        lines.join("\n")
+    }
+}
+
+impl fmt::Display for DoesNotFit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&|change| change.to_string()))
     }
 }
 

@@ -7,12 +7,48 @@ use memfit_ir::{Bytes, Pinned, Plan, Problem};
 use crate::moves::split;
 use crate::{DoesNotFit, choose, seconds};
 
+/// A change of a job as data: who shows it writes it in the syntax of his callers, `--batch 22` or `batch_size=22`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Another budget, in whole mebibytes.
+    Budget {
+        /// How many.
+        mebibytes: u64,
+    },
+    /// Another batch.
+    Batch {
+        /// Its rows.
+        rows: usize,
+    },
+    /// Room on a disk, in whole mebibytes.
+    Disk {
+        /// How many.
+        mebibytes: u64,
+    },
+    /// BatchNormalization over each micro-batch by itself.
+    AllowBatchnormSplit,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Budget { mebibytes } => write!(f, "a budget of {mebibytes} MiB"),
+            Change::Batch { rows } => write!(f, "a batch of {rows}"),
+            Change::Disk { mebibytes } => write!(f, "room for {mebibytes} MiB on a disk"),
+            Change::AllowBatchnormSplit => f.write_str("allowing the split"),
+        }
+    }
+}
+
+/// Writes a change in some syntax.
+pub type Syntax<'a> = &'a dyn Fn(Change) -> String;
+
 /// A change that makes it fit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// Let pieces of the batch be normalised by themselves.
+    /// Normalise each micro-batch by itself.
     AllowBatchnormSplit {
-        /// The line that its plan needs.
+        /// The budget that its plan needs.
         smallest: Bytes,
     },
     /// Room on a disk.
@@ -21,7 +57,7 @@ pub enum Hint {
         size: Bytes,
         /// Expected time of a step over that of the smallest plan without.
         time_relative: f64,
-        /// The line that this plan needs.
+        /// The budget that this plan needs.
         smallest: Bytes,
     },
     /// A smaller batch.
@@ -34,10 +70,10 @@ pub enum Hint {
         is_largest: bool,
         /// Whether a layer takes statistics over the rows, which are fewer then.
         mixes_rows: bool,
-        /// The line that its plan needs.
+        /// The budget that its plan needs.
         smallest: Bytes,
     },
-    /// The line stands below what the program itself takes.
+    /// The budget is below what the program itself takes.
     BelowRuntime,
     /// A change of the model or of its training, tried by the caller.
     Changed {
@@ -45,7 +81,7 @@ pub enum Hint {
         kind: &'static str,
         /// What to do, and what it does to the result.
         text: String,
-        /// The line that its plan needs.
+        /// The budget that its plan needs.
         smallest: Bytes,
     },
     /// Something else to know.
@@ -68,7 +104,7 @@ impl Hint {
         }
     }
 
-    /// A line at which it fits with the change; none where the change was not planned.
+    /// A budget at which it fits with the change; none where the change was not planned.
     pub fn budget(&self) -> Option<Bytes> {
         match self {
             Hint::AllowBatchnormSplit { smallest }
@@ -179,20 +215,29 @@ fn smaller_batch(problem: &Problem, plans: usize) -> Option<Hint> {
     })
 }
 
-impl fmt::Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Hint {
+    /// The change as data; none where it is words alone.
+    pub fn change(&self) -> Option<Change> {
         match self {
-            Hint::AllowBatchnormSplit { smallest } => write!(
-                f,
+            Hint::AllowBatchnormSplit { .. } => Some(Change::AllowBatchnormSplit),
+            Hint::Disk { size, .. } => Some(Change::Disk { mebibytes: mebibytes(*size) }),
+            Hint::SmallerBatch { batch, .. } => Some(Change::Batch { rows: *batch }),
+            Hint::BelowRuntime | Hint::Changed { .. } | Hint::Other(_) => None,
+        }
+    }
+
+    /// What to do and what it does, with the change in some syntax.
+    pub fn text(&self, syntax: Syntax<'_>) -> String {
+        let change = self.change().map(syntax).unwrap_or_default();
+        match self {
+            Hint::AllowBatchnormSplit { smallest } => format!(
                 "a layer mixes the rows of the batch (BatchNormalization in training), which forbids a split; \
-                 `allow_batchnorm_split = true` under [memory] fits within {smallest}, normalising each piece by itself"
+                 {change} fits within {smallest} and normalises each micro-batch by itself"
             ),
-            Hint::Disk { size, time_relative, smallest } => {
-                let mebibytes = size.align_up(1 << 20).0 >> 20;
+            Hint::Disk { time_relative, smallest, .. } => {
                 let time = (time_relative - 1.0).max(0.0) * 100.0;
-                write!(
-                    f,
-                    "`--disk FOLDER:{mebibytes}MiB` makes it fit within {smallest}, with the same result, \
+                format!(
+                    "{change} makes it fit within {smallest}, with the same result, \
                      about {time:.0} % slower than the smallest plan without"
                 )
             }
@@ -202,16 +247,24 @@ impl fmt::Display for Hint {
                 let steps = *instead_of as f64 / *batch as f64;
                 let statistics =
                     if *mixes_rows { "; BatchNormalization then sees fewer rows at once" } else { "" };
-                write!(
-                    f,
-                    "`--batch {batch}` instead of {instead_of} fits within {smallest}{largest}: {steps:.2} times the \
+                format!(
+                    "{change} instead of {instead_of} fits within {smallest}{largest}: {steps:.2} times the \
                      steps an epoch, with noisier gradients{statistics}"
                 )
             }
-            Hint::BelowRuntime => {
-                write!(f, "the program itself takes more than the budget; draw the line higher")
-            }
-            Hint::Changed { text, .. } | Hint::Other(text) => f.write_str(text),
+            Hint::BelowRuntime => "the program itself takes more than the budget; raise it".to_owned(),
+            Hint::Changed { text, .. } | Hint::Other(text) => text.clone(),
         }
     }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&|change| change.to_string()))
+    }
+}
+
+/// Bytes in whole mebibytes, rounded up.
+pub(crate) fn mebibytes(bytes: Bytes) -> u64 {
+    bytes.0.div_ceil(1 << 20)
 }

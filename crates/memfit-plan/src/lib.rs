@@ -28,7 +28,7 @@ mod wiring;
 
 pub use choose::{Gauge, curve, fastest, first, least_seconds, smallest, smallest_measured, threads};
 pub use does_not_fit::DoesNotFit;
-pub use hints::Hint;
+pub use hints::{Change, Hint, Syntax};
 use moves::region::Family;
 pub use moves::split::largest_batch;
 pub use pinned::{CannotPin, may_pin};

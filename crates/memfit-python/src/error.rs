@@ -1,6 +1,6 @@
 //! Errors as Python's exceptions, with what they carry.
 
-use memfit::{DoesNotFit, Error, RunError, refusal_json};
+use memfit::{Change, DoesNotFit, Error, Lack, RunError, refusal_json};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         Error::Run(RunError::NotFinite(_)) => ("_not_finite", String::new()),
         Error::File { .. }
         | Error::Job { .. }
+        | Error::Lacks(_)
         | Error::Model(_)
         | Error::ModelIn { .. }
         | Error::ModelFile(_)
@@ -22,8 +23,25 @@ pub fn raise(py: Python<'_>, error: &Error) -> PyErr {
         | Error::Run(RunError::Feed(_) | RunError::Store(_) | RunError::Grew { .. })
         | Error::OverBudget { .. } => ("_error", String::new()),
     };
-    let made = || py.import("memfit._errors")?.getattr(name)?.call1((error.to_string(), figures));
+    let made = || py.import("memfit._errors")?.getattr(name)?.call1((text(error), figures));
     made().map_or_else(|failed| failed, PyErr::from_value)
+}
+
+/// The message, with changes as arguments of a call.
+fn text(error: &Error) -> String {
+    let change = |change: Change| match change {
+        Change::Budget { mebibytes } => format!("`budget=\"{mebibytes}MiB\"`"),
+        Change::Batch { rows } => format!("`batch_size={rows}`"),
+        Change::Disk { mebibytes } => format!("`disk=\"FOLDER:{mebibytes}MiB\"`"),
+        Change::AllowBatchnormSplit => "`allow_batchnorm_split=True`".to_owned(),
+    };
+    let lack = |lack: Lack| match lack {
+        Lack::TrainingData | Lack::Data => "give `x`".to_owned(),
+        Lack::Loss => "compile the model with `loss=`".to_owned(),
+        Lack::Disk => "`disk=\"FOLDER:SIZE\"`".to_owned(),
+        Lack::Host => "leave `disk` out".to_owned(),
+    };
+    error.text(&change, &lack)
 }
 
 /// An exception for what a caller of the engine did wrong.

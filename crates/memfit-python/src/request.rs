@@ -11,7 +11,7 @@ pub struct Request {
     /// `model.to_json()` with its compile configuration.
     config: Value,
     batch: usize,
-    budget: Option<Size>,
+    budget: Option<Amount>,
     disk: Option<String>,
     precision: Option<String>,
     costs: Option<String>,
@@ -33,8 +33,8 @@ pub struct Request {
 /// Bytes as a number, or as people write them.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Size {
-    Number(u64),
+enum Amount {
+    Count(u64),
     Text(String),
 }
 
@@ -55,8 +55,8 @@ impl Request {
         job.data.lent_weights_of_samples.clone_from(&self.weights_of_samples);
         job.memory.budget = match &self.budget {
             None => None,
-            Some(Size::Number(bytes)) => Some(Bytes(*bytes)),
-            Some(Size::Text(text)) => parse("budget", Some(text))?,
+            Some(Amount::Count(bytes)) => Some(Bytes(*bytes).into()),
+            Some(Amount::Text(text)) => parse("budget", Some(text))?,
         };
         job.memory.disk = parse("disk", self.disk.as_deref())?;
         job.memory.costs = parse("costs", self.costs.as_deref())?.unwrap_or_default();

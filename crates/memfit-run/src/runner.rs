@@ -110,7 +110,10 @@ impl fmt::Display for RunError {
         match self {
             RunError::Feed(error) => write!(f, "{error}"),
             RunError::Store(error) => {
-                write!(f, "cannot copy to or from the disk: {error}; look at the disk named with --disk")
+                write!(
+                    f,
+                    "cannot copy to or from the disk: {error}; look at the disk that values are copied out to"
+                )
             }
             RunError::NotFinite(error) => write!(f, "{error}"),
             RunError::Grew { step, bytes, owner } => write!(
@@ -398,6 +401,7 @@ impl Runner {
             skipped_by,
             seconds: now.duration_since(since).as_secs_f64(),
             bytes_used: self.device.bytes_used(),
+            bytes_held: self.device.bytes_held(),
         };
         self.trace.add(&record, self.device.bytes_peak());
         self.steps_here += 1;

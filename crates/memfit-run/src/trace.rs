@@ -19,8 +19,10 @@ pub struct StepRecord {
     pub skipped_by: Option<String>,
     /// Wall time.
     pub seconds: f64,
-    /// Memory that the process held when the step ended, its program's files in full.
+    /// The most memory that the process held so far (`VmHWM`), or what it holds of a GPU: the figure that the budget limits.
     pub bytes_used: Bytes,
+    /// Memory that the process held when the step ended, its program's files in full: a step that leaves more than the one before leaks.
+    pub bytes_held: Bytes,
 }
 
 /// Sums over all steps so far.
@@ -56,7 +58,7 @@ impl Trace {
 
     pub(crate) fn add(&mut self, record: &StepRecord, bytes_peak: Bytes) {
         if self.steps > 0 {
-            let least = self.bytes_used_least.map_or(record.bytes_used, |least| least.min(record.bytes_used));
+            let least = self.bytes_used_least.map_or(record.bytes_held, |least| least.min(record.bytes_held));
             self.bytes_used_least = Some(least);
         }
         self.steps += 1;

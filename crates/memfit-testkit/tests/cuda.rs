@@ -281,7 +281,7 @@ fn nodes_of_a_job_take_so_long() {
     }
     job.train.precision = std::env::var("POLICY").ok().map(|policy| policy.parse().unwrap());
     job.train.device = Choice::Cuda(0);
-    job.memory.budget = Some(Bytes(100 << 30));
+    job.memory.budget = Some(Bytes(100 << 30).into());
     let prepared = memfit::prepare_without_hints(&job, None).unwrap();
     let (graph, batch) = (&prepared.problem.graph, job.train.batch);
     let allowance = memfit_device::Allowance { bytes: Bytes(60 << 30), seconds: 30.0 };

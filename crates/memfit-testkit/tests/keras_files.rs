@@ -64,6 +64,7 @@ impl Observer for Losses {
             | Event::Epoch { .. }
             | Event::GoesOn { .. }
             | Event::Checkpoint { .. }
+            | Event::Begun { .. }
             | Event::Saved { .. } => {}
         }
     }

@@ -199,8 +199,15 @@ pub fn default_budget(baseline: Bytes) -> Bytes {
 
 /// The same on a device: of a GPU, what is free or ours already, less a sixteenth.
 pub(crate) fn default_budget_on(setup: &Setup, baseline: Bytes) -> Result<Bytes, Error> {
-    let Some(gpu) = setup.gpu() else { return Ok(default_budget(baseline)) };
-    let failed = memfit_device::DeviceError::from;
-    let allowed = gpu.bytes_free().map_err(failed)?.0 + gpu.bytes_used().map_err(failed)?;
+    let allowed = allowed_on(setup, baseline)?;
     Ok(allowed - Bytes(allowed.0 / MARGIN))
+}
+
+/// What may be held on a device above a baseline: of a GPU, what is free or ours already.
+pub(crate) fn allowed_on(setup: &Setup, baseline: Bytes) -> Result<Bytes, Error> {
+    let Some(gpu) = setup.gpu() else {
+        return Ok(process::limits().available.saturating_sub(baseline));
+    };
+    let failed = memfit_device::DeviceError::from;
+    Ok(gpu.bytes_free().map_err(failed)?.0 + gpu.bytes_used().map_err(failed)?)
 }

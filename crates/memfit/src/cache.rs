@@ -30,6 +30,8 @@ pub(crate) fn path(setup: &Setup, files: Bytes) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    // The cache folder is created where it is missing. A home that does not exist is not.
+    folder.parent().filter(|home| home.is_dir())?;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
     let processor = match setup.gpu() {
         Some(gpu) => gpu.description().name.clone(),

@@ -93,10 +93,8 @@ pub fn parse_metric(value: &Value, prediction: &Tensor, sparse: bool) -> Result<
                     );
                 }
                 (None, None) => {
-                    let problem = format!(
-                        "unknown metric `{}`; leave it out, or give one of {KNOWN}; `--metrics none` for none",
-                        arguments.class
-                    );
+                    let problem =
+                        format!("unknown metric `{}`; leave it out, or give one of {KNOWN}", arguments.class);
                     return Err(Error::job(PLACE, problem));
                 }
             }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::compile::parse_loss;
 use crate::compile_optimizer::{constant_rate, parse_optimizer, undecayed};
 use crate::model_file::ModelFile;
-use crate::{Error, Job};
+use crate::{Error, Job, Lack};
 
 /// Losses, metrics and optimizer, one list a kind with a place for each output.
 #[derive(Clone, Debug)]
@@ -36,10 +36,7 @@ pub fn compiled(job: &Job, opened: &ModelFile) -> Result<Compiled, Error> {
     let train = &job.train;
     let loss = match (&train.loss, stored("loss")) {
         (Value::Null, None) => {
-            return Err(Error::job(
-                "train.loss",
-                "there is none; give `--loss NAME` (and `--optimizer NAME`, `--metrics NAMES`), or `loss` under [train]",
-            ));
+            return Err(Error::Lacks(Lack::Loss));
         }
         (Value::Null, Some(stored)) => stored,
         (given, _) => given,
@@ -119,7 +116,7 @@ fn stored_metrics(stored: &Value, names: &[String], place: &str) -> Result<Vec<V
     let lists = each(stored, names, place)?;
     if lists.len() != names.len() {
         let problem = format!(
-            "expected metrics for each of {}, got {}; give a list for each, or others with `--metrics`",
+            "expected metrics for each of {}, got {}; give a list for each",
             names.join(", "),
             lists.len()
         );

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use memfit_plan::Syntax;
+
 /// Why a job did not run to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,6 +25,9 @@ pub enum Error {
         /// What is wrong, and what to write instead.
         problem: String,
     },
+    /// The job lacks something that it cannot run without.
+    #[error("{0}")]
+    Lacks(Lack),
     /// The model cannot be built.
     #[error(transparent)]
     Model(Box<memfit_formats::FormatError>),
@@ -55,16 +60,41 @@ pub enum Error {
     /// Training stopped.
     #[error(transparent)]
     Run(memfit_run::RunError),
-    /// The process took more than the line: a bug.
+    /// The process took more than the budget: a bug.
     #[error(
         "the process held {used} at its peak and the budget is {budget}; please report this with the job file"
     )]
     OverBudget {
         /// `VmHWM`.
         used: memfit_ir::Bytes,
-        /// The line.
+        /// The budget.
         budget: memfit_ir::Bytes,
     },
+}
+
+/// What a job can lack. Front ends add how it is given in their own syntax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// Data to train on, or a number of steps on synthetic rows.
+    #[error(
+        "there is no data to train on, and synthetic rows have no end: name the data, or the number of steps"
+    )]
+    TrainingData,
+    /// Data to evaluate or to predict.
+    #[error("there is no data: name a file for each input")]
+    Data,
+    /// A loss.
+    #[error("there is no loss, neither in the job nor in the model: name one")]
+    Loss,
+    /// Room on a disk, where host memory was given to the CPU.
+    #[error(
+        "memory.host: on the CPU, host memory is the memory that the budget is about: what would be copied out there counts in the \
+         same budget; raise the budget, or give room on a disk"
+    )]
+    Disk,
+    /// Room in host memory, where a disk was given to a GPU.
+    #[error("memory.disk: beside a GPU, values are copied out to host memory; give room there")]
+    Host,
 }
 
 impl Error {
@@ -80,7 +110,7 @@ impl Error {
                 }
             }
             Error::ModelIn { .. } => 2,
-            Error::Job { .. } | Error::Model(_) | Error::Training(_) | Error::Data(_) => 2,
+            Error::Job { .. } | Error::Lacks(_) | Error::Model(_) | Error::Training(_) | Error::Data(_) => 2,
             Error::Device(memfit_device::DeviceError::Store { .. }) => 2,
             Error::File { verb, .. } => {
                 if *verb == "read" {
@@ -94,6 +124,42 @@ impl Error {
             | Error::Check(_)
             | Error::Device(_)
             | Error::OverBudget { .. } => 1,
+        }
+    }
+
+    /// What went wrong, in one word for programs.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Error::File { .. } => "file",
+            Error::Job { .. } | Error::Lacks(_) => "job",
+            Error::Model(_) | Error::ModelIn { .. } => "model",
+            Error::ModelFile(_) => "model_file",
+            Error::Training(_) => "training",
+            Error::Data(_) => "data",
+            Error::DoesNotFit(_) => "does_not_fit",
+            Error::Check(_) => "check",
+            Error::Device(_) => "device",
+            Error::Run(_) => "run",
+            Error::OverBudget { .. } => "over_budget",
+        }
+    }
+
+    /// The message, with changes that would help in some syntax.
+    pub fn text(&self, change: Syntax<'_>, lack: &dyn Fn(Lack) -> String) -> String {
+        match self {
+            Error::DoesNotFit(answer) => answer.text(change),
+            Error::Lacks(one) => format!("{self}: {}", lack(*one)),
+            Error::File { .. }
+            | Error::Job { .. }
+            | Error::Model(_)
+            | Error::ModelIn { .. }
+            | Error::ModelFile(_)
+            | Error::Training(_)
+            | Error::Data(_)
+            | Error::Check(_)
+            | Error::Device(_)
+            | Error::Run(_)
+            | Error::OverBudget { .. } => self.to_string(),
         }
     }
 

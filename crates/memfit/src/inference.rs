@@ -16,7 +16,7 @@ use crate::pass::{Look, Pass};
 use crate::prepare::{Asked, training};
 use crate::solve::Solved;
 use crate::train::within_machine;
-use crate::{DataSection, Error, Job, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
+use crate::{DataSection, Error, Job, Lack, ModelFile, Quiet, Threads, budget, compiled, initialize, state};
 
 /// How a model does on some data.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
     if outputs.len() != graph.outputs.len() {
         let names = model.model.output_names.join(", ");
         let problem = format!("expected one file for each of {names}, got {}", outputs.len());
-        return Err(Error::job("--output", problem));
+        return Err(Error::job("output", problem));
     }
     let predictions = graph.outputs.clone();
     for folder in outputs.iter().filter_map(|path| path.parent()) {
@@ -119,7 +119,7 @@ fn run(
     look: Option<&mut Look<'_>>,
 ) -> Result<(Ran, Means), Error> {
     if job.data.x.paths().is_empty() && job.data.rows.is_none() {
-        return Err(Error::job("data", "there is none; give `--data x.npy`, or `x` under [data]"));
+        return Err(Error::Lacks(Lack::Data));
     }
     let mut job = within_machine(job, &mut Quiet);
     // What a training holds out is data like the rest here.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::early_stopping::EarlyStoppingRule;
 use crate::set::Setting;
-use crate::{CheckpointSection, Costs, Error, Resume};
+use crate::{CheckpointSection, Costs, Error, Lack, Resume, Size};
 
 /// Rows of a step where a model file comes without a job, as in Keras.
 const MODEL_BATCH: u32 = 32;
@@ -200,9 +200,9 @@ impl OneOrMany {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemorySection {
-    /// The line: what the whole process may hold. What the machine allows where it is not given.
-    #[serde(default, deserialize_with = "size")]
-    pub budget: Option<Bytes>,
+    /// What the whole process may hold: a size, or a share of what the machine allows. A little less than all of that where it is not given.
+    #[serde(default, deserialize_with = "budget")]
+    pub budget: Option<Size>,
     /// The second line: a folder, a colon and a size, as in `/scratch:20GiB`. Values may be copied out to a file there.
     #[serde(default, deserialize_with = "disk")]
     pub disk: Option<Disk>,
@@ -296,6 +296,10 @@ fn device<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Choice, D::Error>
 }
 
 fn disk<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Disk>, D::Error> {
+    String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+fn budget<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Size>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
@@ -444,10 +448,7 @@ impl Job {
             return Err(Error::job("train.steps", "give either steps or epochs, not both"));
         }
         if self.is_on_gpu() && self.memory.disk.is_some() {
-            return Err(Error::job(
-                "memory.disk (--disk)",
-                "beside a GPU, values are copied out to host memory; give room there with `--host SIZE`",
-            ));
+            return Err(Error::Lacks(Lack::Host));
         }
         if self.memory.guard == Guard::Step && self.memory.allow_batchnorm_split {
             return Err(Error::job(
@@ -457,11 +458,7 @@ impl Job {
             ));
         }
         if self.memory.host.is_some() && !self.is_on_gpu() {
-            return Err(Error::job(
-                "memory.host (--host)",
-                "on the CPU, host memory is the memory that the budget is about: what would be copied out there stays \
-                 under the same line; raise the budget, or give room on a disk with `--disk FOLDER:SIZE`",
-            ));
+            return Err(Error::Lacks(Lack::Disk));
         }
         match (&self.model.file, &self.model.layers) {
             (None, None) if self.model.config.is_some() => Ok(()),

@@ -1,7 +1,7 @@
 //! How long training goes on, and which rows each step has.
 
 use crate::prepare::Prepared;
-use crate::{Error, Job};
+use crate::{Error, Job, Lack};
 
 /// Steps of a training over epochs of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,15 @@ impl Length {
                 ));
             }
             (None, None, None) => {
-                return Err(Error::job("train.steps", "give `steps`, or `rows` under [data] and `epochs`"));
+                return Err(Error::Lacks(Lack::TrainingData));
             }
         };
         Ok(Length { steps, rows, batch })
+    }
+
+    /// Steps of an epoch; all of them where the data has no end.
+    pub(crate) fn steps_epoch(&self) -> u64 {
+        self.rows.map_or(self.steps, |rows| rows.div_ceil(self.batch as u64))
     }
 
     /// The rows of a step. The last batch of an epoch may be short.

@@ -107,7 +107,7 @@ pub(crate) fn try_bfloat16(
     (smallest <= problem.budget.total).then(|| Hint::Changed {
         kind: "precision",
         text: format!(
-            "`precision = \"mixed_bfloat16\"` under [train] fits from {smallest}, with values of eight significant bits"
+            "the policy mixed_bfloat16 fits from {smallest}, with values of eight significant bits"
         ),
         smallest,
     })

@@ -8,7 +8,7 @@ use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Pinned, Plan, Problem};
 use memfit_plan::DoesNotFit;
 
-use crate::budget::{Runtime, Watch, default_budget_on};
+use crate::budget::{Runtime, Watch, allowed_on, default_budget_on};
 use crate::charge::Charge;
 use crate::compile_metric::{Names, metric_name, parse_metric};
 use crate::costs::{self, Costs, CostsUsed};
@@ -17,7 +17,7 @@ use crate::saving::Files;
 use crate::solve::{Ask, Chosen, Solved, solve};
 use crate::state::{self, Variable};
 use crate::validation::{Unplanned, Validation};
-use crate::{Compiled, Error, Guard, Job, ModelFile, compiled, data, model_file, tries};
+use crate::{Compiled, Error, Guard, Job, ModelFile, Size, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -205,7 +205,8 @@ pub(crate) fn problem_of(
     pinned: Pinned,
 ) -> Result<Problem, Error> {
     let total = match job.memory.budget {
-        Some(budget) => budget,
+        Some(Size::Bytes(budget)) => budget,
+        Some(share @ Size::Share(_)) => share.of(allowed_on(setup, job.memory.baseline)?),
         None => default_budget_on(setup, job.memory.baseline)?,
     };
     let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);

@@ -1,6 +1,6 @@
 //! A refusal for programs.
 
-use memfit_plan::{DoesNotFit, Dominant, Hint, Needed};
+use memfit_plan::{Change, DoesNotFit, Dominant, Hint, Needed};
 use serde_json::{Map, Value, json};
 
 /// Why a job does not fit, and what would: the keys that `memfit plan --json` adds to its answer then.
@@ -19,6 +19,7 @@ pub fn refusal_json(answer: &DoesNotFit) -> Map<String, Value> {
         json!({
             "kind": hint.kind(),
             "text": hint.to_string(),
+            "value": hint.change().and_then(value),
             "budget": hint.budget().map(|bytes| bytes.0),
         })
     };
@@ -31,4 +32,13 @@ pub fn refusal_json(answer: &DoesNotFit) -> Map<String, Value> {
         ("hints".to_owned(), answer.hints.iter().map(hint).collect()),
         ("untried".to_owned(), json!(answer.untried)),
     ])
+}
+
+/// The number of a change: rows of a batch, bytes of a disk.
+fn value(change: Change) -> Option<u64> {
+    match change {
+        Change::Batch { rows } => Some(rows as u64),
+        Change::Budget { mebibytes } | Change::Disk { mebibytes } => Some(mebibytes << 20),
+        Change::AllowBatchnormSplit => None,
+    }
 }

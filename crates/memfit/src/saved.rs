@@ -1,6 +1,7 @@
 //! Saved plans: the whole answer to `memfit plan` as a file, and what two of them differ in.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
 use memfit_ir::Bytes;
@@ -111,11 +112,17 @@ pub fn saved_text(job: &Path, prepared: &Prepared, summary: &Summary, timeline: 
 }
 
 impl SavedPlan {
-    /// Whether a file is a saved plan and not a job: JSON begins with a brace, which TOML cannot.
+    /// Whether a file is a saved plan and neither a job nor a model: JSON begins with a brace, which TOML cannot, and the configuration
+    /// of a Keras model has a class.
     pub fn is_one(path: &Path) -> bool {
-        let begins_so = |text: String| text.trim_start().starts_with('{');
-        path.extension().is_some_and(|extension| extension == "json")
-            || std::fs::read_to_string(path).is_ok_and(begins_so)
+        let is_json = || {
+            let mut start = [0; 64];
+            let length = std::fs::File::open(path).and_then(|mut file| file.read(&mut start)).unwrap_or(0);
+            start[..length].trim_ascii_start().starts_with(b"{")
+        };
+        let is_model = |text: String| text.contains("\"class_name\"") && !text.contains(FORMAT);
+        (path.extension().is_some_and(|extension| extension == "json") || is_json())
+            && !memfit_files::text_of(path).is_ok_and(is_model)
     }
 
     /// Reads a file that `memfit plan --output` wrote.
@@ -129,7 +136,7 @@ impl SavedPlan {
         let refuse = |problem: String| Error::job(path.display().to_string(), format!("{problem}; {again}"));
         let value: Value = serde_json::from_str(&text).map_err(|error| {
             if error.is_eof() {
-                refuse(format!("a saved plan that is cut off behind {} bytes", text.len()))
+                refuse(format!("a saved plan that is cut off after {} bytes", text.len()))
             } else {
                 refuse(format!("not a saved plan, nor JSON at all: {error}"))
             }
@@ -213,12 +220,12 @@ impl SavedPlan {
         gaps
     }
 
-    /// Both plans and what the other has more, as one JSON object.
+    /// Both plans and the change from the other to this one, as one JSON object.
     pub fn difference_json(&self, other: &SavedPlan) -> Value {
-        let more = |gap: &Gap<'_>| (gap.name.to_owned(), signed(gap.this.0, gap.other.0));
-        let by_name = |gaps: Vec<Gap<'_>>| gaps.iter().map(more).collect::<Map<String, Value>>();
+        let change = |gap: &Gap<'_>| (gap.name.to_owned(), signed(gap.this.0, gap.other.0));
+        let by_name = |gaps: Vec<Gap<'_>>| gaps.iter().map(change).collect::<Map<String, Value>>();
         let mut difference = by_name(self.gaps(other));
-        difference.insert("time_relative".to_owned(), json!(other.time_relative - self.time_relative));
+        difference.insert("time_relative".to_owned(), json!(self.time_relative - other.time_relative));
         let counted = |plan: &SavedPlan| {
             let again = [plan.nodes_recomputed, plan.values_folded, plan.gradients_applied];
             [plan.batch, plan.micro_batches].into_iter().chain(again)
@@ -260,10 +267,10 @@ impl SavedLayer {
     }
 }
 
-/// What the other has more; below zero where it has less.
+/// The change from the other to this: below zero where this has less.
 fn signed(this: u64, other: u64) -> Value {
     let gap = i64::try_from(this.abs_diff(other)).unwrap_or(i64::MAX);
-    json!(if other < this { -gap } else { gap })
+    json!(if this < other { -gap } else { gap })
 }
 
 /// What either of two lists names, with its figure in both.

@@ -71,7 +71,7 @@ impl Saving {
     ) -> Result<Saving, Error> {
         let kind = FileKind::of(path).ok_or_else(|| {
             let problem = format!("`{}` must end in .keras, .weights.h5 or .safetensors", path.display());
-            Error::job("train.output", problem)
+            Error::job("output", problem)
         })?;
         let mut variables = state::weights(opened);
         if kind != FileKind::Safetensors {

@@ -17,7 +17,7 @@ use crate::session_checkpoints::SessionCheckpoints;
 use crate::solve::Solved;
 use crate::state::{self, Holds, Variable};
 use crate::train::within_machine;
-use crate::{Error, Job, ModelFile, Quiet, Summary, Threads, compiled, prepare, resume};
+use crate::{Error, Job, ModelFile, Quiet, Size, Summary, Threads, compiled, prepare, resume};
 
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +269,11 @@ impl Session {
 
     /// The line that holds: the job's, or the machine's where that is lower.
     pub fn budget(&self) -> Option<Bytes> {
-        self.job.memory.budget
+        match self.job.memory.budget? {
+            Size::Bytes(bytes) => Some(bytes),
+            // Of a GPU: its plan has the figure.
+            Size::Share(_) => self.summary.as_ref().map(|summary| summary.budget),
+        }
     }
 
     /// Variables by Keras's order: all weights, then in training the optimizer's.

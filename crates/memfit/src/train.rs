@@ -52,7 +52,14 @@ pub enum Event<'a> {
     },
     /// The plan is made; training is about to start.
     Planned(&'a Summary),
-    /// A piece of a batch is done.
+    /// Training begins.
+    Begun {
+        /// Steps in all.
+        steps: u64,
+        /// Steps of an epoch; all of them where the data has no end.
+        steps_epoch: u64,
+    },
+    /// A micro-batch is done.
     Piece {
         /// Rows of the batch that are done.
         rows_done: usize,
@@ -152,6 +159,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         observer,
     };
     training.begin_from(checkpoint, &model, resumes.as_deref())?;
+    training.observer.event(Event::Begun { steps: length.steps, steps_epoch: length.steps_epoch() });
     let ended = training.run()?;
     state::finish_averages(&mut training.runner, &problem.graph);
     if let Some((saving, file)) = output {
@@ -199,9 +207,10 @@ pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     }
     let mut allowed = process::limits();
     allowed.available = allowed.available.saturating_sub(job.memory.baseline);
-    if let Some(asked) = job.memory.budget.filter(|asked| allowed.available < *asked) {
+    let asked = job.memory.budget.map(|budget| budget.of(allowed.available));
+    if let Some(asked) = asked.filter(|asked| allowed.available < *asked) {
         observer.event(Event::Lowered { asked, allowed });
-        job.memory.budget = Some(allowed.available);
     }
+    job.memory.budget = asked.map(|asked| asked.min(allowed.available).into());
     job
 }

@@ -65,7 +65,7 @@ fn without_state(base: &Base<'_>, setup: &Setup) -> Option<Hint> {
     (smallest <= base.problem.budget.total).then(|| Hint::Changed {
         kind: "optimizer",
         text: format!(
-            "`optimizer = \"sgd\"` keeps no state and fits from {smallest}, with another path to the minimum"
+            "the optimizer SGD keeps no state and fits from {smallest}, with another path to the minimum"
         ),
         smallest,
     })

@@ -114,7 +114,7 @@ fn job(case: &Value, config: Value) -> Job {
     job.train.optimizer = case.get("optimizer").cloned().unwrap_or(json!("adam"));
     job.train.batch = 3;
     job.train.steps = Some(1);
-    job.memory.budget = Some(Bytes(64 << 20));
+    job.memory.budget = Some(Bytes(64 << 20).into());
     job.memory.costs = Costs::Analytic;
     job
 }

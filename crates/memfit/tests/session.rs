@@ -15,7 +15,7 @@ batch = 16
 fn session(purpose: Purpose) -> Session {
     let mut job = Job::parse(JOB, "".into()).unwrap();
     job.memory.baseline = process::resident();
-    job.memory.budget = Some(Bytes::mib(64));
+    job.memory.budget = Some(Bytes::mib(64).into());
     Session::plan(&job, purpose, Some(2)).unwrap()
 }
 

@@ -88,7 +88,7 @@ impl Gpu {
         let count = known.len();
         let description = known.into_iter().nth(number).ok_or_else(|| {
             CudaError(match count {
-                0 => "the driver knows no GPU; use --device cpu".to_owned(),
+                0 => "the driver knows no GPU; run on the CPU".to_owned(),
                 _ => format!("there is no GPU {number}: they are counted from 0, and there are {count}"),
             })
         })?;

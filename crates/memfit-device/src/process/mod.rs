@@ -2,11 +2,13 @@
 
 mod limits;
 mod program;
+mod start;
 
 use memfit_ir::Bytes;
 
 pub use limits::{LimitedBy, Limits, limits};
 pub use program::{give_back_program, populate_library, populate_program};
+pub use start::{let_writes_fail, stack_limit};
 
 /// Memory that is resident now (`VmRSS`).
 pub fn resident() -> Bytes {

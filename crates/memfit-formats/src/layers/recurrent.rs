@@ -4,6 +4,7 @@ use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary}
 
 use super::{merging, noise};
 use crate::activation::Activation;
+use crate::argument::Expects;
 use crate::error::FormatError;
 use crate::settings::{Inner, Settings};
 use crate::site::Site;
@@ -145,21 +146,20 @@ fn cell(site: &Site<'_>, class: Class) -> Result<(Cell, &'static str), FormatErr
     Ok((Cell::Gru { activation, recurrent, reset_after }, "gru_cell"))
 }
 
-/// Functions whose derivatives follow from their values.
-const GATES: &str = "tanh, sigmoid, relu or linear";
-
 fn gate(site: &Site<'_>, argument: &str) -> Result<Gate, FormatError> {
+    let gates = Expects::Gate.describe();
+    let gates = gates.as_str();
     match site.settings.activation(argument) {
         Activation::Linear => Ok(Gate::Linear),
         Activation::Unary(Unary::Relu) => Ok(Gate::Relu),
         Activation::Unary(Unary::Sigmoid) => Ok(Gate::Sigmoid),
         Activation::Unary(Unary::Tanh) => Ok(Gate::Tanh),
-        Activation::Unary(other) => Err(site.unsupported(argument, Chain::unary(other), GATES)),
-        Activation::Softmax { .. } => Err(site.unsupported(argument, "softmax", GATES)),
-        Activation::HardSigmoid => Err(site.unsupported(argument, "hard_sigmoid", GATES)),
-        Activation::HardSilu => Err(site.unsupported(argument, "hard_silu", GATES)),
-        Activation::Selu => Err(site.unsupported(argument, "selu", GATES)),
-        Activation::Mish => Err(site.unsupported(argument, "mish", GATES)),
+        Activation::Unary(other) => Err(site.unsupported(argument, Chain::unary(other), gates)),
+        Activation::Softmax { .. } => Err(site.unsupported(argument, "softmax", gates)),
+        Activation::HardSigmoid => Err(site.unsupported(argument, "hard_sigmoid", gates)),
+        Activation::HardSilu => Err(site.unsupported(argument, "hard_silu", gates)),
+        Activation::Selu => Err(site.unsupported(argument, "selu", gates)),
+        Activation::Mish => Err(site.unsupported(argument, "mish", gates)),
     }
 }
 

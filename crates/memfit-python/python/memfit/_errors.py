@@ -1,7 +1,6 @@
 """What can go wrong, each with what to do next."""
 
 import json
-import re
 
 
 class Error(Exception):
@@ -33,16 +32,8 @@ class OverBudget(Error):
         self.history = history
 
 
-def _in_python(message):
-    """The command's words as arguments of a call: `--budget 12MiB` is budget="12MiB"."""
-    argument = lambda found: f'`{found[1].replace("-", "_")}="{found[2]}"`'
-    message = re.sub(r"`--([a-z-]+) ([^`]+)`", argument, message)
-    message = re.sub(r"`--([a-z-]+)`", lambda found: f"`{found[1].replace('-', '_')}=True`", message)
-    return re.sub(r"`(\w+) = (\"[^\"`]*\")` under \[\w+\]", r"`\1=\2`", message)
-
-
 def _error(message, _figures=""):
-    return Error(_in_python(message))
+    return Error(message)
 
 
 def _not_finite(message, _figures=""):
@@ -50,7 +41,4 @@ def _not_finite(message, _figures=""):
 
 
 def _does_not_fit(message, figures):
-    figures = json.loads(figures)
-    for hint in figures.get("hints", []):
-        hint["text"] = _in_python(hint["text"])
-    return DoesNotFit(_in_python(message), **figures)
+    return DoesNotFit(message, **json.loads(figures))

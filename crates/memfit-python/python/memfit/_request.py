@@ -20,7 +20,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
     config = options.get("config") or describe(model, options.get("dims"))
     budget = options.get("budget")
     if budget is not None and not isinstance(budget, str) and not _is_count(budget):
-        raise Error(f'budget is {budget!r}; give bytes from 1 on, or a size such as "3GiB"')
+        raise Error(f'budget is {budget!r}; give bytes from 1 on, or a size such as "3GiB" or "50%"')
     return json.dumps({
         "config": config,
         "batch": int(batch_size),
