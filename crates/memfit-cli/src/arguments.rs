@@ -1,4 +1,4 @@
-//! What can be typed behind `memfit`.
+//! What can be typed after `memfit`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ use crate::summary::SummaryArguments;
 
 /// fit() that fits: train neural networks inside a byte budget.
 ///
-/// You draw a line in bytes; memfit plans forward, backward and optimizer before the first byte is taken, and
-/// training stays under the line. Without a command, a demonstration runs: a network whose first activation alone is
+/// You give a budget in bytes; memfit plans forward, backward and optimizer before the first byte is taken, and
+/// training stays under it. Without a command, a demonstration runs: a network whose first activation alone is
 /// 34 GB at its batch of 256 trains inside 2 GiB.
 #[derive(Parser)]
 #[command(name = "memfit", version, after_help = EXIT_CODES)]
@@ -43,7 +43,7 @@ Examples:
   memfit predict trained.keras --data x.npy --output p.npy";
 
 const PLAN_EXAMPLES: &str = "Examples:
-  memfit plan job.toml --budget 2GiB                      does it fit, and who holds what?
+  memfit plan job.toml --budget 2GiB                      does it fit, and what holds how much?
   memfit plan job.toml --sweep --budget 2GiB              what each budget buys, yours marked
   memfit plan job.toml --sweep --report curve.html        the same as a page to point at
   memfit plan job.toml --output before.json               keep the answer ...
@@ -62,14 +62,14 @@ const REPLAY_EXAMPLES: &str = "Examples:
 pub enum Command {
     /// Train a job inside its budget.
     ///
-    /// The bar shows epoch, step, loss, rows a second, and memory used / budget. With --json, one object a line: a
-    /// "step" event for every step, an "epoch" event behind every validation, and an "end" event with the peak that was
+    /// The bar shows the steps of the epoch, the time left, loss, and memory used / budget. With --json, one object a line: a
+    /// "step" event for every step, an "epoch" event after every validation, an "error" event where it fails, and an "end" event with the peak that was
     /// predicted and the one that was measured.
     Train(TrainArguments),
     /// Say what a job would hold, before anything runs.
     ///
     /// Prints what holds how much at the peak, by kind and by layer, where the peak stands, the lower bound beside it,
-    /// and into how many pieces the batch is split. Exits with 3 when it does not fit, and says which tensors must be
+    /// and into how many micro-batches the batch is split. Exits with 3 when it does not fit, and says which tensors must be
     /// alive together at which step, why each must, the smallest budget that fits, and which changes would fit:
     /// every one of them was planned.
     #[command(after_help = PLAN_EXAMPLES)]
@@ -85,9 +85,9 @@ pub enum Command {
     /// Speaks minimalloc's CSV: id,lower,upper,size[,alignment][,gaps], lifetimes half-open; --output adds a column `offset`.
     /// Exits with 3 and a set of buffers that cannot fit when the capacity cannot be met.
     Pack(PackArguments),
-    /// Loss and metrics of a trained model over all rows of some data, within the line.
+    /// Loss and metrics of a trained model over all rows of some data, within the budget.
     Evaluate(EvaluateArguments),
-    /// Write what a model predicts for all rows of some data, within the line.
+    /// Write what a model predicts for all rows of some data, within the budget.
     Predict(PredictArguments),
     /// The layers of a model: Keras's table, and what each holds in training.
     Summary(SummaryArguments),
@@ -121,7 +121,7 @@ pub struct JobArguments {
     /// budget is about, so this is refused; --disk is the way there.
     #[arg(long, value_name = "SIZE")]
     pub host: Option<Bytes>,
-    /// What the fastest plan is chosen by: measured on this machine at the first start, where a choice hangs on time, or
+    /// What the fastest plan is chosen by: measured on this machine at the first start, where a choice depends on time, or
     /// analytic, the same on every machine [default: measured].
     #[arg(long, value_name = "measured|analytic")]
     pub costs: Option<Costs>,
@@ -162,8 +162,9 @@ pub struct PlanArguments {
     /// over that of the fastest plan, and a lower bound of that time. The budget is marked.
     #[arg(long, conflicts_with_all = ["diff", "output"])]
     pub sweep: bool,
-    /// With --sweep, write the curve to this page: every plan can be pointed at, nothing is loaded from anywhere.
-    #[arg(long, value_name = "FILE.html", requires = "sweep")]
+    /// Write the plan to this page, before anything runs: where every byte would be. With --sweep, the curve: every plan can
+    /// be pointed at. Nothing is loaded from anywhere.
+    #[arg(long, value_name = "FILE.html", conflicts_with = "diff")]
     pub report: Option<PathBuf>,
     /// Compare with another job or saved plan, kind by kind and layer by layer.
     ///
@@ -204,7 +205,7 @@ pub struct PackArguments {
     pub json: bool,
 }
 
-/// How long to train, and where to tell.
+/// How long to train, and where to report.
 #[derive(Args)]
 pub struct TrainArguments {
     #[command(flatten)]
@@ -217,10 +218,10 @@ pub struct TrainArguments {
     pub epochs: Option<u64>,
     #[command(flatten)]
     pub model: ModelArguments,
-    /// Validate behind every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
+    /// Validate after every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
     #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with = "validation_split")]
     pub validation_data: Vec<PathBuf>,
-    /// Validate behind every epoch on this share of the rows, the last ones, instead of training on them.
+    /// Validate after every epoch on this share of the rows, the last ones, instead of training on them.
     #[arg(long, value_name = "SHARE")]
     pub validation_split: Option<f64>,
     /// The learning rate, instead of the optimizer's own or its schedule.

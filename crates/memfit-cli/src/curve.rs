@@ -17,7 +17,7 @@ pub fn plot(points: &[SweepPoint], budget: Bytes) -> String {
         return "there is no plan".to_owned();
     };
     let (low, high) = (smallest.budget, fastest.budget);
-    // A budget close to the curve is drawn where it is, one far off only told.
+    // A budget close to the curve is drawn where it is, one far off only named.
     let is_near = low.0 / 2 <= budget.0 && budget.0 / 2 <= high.0;
     let (left, right) = if is_near { (low.min(budget), high.max(budget)) } else { (low, high) };
     let slowest = points.iter().map(|point| point.time_relative).fold(1.01, f64::max);
@@ -69,7 +69,7 @@ pub fn plot(points: &[SweepPoint], budget: Bytes) -> String {
 pub fn table(points: &[SweepPoint], budget: Bytes) -> String {
     let mut lines = vec![format!(
         "{:>12}  {:>12}  {:>8}  {:>8}  {:>6}  {:>10}  {:>10}",
-        "budget", "activations", "time", "bound", "pieces", "recomputed", "copied out"
+        "budget", "activations", "time", "bound", "split", "recomputed", "copied out"
     )];
     let bought = points.iter().position(|point| point.budget <= budget);
     for (at, point) in shown(points.len(), bought).into_iter().map(|at| (at, &points[at])) {
@@ -79,14 +79,14 @@ pub fn table(points: &[SweepPoint], budget: Bytes) -> String {
             point.bytes_activations,
             point.time_relative,
             point.time_bound,
-            pieces(point),
+            split(point),
             point.nodes_recomputed,
             point.bytes_offloaded,
             if bought == Some(at) { " <" } else { "" }
         ));
     }
     if let Some(most) = points.iter().map(|point| point.slices).max().filter(|slices| 1 < *slices) {
-        lines.push(format!("1/{most}: in one piece, the first layers or the last in {most} slices"));
+        lines.push(format!("1/{most}: the whole batch, its first layers or its last in {most} slices"));
     }
     if LINES < points.len() {
         lines.push(format!("some of {} plans; --json and --report have them all", points.len()));
@@ -94,8 +94,8 @@ pub fn table(points: &[SweepPoint], budget: Bytes) -> String {
     lines.join("\n")
 }
 
-/// Pieces of the batch, and slices where the first layers run in some.
-fn pieces(point: &SweepPoint) -> String {
+/// Micro-batches, and slices where the first layers run in some.
+fn split(point: &SweepPoint) -> String {
     match point.slices {
         1 => point.micro_batches.to_string(),
         slices => format!("{}/{slices}", point.micro_batches),

@@ -7,22 +7,23 @@ use memfit::{Bytes, Error, Job, fit};
 
 use crate::bar::Bar;
 use crate::new_file::NewFile;
-use crate::{out, tables};
+use crate::{out, output, tables};
 
 const JOB: &str = include_str!("../../../examples/large-images.toml");
 const BUDGET: Bytes = Bytes::mib(2048);
 const STEPS: u64 = 2;
 const REPORT: &str = "memfit-report.html";
 
-/// Trains a few steps on made-up data and writes the report.
+/// Trains a few steps on synthetic data and writes the report.
 pub fn run() -> Result<ExitCode, Error> {
     let mut job = Job::parse(JOB, "".into())?;
     job.memory.budget = Some(BUDGET.into());
     job.train.steps = Some(STEPS);
     out(INTRODUCTION);
     let file = NewFile::reserve("the report", Path::new(REPORT))?;
-    let report = fit(&job, None, &mut Bar::default())?;
+    let mut report = fit(&job, None, &mut Bar::default())?;
     out(&tables::report(&report));
+    output::typed(&mut report.about, None);
     let path = file.write(&memfit::html(&report))?;
     out(&format!(
         "report   {}\n\nyour own: memfit train JOB.toml --budget 2GiB (memfit --help says more)",
@@ -32,7 +33,7 @@ pub fn run() -> Result<ExitCode, Error> {
 }
 
 const INTRODUCTION: &str = "\
-memfit: a line in bytes, and training stays under it.
+memfit: a budget in bytes, and training stays under it.
 1024x1024x3 images, Conv2D(32, 3, relu) -> MaxPooling2D -> Flatten -> Dense(10, softmax), Adam, batch 256.
-In one piece the first activation alone is 34 GB. Here it trains inside 2 GiB (examples/large-images.toml).
+Whole, the first activation alone is 34 GB. Here it trains inside 2 GiB (examples/large-images.toml).
 ";

@@ -7,7 +7,7 @@ use memfit::{Devices, Error};
 
 use crate::out;
 
-/// How to tell.
+/// How to print it.
 #[derive(Args)]
 pub struct DevicesArguments {
     /// Print JSON for programs.

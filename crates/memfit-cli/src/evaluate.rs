@@ -42,7 +42,7 @@ pub fn run(arguments: &EvaluateArguments) -> Result<ExitCode, Error> {
 pub fn ran_text(ran: &Ran) -> String {
     let rate = ran.rows as f64 / ran.seconds.max(f64::MIN_POSITIVE);
     format!(
-        "{} rows in {:.2} s, {rate:.1} rows/s, pieces of {}\nprocess  {} at its peak (VmHWM), budget {}",
+        "{} rows in {:.2} s, {rate:.1} rows/s, micro-batches of {}\nprocess  {} at its peak (VmHWM), budget {}",
         ran.rows, ran.seconds, ran.micro_batch, ran.vm_hwm, ran.budget
     )
 }

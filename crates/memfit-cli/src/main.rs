@@ -96,7 +96,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     let (mut lines, mut bar) = (Lines, Bar::default());
     let inner: &mut dyn Observer = if arguments.job.json { &mut lines } else { &mut bar };
     let mut observer = Stoppable::new(inner);
-    let report = fit(&job, arguments.job.threads, &mut observer)?;
+    let mut report = fit(&job, arguments.job.threads, &mut observer)?;
     let signal = observer.received().filter(|_| report.ended == Ended::Stopped);
     if arguments.job.json {
         out(&report.to_json().to_string());
@@ -108,6 +108,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
         err(&format!("stopped by {name} after step {}{go_on}", report.step));
     }
     if let Some(file) = report_file {
+        output::typed(&mut report.about, Some(&arguments.job.file));
         let path = file.write(&memfit::html(&report))?;
         if !arguments.job.json {
             out(&format!("report   {}", path.display()));
@@ -118,7 +119,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
     let mut job = arguments.read()?;
-    // No batch hangs on time.
+    // No batch depends on time.
     job.memory.costs = Costs::Analytic;
     let prepared = prepare_without_hints(&job, arguments.threads)?;
     let curve = batch_curve(&prepared);

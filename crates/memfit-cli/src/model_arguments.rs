@@ -18,7 +18,7 @@ pub struct ModelArguments {
     /// The loss, instead of the model's own.
     #[arg(long, value_name = "NAME")]
     pub loss: Option<String>,
-    /// The optimizer, instead of the model's own; its state begins anew where it is another.
+    /// The optimizer, instead of the model's own; its state begins again where it is another.
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// The metrics, instead of the model's own; `none` for none.

@@ -1,11 +1,12 @@
 //! Standard output and standard error: lines, errors as text and as JSON, and what happens where they cannot be written.
 
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use clap::error::ErrorKind as UsageKind;
-use memfit::{Error, refusal_json};
+use memfit::{About, Error, refusal_json};
 use serde_json::{Value, json};
 
 use crate::remedy;
@@ -64,6 +65,25 @@ pub fn finish(code: ExitCode) -> ExitCode {
     let Some(error) = FAILED.get() else { return code };
     err(&format!("error: cannot write to standard output: {error}"));
     if code == ExitCode::SUCCESS { ExitCode::FAILURE } else { code }
+}
+
+/// Adds to a report what was typed.
+pub fn typed(about: &mut About, job: Option<&Path>) {
+    if let Some(job) = job {
+        about.add("Job", job.display().to_string());
+    }
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy())).collect();
+    about.add("Command", ["memfit".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" "));
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./:,=%+@".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn note(written: io::Result<()>) {

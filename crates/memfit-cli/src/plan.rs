@@ -4,15 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use memfit::{
-    Costs, Error, SavedPlan, Summary, SweepPoint, prepare, prepare_without_hints, process, refusal_json,
-    saved_text, sweep, sweep_html,
+    Costs, Error, Report, SavedPlan, Summary, SweepPoint, html, prepare, prepare_without_hints, process,
+    refusal_json, saved_text, sweep, sweep_html,
 };
 use serde_json::{Value, json};
 
 use crate::arguments::{JobArguments, PlanArguments};
 use crate::dump::Dump;
 use crate::new_file::NewFile;
-use crate::{curve, difference, out};
+use crate::{curve, difference, out, output};
 
 /// Says what was asked of a plan.
 pub fn run(plan: &PlanArguments) -> Result<ExitCode, Error> {
@@ -33,6 +33,7 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let output = plan.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
     let dump = plan.dump.as_deref().map(Dump::reserve).transpose()?;
+    let page = plan.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
     let prepared = prepare(&arguments.read()?, arguments.threads)?;
     let (summary, timeline) = Summary::new(&prepared);
     if let Some(dump) = dump {
@@ -49,6 +50,14 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
         out(&figures.to_string());
     } else if prepared.outcome.is_ok() {
         out(&memfit::plan_table(&summary));
+    }
+    if let Some(file) = page {
+        let mut report = Report::planned(&prepared, summary, timeline);
+        output::typed(&mut report.about, Some(&arguments.file));
+        let path = file.write(&html(&report))?;
+        if !arguments.json {
+            out(&format!("report   {}", path.display()));
+        }
     }
     match prepared.outcome {
         Ok(_) => Ok(ExitCode::SUCCESS),

@@ -57,12 +57,12 @@ pub fn batch(curve: &BatchCurve) -> String {
 /// How low a file was packed.
 pub fn packing(answer: &PackAnswer) -> String {
     let Packing { height, bound, .. } = answer.packing;
-    let verdict = if height == bound {
+    let gap = if height == bound {
         "proven optimal".to_owned()
     } else {
         format!("at most {:.2} % above the optimum", 100.0 * (height as f64 / bound.max(1) as f64 - 1.0))
     };
-    format!("height {height}  bound {bound}  {verdict}  {:.2} s", answer.seconds)
+    format!("height {height}  bound {bound}  {gap}  {:.2} s", answer.seconds)
 }
 
 /// Why a file does not fit its capacity.

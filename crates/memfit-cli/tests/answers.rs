@@ -125,6 +125,24 @@ fn batch_0_and_0_steps_are_refused() {
 }
 
 #[test]
+fn a_label_out_of_range_is_named_with_its_row() {
+    let job = JOB
+        .replace("mean_squared_error", "sparse_categorical_crossentropy")
+        .replace("steps = 3", "epochs = 1")
+        .replace("units = 2", "units = 2\nactivation = \"softmax\"");
+    let job = job + "\n[data]\nx = \"x.npy\"\ny = \"y.npy\"\n";
+    let folder = tempfile::tempdir().unwrap();
+    npy(&folder.path().join("x.npy"), "<f4", "(10, 6)", &floats(60));
+    for (wrong, words) in [(2, "is 2 in row 7"), (-1, "is -1 in row 7"), (1 << 30, "is 1073741824 in row 7")]
+    {
+        let labels = [0, 1, 0, 1, 0, 1, 0, wrong, 1, 0];
+        let labels: Vec<u8> = labels.iter().flat_map(|label: &i32| label.to_le_bytes()).collect();
+        npy(&folder.path().join("y.npy"), "<i4", "(10,)", &labels);
+        expect_in(folder.path(), &job, &["train", "--json"], 2, &[words, "2 classes", "from 0 to 1"]);
+    }
+}
+
+#[test]
 fn a_size_that_is_none_is_refused() {
     expect(JOB, &["plan", "--budget", "-2GiB"], 2, &["`-2GiB` is below zero"]);
     expect(JOB, &["plan", "--budget", "0%"], 2, &["above 0%"]);

@@ -124,7 +124,8 @@ fn the_page_of_a_curve_holds_its_points_and_loads_nothing() {
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside the page");
     refused(&["plan", &job, "--sweep", "--report", "no/such/folder/curve.html"], &["--report", "no/such"]);
-    assert_eq!(memfit(&["plan", &job, "--report", "x.html"]).status.code(), Some(2), "only with --sweep");
+    let both = ["plan", &job, "--diff", &job, "--report", "x.html"];
+    assert_eq!(memfit(&both).status.code(), Some(2), "a difference has no page");
 }
 
 fn save(folder: &Path, name: &str, arguments: &[&str]) -> String {

@@ -192,6 +192,27 @@ fn a_model_as_json_is_planned_as_the_help_says() {
 }
 
 #[test]
+fn a_plan_is_a_page_before_anything_runs() {
+    let (folder, _) = folder();
+    for (more, code) in [(&[][..], 0), (&["--budget", "1MiB"][..], 3)] {
+        let arguments = [&["plan", "job.toml", "--costs", "analytic", "--report", "p.html"], more].concat();
+        let output = run(folder.path(), "", &arguments);
+        assert_eq!(output.status.code(), Some(code), "{}", words(&output));
+        let page = fs::read_to_string(folder.path().join("p.html")).unwrap();
+        for text in
+            ["memfit plan job.toml --costs analytic --report p.html", "SGD, learning rate 0.01", "memfit 0."]
+        {
+            assert!(page.contains(text), "{text} is not in the page");
+        }
+        assert!(page.contains(if code == 0 { "not run yet" } else { "does not fit" }));
+    }
+    let output = run(folder.path(), "", &["train", "job.toml", "--costs", "analytic", "--report", "t.html"]);
+    assert!(output.status.success(), "{}", words(&output));
+    let page = fs::read_to_string(folder.path().join("t.html")).unwrap();
+    assert!(page.contains("\"points\":[") && page.contains("memfit train job.toml"));
+}
+
+#[test]
 fn without_a_terminal_an_epoch_is_one_line() {
     let (folder, _) = folder();
     let output = run(folder.path(), "", &["train", "job.toml", "--costs", "analytic", "--epochs", "3"]);

@@ -96,6 +96,22 @@ pub enum DataError {
         /// The number.
         value: i128,
     },
+    /// A class number that the model has no class for.
+    #[error(
+        "`{field}` is {value} in row {row}, and the model has {classes} classes, numbered from 0 to {}; correct the labels, \
+         or give the model more classes",
+        classes - 1
+    )]
+    Label {
+        /// The field.
+        field: String,
+        /// The first row with such a number, counted from 0.
+        row: u64,
+        /// The number.
+        value: i32,
+        /// Classes that there are.
+        classes: usize,
+    },
     /// Rows of another shape than the model takes.
     #[error(
         "{} has rows of {got:?} and `{field}` takes {expected:?}; {}",

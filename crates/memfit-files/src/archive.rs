@@ -130,7 +130,7 @@ fn read_entry(whole: &Section<'_>, cursor: &mut Cursor<'_>) -> Result<Entry, Pro
     }
     if method != 0 {
         return Err(format!(
-            "has its entry `{name}` compressed; Keras stores it as it is: save the model anew, or pack it with `zip -0`"
+            "has its entry `{name}` compressed; Keras stores it as it is: save the model again, or pack it with `zip -0`"
         ));
     }
     if stored != length {

@@ -15,7 +15,7 @@ use crate::{Element, archive, hdf5, json, safetensors};
 
 const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.weights.h5";
-const DAMAGED: &str = "was damaged: its checksum does not match; copy the file again or save the model anew";
+const DAMAGED: &str = "was damaged: its checksum does not match; copy the file again or save the model again";
 
 /// Bytes that are summed at a time while an entry is checked; on the stack, since the budget is spent by then.
 const AT_ONCE: usize = 16 << 10;
@@ -86,7 +86,7 @@ impl WeightsFile {
                 let found = entries.iter().find(|entry| entry.name == name);
                 found.ok_or_else(|| {
                     wrong(format!(
-                        "has no entry `{name}`; save the model anew with `model.save(\"….keras\")`"
+                        "has no entry `{name}`; save the model again with `model.save(\"….keras\")`"
                     ))
                 })
             };
@@ -215,7 +215,7 @@ impl WeightsFile {
         let wrong = |problem: String| Err(self.about(name, weight, problem));
         let Some(stored) = self.arrays.get(name) else {
             return wrong(
-                "is missing; the file was cut short or belongs to another model: save it anew with Keras"
+                "is missing; the file was cut short or belongs to another model: save it again with Keras"
                     .to_owned(),
             );
         };
@@ -229,7 +229,7 @@ impl WeightsFile {
             let got = stored.element.describe();
             return wrong(format!("expected float32, got {got}; save the model in float32"));
         }
-        stored.place.or_else(|why| wrong(format!("{why}; save the model anew with Keras")))
+        stored.place.or_else(|why| wrong(format!("{why}; save the model again with Keras")))
     }
 
     fn about(&self, place: &str, weight: &str, problem: String) -> FileError {

@@ -176,7 +176,7 @@ impl Expects {
             Expects::Triple => format!("one or three whole numbers from 1 to {}", SIDE_LIMIT - 1),
             Expects::Sides => "a margin, three margins [depth, height, width], or a pair for each".to_owned(),
             Expects::Single => format!("a whole number from 1 to {}", SIDE_LIMIT - 1),
-            Expects::Ends => "a margin, or two margins [before, behind]".to_owned(),
+            Expects::Ends => "a margin, or two margins [before, after]".to_owned(),
             Expects::Numbers => "a number or a list of numbers".to_owned(),
             Expects::Margins => {
                 "a margin, two margins [height, width], or [[top, bottom], [left, right]]".to_owned()

@@ -39,7 +39,7 @@ impl Builder {
         let dims = self.dims(x).to_vec();
         let Some((steps, rest)) = dims.split_first().filter(|(_, rest)| !rest.is_empty()) else {
             let supported = "a sequence [batch,steps,…]";
-            return Err(refuse("input", format!("[batch] behind which is {dims:?}"), supported));
+            return Err(refuse("input", format!("[batch] followed by {dims:?}"), supported));
         };
         if MOST_STEPS < *steps {
             let supported = format!("at most {MOST_STEPS} steps");

@@ -9,7 +9,7 @@ use crate::model::{Body, Endpoint, Layer, Model, ModelKind, index};
 use crate::operations::Operation;
 
 /// What to do about a configuration that contradicts itself.
-pub(crate) const ANEW: &str = "write the configuration anew with `model.to_json()`";
+pub(crate) const ANEW: &str = "write the configuration again with `model.to_json()`";
 
 /// What to do about a function that is not supported.
 const OPERATIONS: &str =

@@ -106,10 +106,10 @@ fn missing(class: &str) -> String {
             .to_owned(),
         "TextVectorization" | "StringLookup" | "IntegerLookup" | "Hashing" | "Discretization" | "HashedCrossing"
         | "CategoryEncoding" | "FeatureSpace" | "MelSpectrogram" | "STFTSpectrogram" => {
-            "apply it to the data beforehand, and let the model begin behind it".to_owned()
+            "apply it to the data beforehand, and let the model begin after it".to_owned()
         }
         "ConvLSTM1D" | "ConvLSTM2D" | "ConvLSTM3D" => {
-            "put convolutions in TimeDistributed, and an LSTM behind them".to_owned()
+            "put convolutions in TimeDistributed, and an LSTM after them".to_owned()
         }
         "SpectralNormalization" => {
             "give its layer `kernel_constraint=\"unit_norm\"`, which bounds it too, or leave it out".to_owned()

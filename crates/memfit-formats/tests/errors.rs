@@ -101,7 +101,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
             layer `conv2d` (Conv2D), argument `dtype` is float64, which is not supported; use float32, mixed_float16 or mixed_bfloat16
             layer `conv2d` (Conv2D), argument `activation` is squareplus, which is not supported; use one of linear, relu, relu6, leaky_relu, elu, gelu, silu, swish, sigmoid, tanh, softplus, hard_sigmoid, hard_silu, hard_swish, selu, mish, softmax
             layer `conv2d` (Conv2D), argument `kernel_initializer` is identity, which is not supported; use one of Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal, VarianceScaling, GlorotUniform, GlorotNormal, HeUniform, HeNormal, LecunUniform, LecunNormal, Orthogonal
-            layer `softmax` (Softmax), argument `axis` is 0, which is not supported; use an axis behind the batch
+            layer `softmax` (Softmax), argument `axis` is 0, which is not supported; use an axis after the batch
             layer `batch_normalization` (BatchNormalization), argument `axis` is 1, which is not supported; use -1, the last axis
             layer `layer_normalization` (LayerNormalization), argument `axis` is [1], which is not supported; use -1 or all axes from one to the last
             layer `x` (InputLayer), argument `shape` is [-1, 5], which is not supported; use a number for every dimension but the batch
@@ -129,7 +129,7 @@ fn shapes_that_do_not_suit_are_told_with_the_layer() {
             layer `conv2d` (Conv2D), conv2d: expected an image of at least 7×7, got f32[batch,5,5,3], f32[7,7,3,4], f32[4]; change the layer or what feeds it
             layer `max_pooling2d` (MaxPooling2D), max_pool2d: expected a window of at most 256 pixels, since a winner is one byte, got f32[batch,99,99,1]; change the layer or what feeds it
             layer `reshape` (Reshape), input: expected elements that fill [4, -1], with at most one -1, got f32[batch,5,3]; change the layer or what feeds it
-            layer `dense` (Dense), input: expected at least one axis behind the batch, got f32[batch]; change the layer or what feeds it
+            layer `dense` (Dense), input: expected at least one axis after the batch, got f32[batch]; change the layer or what feeds it
             layer `huge` (Dense) makes a tensor of [4096,2147483647], over 1099511627776 elements a row; make it smaller
             layer `x` (InputLayer) makes a tensor of [batch,65536,65536,65536], over 1099511627776 elements a row; make it smaller
         "#]],
@@ -160,7 +160,7 @@ fn operands_that_do_not_suit_each_other_are_told() {
         expect![[r#"
             layer `add` (Add), input: expected dimensions that stretch to those before it, [3], got f32[batch,4]; change the layer or what feeds it
             layer `concatenate` (Concatenate), concat: expected shapes alike but in axis 0, got f32[batch,3,2], f32[batch,3,4]; change the layer or what feeds it
-            layer `concatenate` (Concatenate), argument `axis` is 0, which is not supported; use an axis behind the batch that the tensors have
+            layer `concatenate` (Concatenate), argument `axis` is 0, which is not supported; use an axis after the batch that the tensors have
             layer `add` (Add) takes two or more inputs, got 1; feed it as many
             layer `scale` (Rescaling) computes with float32 and got i32[batch,3]; give it an input of its own, declared as float32: integers are converted while they are read
         "#]],
@@ -274,10 +274,10 @@ fn functional_models_with_loose_ends_are_told() {
         ],
         expect![[r#"
             layer `hidden` refers to layer `z`, which is not in the model; use one of x, hidden
-            layer `hidden` refers to call 1 of layer `x`, which is not in the model; write the configuration anew with `model.to_json()`
-            layer `hidden` refers to output 2 of a layer that has 1, which is not in the model; write the configuration anew with `model.to_json()`
+            layer `hidden` refers to call 1 of layer `x`, which is not in the model; write the configuration again with `model.to_json()`
+            layer `hidden` refers to output 2 of a layer that has 1, which is not in the model; write the configuration again with `model.to_json()`
             these layers feed each other in a circle: hidden -> hidden; break it
-            the model's output refers to call 2 of layer `hidden`, which is not in the model; write the configuration anew with `model.to_json()`
+            the model's output refers to call 2 of layer `hidden`, which is not in the model; write the configuration again with `model.to_json()`
             not a Keras 3 model: layer `hidden` refers to "x" and not to a tensor; give what `model.to_json()` of Keras 3 returns
             layer `hidden` (Dense), argument `call` is 2.0, which is not supported; use a Rescaling layer to scale or to shift
             layer `hidden` (Dense), argument `mask` is [1], which is not supported; use a call on tensors alone

@@ -56,8 +56,8 @@ fn what_a_function_cannot_do_is_told() {
         ],
         expect![[r#"
             layer `step`: the class `Cumsum` is not supported; of `keras.ops`, use functions of elements, of axes, of shapes, slices, matmul and einsum; else layers
-            layer `step` (Sum), argument `axis` is null, which is not supported; use axes behind the batch that the tensor has
-            layer `step` (Mean), argument `axis` is [0,1], which is not supported; use axes behind the batch that the tensor has
+            layer `step` (Sum), argument `axis` is null, which is not supported; use axes after the batch that the tensor has
+            layer `step` (Mean), argument `axis` is [0,1], which is not supported; use axes after the batch that the tensor has
             layer `step` (Transpose), argument `axes` is [1,0,2], which is not supported; use all axes, with the batch in front
             layer `step` (Reshape), argument `newshape` is [4,-1], which is not supported; use the batch as -1, then the row's own elements
             accepted: [24]
@@ -132,7 +132,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             layer `time_distributed` (TimeDistributed), argument `layer` is Add, which is not supported; use a layer of one input
             layer `rnn` (RNN), argument `cell` is LSTM, which is not supported; use `LSTMCell`
             layer `rnn` (RNN), argument `go_backwards` is true, which is not supported; use false for several cells, or a layer for each
-            layer `adaptive_max_pooling2d` (AdaptiveMaxPooling2D), input: expected 2 axes and channels behind the batch, got f32[batch,5,2]; change the layer or what feeds it
+            layer `adaptive_max_pooling2d` (AdaptiveMaxPooling2D), input: expected 2 axes and channels after the batch, got f32[batch,5,2]; change the layer or what feeds it
             layer `spectral_normalization`: the class `SpectralNormalization` is not supported; give its layer `kernel_constraint="unit_norm"`, which bounds it too, or leave it out
             layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
             layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap

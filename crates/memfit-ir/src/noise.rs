@@ -7,7 +7,7 @@ pub struct Noise {
     pub kind: NoiseKind,
     /// Which sequence of draws this layer uses.
     pub seed: u64,
-    /// Dimensions of what is drawn, behind the batch: those of the values, or 1 where neighbours share a draw.
+    /// Dimensions of what is drawn, after the batch: those of the values, or 1 where neighbours share a draw.
     pub dims: Vec<usize>,
 }
 

@@ -175,26 +175,26 @@ pub enum Op {
     Resize2D([usize; 2], Interpolation),
     /// `dy → dx`, with the height and width of `x`.
     Resize2DGrad([usize; 2], Interpolation),
-    /// `x → y`: axis `i` of `y` is axis `order[i]` of `x`, counted behind the batch.
+    /// `x → y`: axis `i` of `y` is axis `order[i]` of `x`, counted after the batch.
     Transpose(Vec<usize>),
     /// `x → y`: dimensions of 1 repeated to these.
     Broadcast(Vec<usize>),
     /// `dy → dx`: the sum back to these dimensions.
     SumTo(Vec<usize>),
-    /// `x… → y` along an axis counted behind the batch.
+    /// `x… → y` along an axis counted after the batch.
     Concat(usize),
-    /// `x → y`: `length` indices of an axis counted behind the batch, from `start`.
+    /// `x → y`: `length` indices of an axis counted after the batch, from `start`.
     Slice {
-        /// The axis, counted behind the batch.
+        /// The axis, counted after the batch.
         axis: usize,
         /// First index.
         start: usize,
         /// Number of indices.
         length: usize,
     },
-    /// `x → y`: zeros before and behind the indices of an axis counted behind the batch.
+    /// `x → y`: zeros before and behind the indices of an axis counted after the batch.
     PadAxis {
-        /// The axis, counted behind the batch.
+        /// The axis, counted after the batch.
         axis: usize,
         /// Indices before.
         before: usize,

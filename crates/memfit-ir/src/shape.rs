@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Bytes, DType};
 
-/// The shape of a tensor: fixed dimensions, behind the batch where there is one.
+/// The shape of a tensor: fixed dimensions, after the batch where there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Shape {
     /// Whether the rows of the batch stand before `dims`.

@@ -100,7 +100,7 @@ impl fmt::Display for Why {
             Why::Written => f.write_str("written by this step"),
             Why::Changed => f.write_str("changed in place by this step"),
             Why::Workspace => f.write_str("scratch memory of this step"),
-            Why::Summed => f.write_str("summed over the pieces until the last is done"),
+            Why::Summed => f.write_str("summed over the micro-batches until the last is done"),
             Why::WaitsFor { step, label } => write!(f, "saved for step {step}, {label}"),
             Why::Kept => f.write_str("read when the training step ends"),
         }

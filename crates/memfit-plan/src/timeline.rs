@@ -142,7 +142,7 @@ pub fn timeline(problem: &Problem, plan: &Plan) -> Timeline {
         }
     }
     if let Some(slot) = plan.ahead {
-        let (name, layer) = ("rows of the next piece".to_owned(), LayerId(0));
+        let (name, layer) = ("rows of the next micro-batch".to_owned(), LayerId(0));
         let (group, tensor) = (Group::Input, None);
         holders.push(Holder { name, layer, group, tensor, slot, lower: 0, upper: count });
     }

@@ -189,7 +189,7 @@ fn a_refusal_names_the_smallest_budget_and_it_is_honest() {
           reason at this step these are alive together in the smallest plan found:
                         384 B  optimizer: kept from step to step
                         192 B  weights: kept from step to step
-                        192 B  gradients: summed over the pieces until the last is done
+                        192 B  gradients: summed over the micro-batches until the last is done
                         128 B  workspace of dense: scratch memory of this step
                          32 B  hidden:dense: written by this step
                          16 B  x: read by this step

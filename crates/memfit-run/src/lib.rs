@@ -3,6 +3,7 @@
 //! The runner launches and copies. It never chooses: sizes, order and offsets are the plan's.
 
 mod ahead;
+mod curve;
 mod finite;
 mod loss_scale;
 mod runner;
@@ -11,6 +12,7 @@ mod told;
 mod totals;
 mod trace;
 
+pub use curve::LossCurve;
 pub use finite::{Changed, Culprit, Found, NotFinite};
 pub use loss_scale::LossScale;
 pub use runner::{Feed, FeedError, Progress, RunError, Runner, StepInput};

@@ -2,6 +2,8 @@
 
 use memfit_ir::Bytes;
 
+use crate::curve::LossCurve;
+
 /// What one training step gave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRecord {
@@ -42,6 +44,8 @@ pub struct Trace {
     pub seconds: f64,
     /// The loss of the last step.
     pub loss: f64,
+    /// The loss over the steps.
+    pub losses: LossCurve,
     /// Highest byte of the arena that was handed out.
     pub bytes_peak: Bytes,
     /// Most of it at the end of a step.
@@ -70,6 +74,7 @@ impl Trace {
         self.rows += record.rows as u64;
         self.seconds += record.seconds;
         self.loss = record.loss;
+        self.losses.add(record.loss);
         self.bytes_peak = bytes_peak;
         self.bytes_used_most = self.bytes_used_most.max(record.bytes_used);
     }

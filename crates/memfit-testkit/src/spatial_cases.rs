@@ -72,7 +72,7 @@ pub(crate) fn add(add: Add<'_>) {
     }
 }
 
-/// What noise makes of values of these dimensions behind the batch.
+/// What noise makes of values of these dimensions after the batch.
 pub(crate) fn noise(noise: &Noise, dims: &[usize], x: &[f64]) -> Vec<f64> {
     // The harness trains step 0 with seed 5.
     let draws = random::derive(random::derive(5, noise.seed), 0);

@@ -54,7 +54,7 @@ pub struct Runtime {
     /// The size of the files that the program runs from, which names its build.
     pub(crate) files: Bytes,
     /// Heap of the program without plans, where it counts its heap.
-    heap: Option<u64>,
+    pub(crate) heap: Option<u64>,
 }
 
 /// Where the line of the file stands.

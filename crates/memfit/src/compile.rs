@@ -90,12 +90,12 @@ fn axes_overlapped(arguments: &mut Arguments) -> Result<usize, Error> {
     let axes: Option<Vec<i64>> = value.as_array().and_then(|axes| axes.iter().map(Value::as_i64).collect());
     match axes {
         None if value.is_null() => Ok(0),
-        // All axes behind the batch; how many there are is the output's to say.
+        // All axes after the batch; how many there are is the output's to say.
         Some(axes) if !axes.is_empty() && axes.iter().copied().eq(1..=axes.len() as i64) => Ok(axes.len()),
         _ => Err(Error::job(
             &arguments.place,
             format!(
-                "{}: `axis = {value}` is not supported; use null, or all axes behind the batch",
+                "{}: `axis = {value}` is not supported; use null, or all axes after the batch",
                 arguments.class
             ),
         )),

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use memfit_data::{Field, Npy, Part, Shuffled, Source, Synthetic, Values};
-use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Node, Op, TensorId, random};
-use memfit_run::{Feed, FeedError};
+use memfit_data::{DataError, Field, Npy, Part, Shuffled, Source, Synthetic, Values};
+use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Mask, Node, Op, TensorId, random};
+use memfit_run::{Culprit, Feed, FeedError, NotFinite, RunError};
 
 use crate::train::{Event, Observer};
 use crate::{Error, Job, Shuffle};
@@ -32,7 +32,7 @@ fn open_in_order(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
         return Err(Error::job(place, format!("it is {share}; give a share between 0 and 1")));
     }
     let Some(rows) = source.rows() else {
-        return Err(Error::job(place, "made-up data has no end; give `rows` under [data]"));
+        return Err(Error::job(place, "synthetic data has no end; give `rows` under [data]"));
     };
     // As Keras counts them.
     let trained = (rows as f64 * (1.0 - share)) as u64;
@@ -108,6 +108,47 @@ fn values_for(graph: &Graph, input: TensorId) -> Values {
     }
 }
 
+/// What stopped a step, with the label that did where there is one: a class number that is no class makes the loss NaN.
+pub(crate) fn explain(
+    error: RunError,
+    graph: &Graph,
+    source: &mut dyn Source,
+    start: u64,
+    rows: usize,
+) -> Error {
+    let is_loss = matches!(&error, RunError::NotFinite(NotFinite { culprit: Culprit::Loss, .. }));
+    let label = if is_loss { wrong_label(graph, source, start, rows) } else { None };
+    label.map_or_else(|| error.into(), Error::Data)
+}
+
+/// The first label of some rows that is no class of its output.
+fn wrong_label(graph: &Graph, source: &mut dyn Source, start: u64, rows: usize) -> Option<DataError> {
+    for (field, input) in graph.inputs.iter().enumerate() {
+        let is_of = |node: &&Node| {
+            let is_sparse = matches!(&node.op, Op::Loss(loss) if loss.kind.is_sparse());
+            is_sparse && node.inputs.get(1) == Some(input)
+        };
+        let Some(node) = graph.nodes.iter().find(is_of) else { continue };
+        let classes = graph.tensors[node.inputs[0].0].shape.last();
+        let is_ignored = |label: i32| {
+            let op = Op::Mask(Mask::OtherClass(label));
+            graph.nodes.iter().any(|node| node.op == op && node.inputs.contains(input))
+        };
+        let mut row = vec![0; source.fields()[field].bytes(1).to_usize()];
+        for position in start..start + rows as u64 {
+            source.read(field, position, 1, &mut row).ok()?;
+            let labels = row.as_chunks().0.iter().map(|four| i32::from_ne_bytes(*four));
+            let is_class = |label: i32| usize::try_from(label).is_ok_and(|label| label < classes);
+            let wrong = |label: &i32| !is_class(*label) && !is_ignored(*label);
+            if let Some(value) = labels.into_iter().find(wrong) {
+                let (name, row) = (source.fields()[field].name.clone(), source.file_row(position));
+                return Some(DataError::Label { field: name, row, value, classes });
+            }
+        }
+    }
+    None
+}
+
 /// Feeds the rows of one batch after the other, and passes on how far the batch has come.
 pub struct Feeder<'a> {
     pub source: &'a mut dyn Source,
@@ -154,6 +195,11 @@ impl Feed for Feeder<'_> {
     fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
         let field = self.inputs.iter().position(|input| *input == tensor)?;
         Some((self.source.made_up(field)?, self.start))
+    }
+
+    /// Only the batch that is fed now is asked for, so the source's epoch is its own.
+    fn file_row(&self, row_in_batch: usize) -> Option<u64> {
+        Some(self.source.file_row(self.start + row_in_batch as u64))
     }
 
     fn piece_done(&mut self, rows_done: usize, rows_total: usize) {

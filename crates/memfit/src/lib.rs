@@ -83,7 +83,7 @@ pub use precision::PrecisionSummary;
 pub use prepare::{Prepared, Threads, prepare, prepare_without_hints};
 pub use refusal::refusal_json;
 pub use replay::{Dump, Replay, dump, replay};
-pub use report::{Report, html, sweep_html};
+pub use report::{About, Report, html, sweep_html};
 pub use resume::Resume;
 pub use run_state::Arithmetic;
 pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};

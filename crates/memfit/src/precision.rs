@@ -59,9 +59,9 @@ impl PrecisionSummary {
         let (now, before) = (self.bytes_whole, self.bytes_whole_float32);
         match now <= before {
             true => {
-                format!("the batch in one piece peaks at {now} instead of {before}: {} saved", before - now)
+                format!("the whole batch peaks at {now} instead of {before}: {} saved", before - now)
             }
-            false => format!("the batch in one piece peaks at {now}, {} more than in float32", now - before),
+            false => format!("the whole batch peaks at {now}, {} more than in float32", now - before),
         }
     }
 

@@ -180,13 +180,13 @@ fn texts(opened: &ModelFile, compiled: &Compiled) -> Vec<(&'static str, Cow<'sta
 }
 
 /// The time in seconds since 1970. `SOURCE_DATE_EPOCH` (reproducible-builds.org) fixes it, so that two runs can write equal files.
-fn seconds_now() -> u64 {
+pub(crate) fn seconds_now() -> u64 {
     let fixed = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
     fixed.unwrap_or_else(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
 /// A time as Keras writes it, in UTC.
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     // Days since 1 March of the year 0, so that the day that comes and goes is a year's last.
     let days = days + 719_468;

@@ -10,7 +10,7 @@ use memfit_ir::{Bytes, CheckedPlan, DType, Graph, Pinned, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget::Watch;
-use crate::data::Feeder;
+use crate::data::{Feeder, explain};
 use crate::prepare::{Asked, Prepared, handed_over, training};
 use crate::run_state::Arithmetic;
 use crate::session_checkpoints::SessionCheckpoints;
@@ -430,10 +430,9 @@ impl Session {
         let number = *first_step + runner.trace().steps + runner.steps_begun() as u64;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
         let (start, next, observer) = (step.start, step.next, &mut Quiet);
-        runner.begin(
-            input,
-            &mut Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer },
-        )?;
+        let mut feeder = Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer };
+        let begun = runner.begin(input, &mut feeder);
+        begun.map_err(|error| explain(error, &runner.plan().problem().graph, source, start, step.rows))?;
         self.iteration = *first_step + runner.updates();
         Ok(())
     }

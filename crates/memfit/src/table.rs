@@ -12,7 +12,7 @@ const LAYERS: usize = 8;
 /// What a job would hold.
 pub fn plan_table(summary: &Summary) -> String {
     let mut lines = vec![
-        row("budget", summary.budget, "the line: everything below is under it"),
+        row("budget", summary.budget, "what the process may hold"),
         row("program", summary.runtime.total(), "measured: what the process holds besides the arena"),
         row("arena", summary.bytes_arena, &format!("planned: its peak is {} bytes", summary.bytes_peak.0)),
         row("bound", summary.bytes_bound, &above_bound(summary)),
@@ -51,7 +51,7 @@ pub fn plan_table(summary: &Summary) -> String {
         lines.push(format!("{}: {}", precision.names(), precision.changed()));
         lines.push(format!("{:>15} {}", "", precision.saved()));
     }
-    lines.push(row("smallest", summary.bytes_smallest_budget, "the lowest line at which this job trains"));
+    lines.push(row("smallest", summary.bytes_smallest_budget, "the lowest budget at which this job trains"));
     lines.push(costs_line(&summary.costs));
     lines.push(format!("planned in {:.0} ms\n", summary.seconds_planning * 1e3));
     lines.join("\n")
@@ -78,11 +78,14 @@ pub fn costs_line(used: &CostsUsed) -> String {
 
 fn split(summary: &Summary) -> String {
     let mut text = if summary.micro_batches == 1 {
-        format!("batch {} in one piece", summary.batch)
+        format!("batch {} whole", summary.batch)
     } else {
         let last =
             if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { " (the last is smaller)" };
-        format!("batch {} = {} pieces of {}{last}", summary.batch, summary.micro_batches, summary.micro_batch)
+        format!(
+            "batch {} = {} micro-batches of {}{last}",
+            summary.batch, summary.micro_batches, summary.micro_batch
+        )
     };
     if let Some(region) = &summary.region {
         let name = |layer: Option<&String>| layer.map_or("", String::as_str).to_owned();
@@ -97,15 +100,16 @@ fn split(summary: &Summary) -> String {
         );
     }
     if summary.nodes_recomputed > 0 {
-        text += &format!(", {} launches compute a value again", summary.nodes_recomputed);
+        text += &format!(", {} launches recompute activations", summary.nodes_recomputed);
     }
     if summary.values_folded > 0 {
-        text += &format!(", {} values are made again where they are read", summary.values_folded);
+        text +=
+            &format!(", {} activations are recomputed inside the ops that read them", summary.values_folded);
     }
     match summary.gradients_applied {
         0 => {}
-        1 => text += ", 1 gradient is applied where it is made",
-        count => text += &format!(", {count} gradients are applied where they are made"),
+        1 => text += ", 1 update is fused into its gradient",
+        count => text += &format!(", {count} updates are fused into their gradients"),
     }
     if summary.launches_leaner > 0 {
         let (count, most) = (summary.launches_leaner, summary.bytes_workspace);
@@ -114,14 +118,14 @@ fn split(summary: &Summary) -> String {
         );
     }
     if summary.bytes_offloaded != Bytes::ZERO {
-        text += &format!(", {} copied out to disk for each piece", summary.bytes_offloaded);
+        text += &format!(", {} copied out to disk for each micro-batch", summary.bytes_offloaded);
     }
     if summary.time_relative > 1.0005 {
         let slower = (summary.time_relative - 1.0) * 100.0;
-        text += &format!("; about {slower:.1} % slower than with all the memory it likes");
+        text += &format!("; about {slower:.1} % slower than without a budget");
     }
     if summary.splits_batchnorm {
-        text += "\nBatchNormalization normalises each piece by itself: allowed by the job, and not the same result";
+        text += "\nBatchNormalization normalises each micro-batch by itself: allowed by the job, and not the same result";
     }
     text
 }

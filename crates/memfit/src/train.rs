@@ -10,7 +10,7 @@ use crate::length::Length;
 use crate::monitor::watchables;
 use crate::prepare::Prepared;
 use crate::training::{Checkpoints, Ended, Training};
-use crate::{EarlyStopping, Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
+use crate::{About, EarlyStopping, Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
 
 /// What happens while a job runs.
 #[derive(Debug)]
@@ -125,6 +125,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         Ok(plan) => Some(resume::begin(job, &prepared, plan, validation.as_ref(), checkpoint.as_ref())?),
         Err(_) => None,
     };
+    let about = About::of(&prepared);
     let Prepared { setup, source, problem, outcome, model, compiled, resumes, saving, metrics, .. } =
         prepared;
     let plan = outcome?;
@@ -167,11 +168,17 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let path = saving.write(file, &training.runner, taken, training.schedule.at(taken), None)?;
         training.observer.event(Event::Saved { path: &path });
     }
-    report(job, summary, training, ended)
+    report(job, about, summary, training, ended)
 }
 
 /// What the training gave, and whether it stayed inside the budget.
-fn report(job: &Job, summary: Summary, training: Training<'_>, ended: Ended) -> Result<Report, Error> {
+fn report(
+    job: &Job,
+    about: About,
+    summary: Summary,
+    training: Training<'_>,
+    ended: Ended,
+) -> Result<Report, Error> {
     let stalls = training.stalls();
     let Training { runner, metrics, validated, state, .. } = training;
     let (plan, trace) = runner.finish();
@@ -184,6 +191,7 @@ fn report(job: &Job, summary: Summary, training: Training<'_>, ended: Ended) -> 
     let (held, bytes_host) =
         if job.is_on_gpu() { (trace.bytes_used_most, Some(resident)) } else { (resident, None) };
     let report = Report {
+        about,
         validated,
         bytes_host,
         stalls,

@@ -3,13 +3,13 @@
 use memfit_data::Source;
 use memfit_grad::Schedule;
 use memfit_ir::{Bytes, TensorId};
-use memfit_run::{Means, Progress, Runner, StepInput, StepRecord};
+use memfit_run::{Means, Progress, RunError, Runner, StepInput, StepRecord};
 
 use crate::checkpoint::{self, Checkpoint, Due, Every};
 use crate::checkpoint_writer::{CheckpointWriter, Request, Stalls};
-use crate::data::Feeder;
+use crate::data::{Feeder, explain};
 use crate::driver::{Driver, Steps};
-use crate::length::Length;
+use crate::length::{Length, StepRows};
 use crate::monitor::{Monitor, Watchable};
 use crate::run_state::{Best, Counters, RunState};
 use crate::saving::Saving;
@@ -184,6 +184,12 @@ impl Training<'_> {
         Ok(if self.state.stopped_early { Ended::Early } else { Ended::Finished })
     }
 
+    /// What stopped a step of these rows, with the label of the data that did where there is one.
+    fn explain(&mut self, error: RunError, rows: StepRows) -> Error {
+        let graph = &self.runner.plan().problem().graph;
+        explain(error, graph, &mut *self.source, rows.start, rows.rows)
+    }
+
     /// Weights were updated this often, with what a model was trained before.
     pub(crate) fn updates(&self) -> u64 {
         self.state.iteration_first + self.runner.updates()
@@ -250,7 +256,8 @@ impl Steps for Training<'_> {
         let input = StepInput { step: iteration + step, rows: rows.rows, learning_rate, seed: self.seed };
         let (source, inputs, observer) = (&mut *self.source, &self.inputs, &mut *self.observer);
         let mut feeder = Feeder { source, inputs, start: rows.start, next, epochs, observer };
-        Ok(self.runner.begin(input, &mut feeder)?)
+        let begun = self.runner.begin(input, &mut feeder);
+        begun.map_err(|error| self.explain(error, rows))
     }
 
     fn end(&mut self, step: u64) -> Result<(), Error> {
@@ -258,7 +265,8 @@ impl Steps for Training<'_> {
         let (source, inputs, observer) = (&mut *self.source, &self.inputs, &mut *self.observer);
         let epochs = [rows.epoch; 2];
         let mut feeder = Feeder { source, inputs, start: rows.start, next: None, epochs, observer };
-        let record = StepRecord { step, ..self.runner.end(&mut feeder)? };
+        let ended = self.runner.end(&mut feeder);
+        let record = StepRecord { step, ..ended.map_err(|error| self.explain(error, rows))? };
         let (epoch, steps, metrics) = (rows.epoch, self.length.steps, &self.metrics);
         let learning_rate = self.schedule.at(self.state.iteration_first + self.runner.trace().updates());
         self.observer.event(Event::Step { record: &record, epoch, steps, metrics, learning_rate });

@@ -1,6 +1,6 @@
 //! Dimensions of 1 repeated to larger ones, and sums back to them.
 //!
-//! Dimensions behind the batch fall in groups of neighbours that are either all kept or all stretched, so that most of
+//! Dimensions after the batch fall in groups of neighbours that are either all kept or all stretched, so that most of
 //! the work is copying, filling or adding whole runs.
 
 use std::ops::Range;

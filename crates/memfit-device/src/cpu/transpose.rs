@@ -5,10 +5,10 @@ use super::operands::{Element, Operands};
 use super::tasks::Cut;
 use super::threads::Shared;
 
-/// The most axes behind the batch.
+/// The most axes after the batch.
 const AXES: usize = 16;
 
-/// Writes the axes behind the batch in another order.
+/// Writes the axes after the batch in another order.
 pub(crate) fn launch(operands: &Operands, order: &[usize]) {
     match Half::of(operands.input_type(0)) {
         None => transpose::<f32>(operands, order),
@@ -20,7 +20,7 @@ fn transpose<T: Element>(operands: &Operands, order: &[usize]) {
     let (from, to) = (operands.input_shape(0), operands.output_shape(0));
     let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
     let per_row = to.elements_per_row();
-    assert!(order.len() <= AXES, "a tensor has at most {AXES} axes behind the batch");
+    assert!(order.len() <= AXES, "a tensor has at most {AXES} axes after the batch");
     let Some((last, outer)) = to.dims.split_last().filter(|_| per_row > 0) else {
         y.copy_from_slice(x);
         return;

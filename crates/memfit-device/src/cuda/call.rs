@@ -80,7 +80,7 @@ impl<'a> Operand<'a> {
         Argument::At(self.address())
     }
 
-    /// Its dimensions behind the batch.
+    /// Its dimensions after the batch.
     pub(crate) fn dims(&self) -> &'a [usize] {
         &self.tensor.shape.dims
     }

@@ -39,7 +39,7 @@ impl fmt::Display for LimitedBy {
             LimitedBy::AddressSpace => "the limit of the address space (`ulimit -v`)",
             LimitedBy::Data => "the limit of data (`ulimit -d`)",
             LimitedBy::Machine => "the machine",
-            LimitedBy::Nobody => "nobody",
+            LimitedBy::Nobody => "no known limit",
         })
     }
 }

@@ -38,17 +38,17 @@ fn superblock(section: &Section<'_>) -> Result<u64, Problem> {
     let version = cursor.number(1)?;
     if 1 < version {
         return Err(format!(
-            "has a superblock of version {version} (libver=\"latest\"); save it anew with Keras, which writes version 0"
+            "has a superblock of version {version} (libver=\"latest\"); save it again with Keras, which writes version 0"
         ));
     }
     cursor.skip(4)?;
     if (cursor.number(1)?, cursor.number(1)?) != (8, 8) {
-        return Err("has addresses of other than 8 bytes; save it anew with Keras".to_owned());
+        return Err("has addresses of other than 8 bytes; save it again with Keras".to_owned());
     }
     cursor.skip(if version == 0 { 9 } else { 13 })?;
     let base = cursor.number(8)?;
     if base != 0 {
-        return Err("does not begin with its superblock; save it anew with Keras".to_owned());
+        return Err("does not begin with its superblock; save it again with Keras".to_owned());
     }
     cursor.skip(8)?;
     let end = cursor.number(8)?;
@@ -105,7 +105,9 @@ impl Walk<'_> {
         let prefix = self.description(address, 16)?;
         let mut cursor = Cursor::new(&prefix);
         if cursor.number(1)? != 1 {
-            return Err("has no header of version 1 (libver=\"latest\"?); save it anew with Keras".to_owned());
+            return Err(
+                "has no header of version 1 (libver=\"latest\"?); save it again with Keras".to_owned()
+            );
         }
         cursor.skip(1)?;
         let mut left = cursor.small(2)?;

@@ -42,7 +42,7 @@ fn apply(site: &mut Site<'_>, activation: Activation, x: TensorId) -> Result<Ten
                     let soft = site.push(Op::Softmax, &[turned])?;
                     site.push(Op::Transpose(order), &[soft])
                 }
-                None => Err(site.unsupported("axis", axis, "an axis behind the batch")),
+                None => Err(site.unsupported("axis", axis, "an axis after the batch")),
             }
         }
     }

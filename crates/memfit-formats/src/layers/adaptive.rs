@@ -20,7 +20,7 @@ pub(crate) fn layer(
     }
 }
 
-/// A pool of the axes behind the batch, one axis after the other: extremes and means of windows are those of their lines.
+/// A pool of the axes after the batch, one axis after the other: extremes and means of windows are those of their lines.
 fn pool(
     site: &mut Site<'_>,
     x: TensorId,
@@ -29,7 +29,7 @@ fn pool(
 ) -> Result<TensorId, FormatError> {
     let mut dims = site.dims(x).to_vec();
     if dims.len() != sizes.len() + 1 {
-        let expected = format!("{} axes and channels behind the batch", sizes.len());
+        let expected = format!("{} axes and channels after the batch", sizes.len());
         return Err(site.mismatch(&expected, x));
     }
     let mut y = x;

@@ -75,7 +75,7 @@ pub(super) fn project(
     if sizes.len() == 1 { Ok(y) } else { site.push(Op::Reshape(with(sizes)), &[y]) }
 }
 
-/// The equation `kept summed, summed added -> kept added` over an input of so many axes behind the batch, which is the
+/// The equation `kept summed, summed added -> kept added` over an input of so many axes after the batch, which is the
 /// first of those that are kept. An ellipsis stands for kept axes.
 fn read(equation: &str, axes: usize) -> Option<Equation<'_>> {
     let (operands, output) = equation.split_once("->")?;

@@ -102,7 +102,7 @@ fn summed(
         match axis_behind_batch(*axis, dims.len()) {
             Some(place) => sums[place] = 1,
             None => {
-                return Err(site.unsupported(argument, format!("{listed:?}"), "axes behind the batch"));
+                return Err(site.unsupported(argument, format!("{listed:?}"), "axes after the batch"));
             }
         }
     }
@@ -118,7 +118,7 @@ fn dot(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatErr
         let dims = site.dims(*tensor).to_vec();
         let axis = axis_behind_batch(listed_axis, dims.len()).filter(|_| listed.len() <= 2);
         let Some(axis) = axis.filter(|_| dims.len() <= 2) else {
-            let supported = "an axis of vectors or matrices, behind the batch";
+            let supported = "an axis of vectors or matrices, after the batch";
             return Err(site.unsupported("axes", format!("{listed:?}"), supported));
         };
         let mut values = *tensor;

@@ -16,7 +16,7 @@ pub(crate) fn input(site: &mut Site<'_>, looked_up: impl FnOnce() -> bool) -> Re
                 layer: site.path.to_owned(),
                 class: site.class,
                 argument: "shape".to_owned(),
-                fault: Fault::Missing { expected: "the dimensions behind the batch".to_owned() },
+                fault: Fault::Missing { expected: "the dimensions after the batch".to_owned() },
             });
         }
     };

@@ -33,7 +33,7 @@ pub(crate) fn concatenate(site: &mut Site<'_>, operands: &[TensorId]) -> Result<
     let axis = site.settings.axis("axis");
     match axis_behind_batch(axis, site.dims(operands[0]).len()) {
         Some(behind) => site.push(Op::Concat(behind), operands),
-        None => Err(site.unsupported("axis", axis, "an axis behind the batch that the tensors have")),
+        None => Err(site.unsupported("axis", axis, "an axis after the batch that the tensors have")),
     }
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn call(
     }
 }
 
-/// An axis as Keras counts it (the batch is 0, -1 the last), counted behind the batch instead.
+/// An axis as Keras counts it (the batch is 0, -1 the last), counted after the batch instead.
 pub(crate) fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
     let rank = i64::try_from(dims).ok()? + 1;
     let counted = if axis < 0 { axis + rank } else { axis };

@@ -102,7 +102,7 @@ pub(super) fn prelu(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Format
     let shared: Vec<Option<usize>> = listed.iter().map(|axis| axis_behind_batch(*axis, dims.len())).collect();
     let leading = (0..shared.len()).all(|axis| shared.contains(&Some(axis)));
     if !leading || dims.len() <= shared.len() {
-        let supported = "the first axes behind the batch, as [1, 2] of an image";
+        let supported = "the first axes after the batch, as [1, 2] of an image";
         return Err(site.unsupported("shared_axes", format!("{listed:?}"), supported));
     }
     let own = &dims[shared.len()..];

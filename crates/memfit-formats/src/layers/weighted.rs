@@ -8,7 +8,7 @@ use crate::site::Site;
 
 pub(crate) fn dense(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let Some(width) = site.dims(x).last().copied() else {
-        return Err(site.mismatch("at least one axis behind the batch", x));
+        return Err(site.mismatch("at least one axis after the batch", x));
     };
     let units = site.settings.size("units");
     let kernel = site.weight("kernel", &[width, units], site.settings.initializer("kernel_initializer"))?;

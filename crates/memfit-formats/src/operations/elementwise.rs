@@ -171,7 +171,7 @@ impl Call<'_, '_> {
                 }
                 let number = self.constant(value)?;
                 let functions = with_number_before(function, number).ok_or_else(|| {
-                    self.refuse("call", value, "a positive base, or a number behind the tensor")
+                    self.refuse("call", value, "a positive base, or a number after the tensor")
                 })?;
                 self.chained(*x, &functions)
             }

@@ -46,7 +46,7 @@ impl Call<'_, '_> {
         if self.site.dims(y) == shape { Ok(y) } else { self.reshape(y, shape) }
     }
 
-    /// An item for each axis behind the batch, and for each new one.
+    /// An item for each axis after the batch, and for each new one.
     fn items(&self, listed: &[Value], dims: &[usize]) -> Result<Vec<Item>, FormatError> {
         let is_ellipsis = |value: &Value| class(value) == Some("__ellipsis__");
         let refuse = |value: &Value, supported: &str| self.refuse("call", value, supported);
@@ -64,7 +64,7 @@ impl Call<'_, '_> {
                 }
             } else if value.is_null() {
                 if axis == 0 {
-                    return Err(refuse(value, "new axes behind the batch"));
+                    return Err(refuse(value, "new axes after the batch"));
                 }
                 items.push(Item::New);
             } else if axis == 0 {

@@ -129,17 +129,17 @@ impl Call<'_, '_> {
         self.config.get(name).unwrap_or(&Value::Null)
     }
 
-    /// One axis, counted behind the batch.
+    /// One axis, counted after the batch.
     fn axis(&self, name: &str, axes: usize) -> Result<usize, FormatError> {
         let value = self.argument(name);
         let found = value.as_i64().and_then(|axis| axis_behind_batch(axis, axes));
-        found.ok_or_else(|| self.refuse(name, value, "an axis behind the batch that the tensor has"))
+        found.ok_or_else(|| self.refuse(name, value, "an axis after the batch that the tensor has"))
     }
 
-    /// One axis or several, counted behind the batch, in ascending order.
+    /// One axis or several, counted after the batch, in ascending order.
     fn axes(&self, name: &str, axes: usize) -> Result<Vec<usize>, FormatError> {
         let value = self.argument(name);
-        let refuse = || self.refuse(name, value, "axes behind the batch that the tensor has");
+        let refuse = || self.refuse(name, value, "axes after the batch that the tensor has");
         let listed = match value {
             Value::Array(items) => items.iter().map(Value::as_i64).collect::<Option<Vec<_>>>(),
             Value::Number(_) => value.as_i64().map(|axis| vec![axis]),

@@ -160,7 +160,7 @@ impl Rule<'_> {
         let count = 1 + usize::from(norm.scale) + usize::from(norm.center) + statistics;
         self.count(count..=count)?;
         let x = self.floats(0)?;
-        self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes behind the batch"))?;
+        self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes after the batch"))?;
         let wanted = &x.dims[x.dims.len() - axes..];
         for index in 1..count {
             self.require(self.singles(index)?.dims == wanted, &format!("a weight of {wanted:?}"))?;
@@ -218,7 +218,7 @@ impl Rule<'_> {
 
     pub(super) fn concat(&self, axis: usize) -> Result<Shape, ShapeError> {
         let first = self.floats(0)?;
-        self.require(axis < first.dims.len(), &format!("an axis {axis} behind the batch"))?;
+        self.require(axis < first.dims.len(), &format!("an axis {axis} after the batch"))?;
         let mut shape = first.clone();
         for index in 1..self.inputs.len() {
             let other = self.alike(index)?;

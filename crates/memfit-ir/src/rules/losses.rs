@@ -37,7 +37,7 @@ impl Rule<'_> {
         if let LossKind::Distance(distance) = kind.of_samples()
             && let Some(axes) = distance.axes_overlapped().filter(|axes| 0 < *axes)
         {
-            self.require(axes == prediction.dims.len(), &format!("{axes} axes behind the batch"))?;
+            self.require(axes == prediction.dims.len(), &format!("{axes} axes after the batch"))?;
         }
         if let Some(weights) = self.inputs.get(2) {
             let of_rows = weights.shape == Shape::rows([]);

@@ -409,7 +409,7 @@ impl Rule<'_> {
             }
             Op::PadAxis { axis, before, after } => {
                 let mut shape = self.floats(0)?.clone();
-                self.require(*axis < shape.dims.len(), &format!("an axis {axis} behind the batch"))?;
+                self.require(*axis < shape.dims.len(), &format!("an axis {axis} after the batch"))?;
                 shape.dims[*axis] += before + after;
                 vec![self.typed(shape)]
             }

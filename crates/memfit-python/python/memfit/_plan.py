@@ -25,8 +25,8 @@ class Plan:
         return self._table
 
     def __repr__(self):
-        pieces = f"{self.micro_batches} pieces of {self.micro_batch}" if 1 < self.micro_batches else "one piece"
-        return f"<memfit.Plan: batch {self.batch} in {pieces}, {_engine.size(self.bytes_peak)} of {_engine.size(self.budget)}>"
+        split = f"{self.micro_batches} micro-batches of {self.micro_batch}" if 1 < self.micro_batches else "whole"
+        return f"<memfit.Plan: batch {self.batch}, {split}, {_engine.size(self.bytes_peak)} of {_engine.size(self.budget)}>"
 
     def to_html(self):
         """The whole report as one page that refers to nothing outside itself."""
@@ -38,7 +38,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batches:
-    """The answer to `largest_batch`: `largest` trains in one piece within `budget`; `points` are pairs of batch and bytes."""
+    """The answer to `largest_batch`: `largest` trains without a split within `budget`; `points` are pairs of batch and bytes."""
 
     budget: int
     largest: "int | None"
@@ -49,8 +49,8 @@ class Batches:
 
     def __str__(self):
         if self.largest is None:
-            return f"not even a batch of 1 fits {_engine.size(self.budget)} in one piece"
-        return f"largest batch in one piece within {_engine.size(self.budget)}: {self.largest}"
+            return f"not even a batch of 1 fits {_engine.size(self.budget)} without a split"
+        return f"largest batch without a split within {_engine.size(self.budget)}: {self.largest}"
 
 
 class Sweep:
@@ -65,7 +65,7 @@ class Sweep:
         return len(self.points)
 
     def __str__(self):
-        lines = [f"{'budget':>12}  {'time':>6}  {'pieces':>6}  {'computed again':>14}"]
+        lines = [f"{'budget':>12}  {'time':>6}  {'split':>6}  {'recomputed':>14}"]
         for point in self.points:
             lines.append(
                 f"{_engine.size(point['budget']):>12}  {point['time_relative']:>5.2f}x  {point['micro_batches']:>6}"
@@ -120,7 +120,7 @@ def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=F
 
 
 def largest_batch(model, *, budget=None, input_shape=None, precision=None, threads=None, device=None):
-    """The largest batch that trains in one piece within a budget, and what smaller and larger ones need."""
+    """The largest batch that trains without a split within a budget, and what smaller and larger ones need."""
     options = {"dims": _dims(model, input_shape), "budget": budget, "precision": precision, "threads": threads, "device": device}
     answer = json.loads(_engine.largest_batch(request(model, 1, options)))
     return Batches(answer["budget"], answer["largest_batch"], [tuple(point) for point in answer["points"]])

@@ -37,7 +37,7 @@ fn lead(budget: Bytes, points: &[SweepPoint]) -> String {
         percent => format!("{percent:.1} % slower"),
     };
     let whole = format!(
-        "With all the memory it likes, it takes {}. It trains from {} on, {}.",
+        "Without a budget it takes {}. It trains from {} on, {}.",
         fastest.budget,
         smallest.budget,
         slower(smallest)

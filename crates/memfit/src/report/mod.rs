@@ -1,8 +1,10 @@
 //! What was promised beside what was measured.
 
+mod about;
 mod curve;
 mod page;
 
+pub use about::About;
 pub use curve::sweep_html;
 pub use page::html;
 
@@ -16,6 +18,8 @@ use crate::{Ended, PrecisionSummary, Prepared, RegionSummary, Stalls, Summary};
 /// How a job went.
 #[derive(Clone, Debug)]
 pub struct Report {
+    /// Which run it was.
+    pub about: About,
     /// The plan in short.
     pub summary: Summary,
     /// Who held what, when.
@@ -46,6 +50,7 @@ impl Report {
     pub(crate) fn new(summary: Summary, plan: &CheckedPlan, trace: Trace, vm_hwm: Bytes) -> Report {
         let timeline = timeline(plan.problem(), plan.plan());
         Report {
+            about: About::default(),
             bytes_peak_predicted: summary.bytes_peak,
             bytes_peak_measured: trace.bytes_peak,
             layers: plan.problem().graph.layers.clone(),
@@ -64,8 +69,14 @@ impl Report {
     /// The report of a job that is planned and has not run: what it would hold.
     pub fn of_plan(prepared: &Prepared) -> Report {
         let (summary, timeline) = Summary::new(prepared);
+        Report::planned(prepared, summary, timeline)
+    }
+
+    /// The same where the summary is made already.
+    pub fn planned(prepared: &Prepared, summary: Summary, timeline: Timeline) -> Report {
         let peak = summary.bytes_peak;
         Report {
+            about: About::of(prepared),
             vm_hwm: summary.runtime.total() + summary.bytes_arena,
             layers: prepared.problem.graph.layers.clone(),
             summary,

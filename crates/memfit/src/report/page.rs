@@ -44,7 +44,9 @@ fn data(report: &Report) -> Value {
     let mut names = Names::default();
     json!({
         "lead": lead(report),
+        "about": report.about.to_json(),
         "figures": figures(report),
+        "losses": losses(report),
         "batch": batch(report),
         "warning": warning(report),
         "timeline_text": timeline_text(report),
@@ -195,8 +197,24 @@ fn layers_at_peak(report: &Report) -> Value {
     json!({ "rows": shown, "rest": [rest.len(), rest.iter().flat_map(|(_, held)| held).sum::<u64>()] })
 }
 
+/// Steps of a point, and the mean loss of each; nothing where there is no line to draw.
+fn losses(report: &Report) -> Value {
+    let curve = &report.trace.losses;
+    let points: Vec<f32> = curve.points().collect();
+    if points.len() < 2 {
+        return Value::Null;
+    }
+    json!({"width": curve.width(), "steps": report.trace.steps, "points": points})
+}
+
 fn lead(report: &Report) -> String {
     let trace = &report.trace;
+    if !report.summary.fits {
+        let smallest = report.summary.bytes_smallest_budget;
+        return format!(
+            "Planned, and does not fit its budget: the smallest plan, shown here, needs {smallest}."
+        );
+    }
     if trace.steps == 0 {
         let seconds = report.summary.seconds_step;
         return format!("Planned, and not run yet: about {seconds:.3} s a step are expected.");
@@ -263,7 +281,7 @@ fn batch(report: &Report) -> String {
         } else {
             "gradients add up to those of the whole batch, so the result is the same up to rounding"
         };
-        format!("A batch of {batch} runs as {pieces} pieces of {most}{piece}; {result}.")
+        format!("A batch of {batch} runs as {pieces} micro-batches of {most}{piece}; {result}.")
     };
     if let Some(region) = &summary.region {
         text += &format!(
@@ -279,7 +297,7 @@ fn batch(report: &Report) -> String {
     }
     if summary.nodes_recomputed > 0 {
         let again = grouped(summary.nodes_recomputed as u64);
-        text += &format!(" Values are given up and computed again by {again} launches, to the bit the same.");
+        text += &format!(" {again} launches recompute activations that are not kept, bit for bit the same.");
     }
     if summary.launches_leaner > 0 {
         let leaner = grouped(summary.launches_leaner as u64);
@@ -290,20 +308,22 @@ fn batch(report: &Report) -> String {
     }
     match summary.gradients_applied {
         0 => {}
-        1 => text += " One gradient is applied where it is made and never exists whole.",
+        1 => text += " One update is fused into the op that computes its gradient, which never exists whole.",
         count => {
             let count = grouped(count as u64);
-            text += &format!(" {count} gradients are applied where they are made and never exist whole.");
+            text += &format!(
+                " {count} updates are fused into the ops that compute their gradients, which never exist whole."
+            );
         }
     }
     if summary.values_folded > 0 {
         let folded = grouped(summary.values_folded as u64);
         text += &format!(
-            " {folded} values are not kept: the gradients that read them make them again, to the bit the same."
+            " {folded} activations are recomputed inside the gradient ops that read them, bit for bit the same."
         );
     }
     if summary.bytes_offloaded != Bytes::ZERO {
-        text += &format!(" {} of each piece are copied out to disk and back.", summary.bytes_offloaded);
+        text += &format!(" {} of each micro-batch are copied out to disk and back.", summary.bytes_offloaded);
     }
     if summary.time_relative > 1.0005 {
         text += &format!(" Estimated cost {:.2}×.", summary.time_relative);
@@ -322,7 +342,7 @@ fn warning(report: &Report) -> Option<String> {
     let (batch, piece) = (report.summary.batch, report.summary.micro_batch);
     report.summary.splits_batchnorm.then(|| {
         format!(
-            "Splitting changed the result: BatchNormalization took its mean and variance over pieces of {piece}, \
+            "Splitting changed the result: BatchNormalization took its mean and variance over micro-batches of {piece}, \
              not over the whole batch of {batch}."
         )
     })
@@ -333,7 +353,9 @@ fn timeline_text(report: &Report) -> String {
     let (summary, timeline) = (&report.summary, &report.timeline);
     let piece = match summary.micro_batches {
         0 | 1 => "the batch".to_owned(),
-        pieces => format!("one piece (all {} run the same steps in the same bytes)", grouped(pieces as u64)),
+        pieces => {
+            format!("one micro-batch (all {} run the same steps in the same bytes)", grouped(pieces as u64))
+        }
     };
     let (step, label, layer) = (grouped(timeline.peak as u64), &summary.peak_label, &summary.peak_layer);
     let program = summary.runtime.total();
@@ -411,9 +433,8 @@ mod tests {
 
     fn report() -> Report {
         let runtime = Runtime {
-            baseline: Bytes::ZERO,
             lines: vec![Line { name: "program", bytes: Bytes::mib(3) }],
-            heap: 0,
+            ..Runtime::default()
         };
         let problem = problem(runtime.total());
         let plan = memfit_plan::plan(&problem).unwrap();
@@ -452,7 +473,10 @@ mod tests {
             peak_label: peak.label,
             peak_layer: HOSTILE.to_owned(),
         };
+        let mut about = crate::report::About::default();
+        about.add("Command", HOSTILE);
         Report {
+            about,
             bytes_peak_predicted: plan.bytes_peak,
             bytes_peak_measured: plan.bytes_peak,
             summary,
@@ -478,7 +502,7 @@ mod tests {
         let mut report = report();
         let page = html(&report);
         let exact = format!("to the byte: {}\u{a0}B", grouped(report.bytes_peak_measured.0));
-        let split = "A batch of 256 runs as 64 pieces of 4; gradients add up";
+        let split = "A batch of 256 runs as 64 micro-batches of 4; gradients add up";
         for text in
             ["500 steps on 128,000 rows in 200.0 s (640.0 rows/s)", "75.0 % of", &exact, "✓", split, "1.03×"]
         {
@@ -491,6 +515,17 @@ mod tests {
         let page = html(&report);
         assert!(!page.contains('✓') && page.contains("but predicted"));
         assert!(!page.contains("up to rounding") && page.contains("Splitting changed the result"));
+    }
+
+    #[test]
+    fn the_page_says_which_run_it_was_and_draws_its_losses() {
+        let mut report = report();
+        assert_eq!(data_of(&html(&report))["losses"], Value::Null, "there is nothing to draw");
+        report.about = crate::report::About::default();
+        report.about.add("Optimizer", "Adam");
+        report.about.add("Command", "memfit train job.toml");
+        let data = data_of(&html(&report));
+        assert_eq!(data["about"], json!([["Optimizer", "Adam"], ["Command", "memfit train job.toml"]]));
     }
 
     #[test]
