@@ -254,6 +254,7 @@ mod tests {
         let mut state = state();
         let most = state.bytes_most();
         state.step = u64::MAX;
+        state.early_stopping = Some(EarlyStoppingState { best: Some(u64::MAX), wait: u64::MAX });
         state.iteration_first = u64::MAX;
         state.best = Some(Best { bits: u64::MAX, step: u64::MAX });
         state.progress = Counters {

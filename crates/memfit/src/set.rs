@@ -7,6 +7,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use toml::{Table, Value};
 
 use crate::Error;
+use crate::checkpoint::CheckpointSection;
 use crate::job::{DataSection, Job, MemorySection, ModelSection, TrainSection};
 
 /// A key of a job and its value.
@@ -97,6 +98,7 @@ fn sections() -> Vec<(&'static str, &'static [&'static str])> {
             "train" => keys::<TrainSection>(),
             "data" => keys::<DataSection>(),
             "memory" => keys::<MemorySection>(),
+            "checkpoint" => keys::<CheckpointSection>(),
             other => panic!("the section `{other}` of a job has keys; list it here"),
         };
         (*section, keys)
@@ -203,7 +205,7 @@ mod tests {
     fn unknown_keys_are_refused_with_the_nearest() {
         let cases = [
             ("trian.batch=1", "there is no section `trian`; did you mean `train`?"),
-            ("zzz.batch=1", "there is no section `zzz`; use one of model, train, data, memory"),
+            ("zzz.batch=1", "there is no section `zzz`; use one of model, train, data, memory, checkpoint"),
             ("train.bacth=1", "there is no key `bacth` under [train]; did you mean `batch`?"),
             ("data.shufle=1", "did you mean `shuffle`?"),
             ("train.batch.size=1", "`size` is looked for in 8, which has no keys"),
