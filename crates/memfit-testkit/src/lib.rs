@@ -2,6 +2,7 @@
 //! for the planner.
 
 mod attention_cases;
+pub mod corpus;
 pub mod device_cases;
 pub mod device_graphs;
 mod distances;
