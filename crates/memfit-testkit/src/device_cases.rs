@@ -199,9 +199,15 @@ fn optimizer_cases() -> Vec<(String, Graph)> {
         let each = [("", plain), (" with all", with_all), (" summed", summed), (" not due", not_due)];
         for (what, optimizer) in each {
             let name = format!("optimizer {:?}{what}", optimizer.rule);
+            let guarded = Training { guard: true, ..Training::new(optimizer.clone()) };
+            graphs.push((format!("{name} guarded"), trained(guarded, |_| {})));
             graphs.push((name, trained(Training::new(optimizer), |_| {})));
         }
     }
+    // The root of a negative number: every check of an update finds it, and nothing is written.
+    let bad = UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon: -1e30 };
+    let guarded = Training { guard: true, ..Training::new(Optimizer::new(bad, 0.01)) };
+    graphs.push(("optimizer that writes nothing guarded".to_owned(), trained(guarded, |_| {})));
     graphs
 }
 

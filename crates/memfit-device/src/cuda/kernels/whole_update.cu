@@ -105,6 +105,9 @@ extern "C" __global__ void weight_squares(OPERANDS, double* parts) {
     if (threadIdx.x == 0) parts[blockIdx.x] = squares;
 }
 
+// A gradient over its size. No gradient is no step, whatever its size.
+__device__ __forceinline__ float size_step(float g, float size) { return g == 0.0f ? 0.0f : g / size; }
+
 #if RULE == 2
 // A warp for every row.
 extern "C" __global__ void row_means(OPERANDS, i64 lines, i64 columns) {
@@ -153,12 +156,13 @@ extern "C" __global__ void matrix_means(OPERANDS, double* means, i64 rows) {
 
 __device__ __forceinline__ float step_at(const Before& before, const float* gradient, const float* s1, const float* s2, const double* means, i64 rows, i64 columns, i64 i) {
     i64 row = i / columns, matrix = row / rows;
-    float share = (float)((double)s1[row] / means[matrix]);
-    return before.gradient(gradient[i]) / sqrtf(share * s2[matrix * columns + i % columns]);
+    // Roots first: where a row and a column have next to no gradient, the product of their squares has no place among floats.
+    float share = (float)sqrt((double)s1[row] / means[matrix]);
+    return size_step(before.gradient(gradient[i]), share * sqrtf(s2[matrix * columns + i % columns]));
 }
 #else
 __device__ __forceinline__ float step_at(const Before& before, const float* gradient, const float* s1, const float* s2, const double* means, i64 rows, i64 columns, i64 i) {
-    return before.gradient(gradient[i]) / sqrtf(s1[i]);
+    return size_step(before.gradient(gradient[i]), sqrtf(s1[i]));
 }
 #endif
 
