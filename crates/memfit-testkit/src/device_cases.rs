@@ -162,7 +162,8 @@ fn optimizer_cases() -> Vec<(String, Graph)> {
         UpdateRule::Adam { beta_1, beta_2, epsilon, amsgrad: false },
         UpdateRule::Adam { beta_1, beta_2, epsilon, amsgrad: true },
         UpdateRule::Rmsprop { rho, momentum: 0.0, epsilon, centered: false },
-        UpdateRule::Rmsprop { rho, momentum: 0.9, epsilon, centered: true },
+        // The mean is not that of the squares: only this much keeps what is under the root above 0.
+        UpdateRule::Rmsprop { rho, momentum: 0.9, epsilon: 4.0, centered: true },
         UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon },
         UpdateRule::Adadelta { rho, epsilon },
         UpdateRule::Adamax { beta_1, beta_2, epsilon },
