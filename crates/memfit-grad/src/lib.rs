@@ -25,6 +25,7 @@ mod chain;
 mod compact;
 mod fuse;
 mod guard;
+mod like;
 mod neighbours;
 mod norms;
 mod optimizer;

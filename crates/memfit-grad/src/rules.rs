@@ -269,6 +269,7 @@ impl Backward {
             | Op::AddAccumulated(_)
             | Op::KeepAccumulated
             | Op::CheckUpdate(_)
+            | Op::CorrectSquares(_)
             | Op::Update(_)
             | Op::Applied(_)
             | Op::Penalty(_)

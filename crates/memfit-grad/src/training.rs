@@ -7,6 +7,7 @@ use memfit_ir::{
     Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
 };
 
+use crate::like::{self, SquareSums};
 use crate::rules::Backward;
 use crate::{
     ClipBy, Optimizer, biases, compact, fuse, guard, neighbours, norms, penalties, pooled, rounded, weights,
@@ -31,6 +32,8 @@ pub struct Training {
     pub guard: bool,
     /// Whether a GPU runs it, whose products want weights beside halves rounded, and where neighbours may share a launch.
     pub for_gpu: bool,
+    /// Whether gradients are those of Keras on TensorFlow where memfit's differ by intent.
+    pub like_tensorflow: bool,
 }
 
 /// A metric of one output.
@@ -49,7 +52,7 @@ impl Training {
     pub fn new(optimizer: Optimizer) -> Training {
         let weights_of_samples = vec![];
         let (losses, metrics, gradients_of) = (vec![], vec![], vec![]);
-        let (guard, for_gpu) = (false, false);
+        let (guard, for_gpu, like_tensorflow) = (false, false, false);
         Training {
             losses,
             metrics,
@@ -59,6 +62,7 @@ impl Training {
             gradients_of,
             guard,
             for_gpu,
+            like_tensorflow,
         }
     }
 }
@@ -82,6 +86,8 @@ pub enum GradError {
     },
     /// Nothing to train: no weight leads to a loss.
     NothingToTrain,
+    /// What TensorFlow computes for the gradient of an embedding is not known here.
+    UnlikeTensorflow(&'static str),
     /// The op has no gradient.
     NoRule {
         /// The node's layer.
@@ -104,6 +110,11 @@ impl fmt::Display for GradError {
             GradError::NothingToTrain => {
                 write!(f, "no trainable weight leads to a loss; make at least one layer trainable")
             }
+            GradError::UnlikeTensorflow(what) => write!(
+                f,
+                "`like = \"tensorflow\"` does not reproduce an Embedding with {what}; take Adam, RMSprop, Adagrad, Nadam, Lamb, SGD \
+                 or Lion in float32 and without a clip, or leave `like` out"
+            ),
             GradError::NoRule { layer, op } => write!(f, "layer `{layer}`: {op} has no gradient"),
         }
     }
@@ -138,6 +149,10 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         return Err(GradError::NothingToTrain);
     }
     graph.keep.extend(wanted);
+    let squares = match training.like_tensorflow {
+        true => like::sums_of_squares(&mut graph, &weight_gradients, &training.optimizer)?,
+        false => Vec::new(),
+    };
     norms::relu_inside(&mut graph);
     norms::drop_bias_gradients(&mut graph);
     compact::sign_bits(&mut graph, forward_nodes);
@@ -150,10 +165,13 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         neighbours::bring_together(&mut graph);
         rounded::round_weights(&mut graph);
     }
+    if training.guard && !squares.is_empty() {
+        return Err(GradError::UnlikeTensorflow("guard = \"step\""));
+    }
     if training.guard {
         guard::add_updates(&mut graph, &weight_gradients, &training.optimizer);
     } else {
-        add_updates(&mut graph, &weight_gradients, &training.optimizer);
+        add_updates(&mut graph, &weight_gradients, &squares, &training.optimizer);
     }
     add_zeros(&mut graph);
     Ok(graph)
@@ -287,6 +305,7 @@ fn add_losses(
         let (kind, weights) =
             weights::of_samples(graph, kind, targets[index], weights_of(index), mask, layer)
                 .map_err(|error| at_output(index, error))?;
+        let kind = if training.like_tensorflow { like::of_units(kind) } else { kind };
         let sum = statistic(graph, "loss", 1, loss_layer);
         let op = Op::Loss(Loss { kind, weight: loss.weight });
         let inputs: Vec<TensorId> = [prediction, targets[index]].into_iter().chain(weights).collect();
@@ -347,6 +366,7 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
             (logits, LossKind::BinaryCrossentropy { from_logits, label_smoothing })
         }
         LossKind::MeanSquaredError
+        | LossKind::UnitCategoricalCrossentropy { .. }
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::Distance(_) => (output, kind.clone()),
@@ -354,13 +374,23 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
 }
 
 /// Appends the optimizer: one update for each weight, after the norms where they are asked for.
-fn add_updates(graph: &mut Graph, gradients: &[(TensorId, TensorId)], optimizer: &Optimizer) {
+fn add_updates(
+    graph: &mut Graph,
+    gradients: &[(TensorId, TensorId)],
+    squares: &[SquareSums],
+    optimizer: &Optimizer,
+) {
     penalties::add(graph, gradients);
     let verdict = scaled(graph, gradients);
     let gradients = &accumulated(graph, gradients, optimizer.accumulation_steps, verdict);
     let global = global_norm(graph, gradients, optimizer);
     for (weight, gradient) in gradients {
         let written = Written::of(graph, *weight, *gradient, optimizer, global);
+        if let Some(sums) = squares.iter().find(|sums| sums.weight == *weight) {
+            let (state, layer) = (written.writes[1 + sums.state], graph.tensors[weight.0].layer);
+            let op = Op::CorrectSquares(sums.factor);
+            push_end(graph, op, vec![*gradient, sums.squares], vec![], vec![state], layer);
+        }
         written.add(graph, optimizer, verdict);
         penalties::constrain(graph, *weight, verdict);
     }

@@ -18,6 +18,7 @@ pub(crate) fn of_samples(
         | LossKind::Huber { .. }
         | LossKind::BinaryCrossentropy { .. }
         | LossKind::CategoricalCrossentropy { .. }
+        | LossKind::UnitCategoricalCrossentropy { .. }
         | LossKind::SparseCategoricalCrossentropy { .. }
         | LossKind::Distance(_) => (kind, Reduction::Mean, None),
     };

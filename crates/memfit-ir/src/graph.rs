@@ -349,6 +349,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::AddAccumulated(_)
         | Op::KeepAccumulated
         | Op::CheckUpdate(_)
+        | Op::CorrectSquares(_)
         | Op::Update(_)
         | Op::Applied(_)
         | Op::Penalty(_)

@@ -231,6 +231,9 @@ pub enum Op {
     AddAccumulated(u64),
     /// `gradient, found_inf ⇒ sum`: keeps the gradients so far for the next step, unless found_inf is not 0.
     KeepAccumulated,
+    /// Adds `factor · (squares − gradient²)` to state that follows squared gradients, before the update adds the square of the sum: so
+    /// the state follows sums of squares instead, as TensorFlow's does for embeddings.
+    CorrectSquares(f32),
     /// `gradient, [norm²], [verdict] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
     Update(Update),
     /// `gradient, [norm²], weight, state…, [average] ⇒ found_inf`: computes what an update would write, and writes none of it: where
@@ -296,6 +299,12 @@ pub enum LossKind {
         /// Predictions are logits, not probabilities.
         from_logits: bool,
     },
+    /// One class a row by logits, targets as shares, with the gradient that TensorFlow gives it: exact where shares sum to 1, and
+    /// taken to be so where they do not.
+    UnitCategoricalCrossentropy {
+        /// Share of each target spread over all classes.
+        label_smoothing: f32,
+    },
     /// One of many others.
     Distance(Distance),
     /// Another loss, whose samples are added up in another way than by their mean.
@@ -320,6 +329,7 @@ impl LossKind {
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
             | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::UnitCategoricalCrossentropy { .. }
             | LossKind::Distance(_) => false,
         }
     }
@@ -338,6 +348,7 @@ impl LossKind {
             | LossKind::Huber { .. }
             | LossKind::BinaryCrossentropy { .. }
             | LossKind::CategoricalCrossentropy { .. }
+            | LossKind::UnitCategoricalCrossentropy { .. }
             | LossKind::SparseCategoricalCrossentropy { .. }
             | LossKind::Distance(_) => self,
         }
@@ -469,6 +480,7 @@ impl Op {
             | Op::AddAccumulated(_)
             | Op::KeepAccumulated
             | Op::CheckUpdate(_)
+            | Op::CorrectSquares(_)
             | Op::Update(_)
             | Op::Applied(_)
             | Op::Penalty(_)
@@ -570,6 +582,7 @@ impl Op {
             Op::AddAccumulated(_) => "add_accumulated",
             Op::KeepAccumulated => "keep_accumulated",
             Op::CheckUpdate(_) => "check_update",
+            Op::CorrectSquares(_) => "correct_squares",
             Op::Update(_) => "update",
             Op::Applied(_) => "applied",
             Op::Penalty(_) => "penalty",

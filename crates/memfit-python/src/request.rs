@@ -25,6 +25,7 @@ pub struct Request {
     seed: u64,
     pub threads: Option<usize>,
     device: Option<String>,
+    like: Option<String>,
     baseline: u64,
     /// The most bytes of variables on their way between Keras and the arena at once.
     handover: Option<u64>,
@@ -51,6 +52,7 @@ impl Request {
         job.train.seed = self.seed;
         job.train.precision = parse("precision", self.precision.as_deref())?;
         job.train.device = parse("device", self.device.as_deref())?.unwrap_or_default();
+        job.train.like = parse("like", self.like.as_deref())?;
         job.data.lent_sample_weights = self.sample_weights;
         job.data.lent_weights_of_samples.clone_from(&self.weights_of_samples);
         job.memory.budget = match &self.budget {

@@ -582,6 +582,10 @@ fn sample_loss(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
                 }
             })
         }
+        LossKind::UnitCategoricalCrossentropy { label_smoothing } => {
+            let kind = LossKind::CategoricalCrossentropy { from_logits: true, label_smoothing };
+            sample_loss(&kind, p, t)
+        }
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
             let smooth = f64::from(label_smoothing);
             let sum: f64 = p.iter().sum();

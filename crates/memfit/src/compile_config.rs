@@ -116,6 +116,11 @@ fn loss(kind: &LossKind) -> Value {
             "categorical_crossentropy",
             json!({"from_logits": from_logits, "label_smoothing": exact(*label_smoothing), "axis": -1}),
         ),
+        LossKind::UnitCategoricalCrossentropy { label_smoothing } => (
+            "CategoricalCrossentropy",
+            "categorical_crossentropy",
+            json!({"from_logits": true, "label_smoothing": exact(*label_smoothing), "axis": -1}),
+        ),
         LossKind::SparseCategoricalCrossentropy { from_logits } => (
             "SparseCategoricalCrossentropy",
             "sparse_categorical_crossentropy",

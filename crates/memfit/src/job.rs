@@ -97,12 +97,33 @@ pub struct TrainSection {
     pub vectors: Option<String>,
     /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
     pub tf32: Option<bool>,
+    /// Whose gradients these are where memfit's differ from others' by intent; its own where it is not said.
+    pub like: Option<Like>,
     /// A learning rate in place of the optimizer's own, wherever that comes from.
     pub learning_rate: Option<f64>,
     /// When training ends before its last epoch: `"val_loss:5"`, or a table with Keras's arguments.
     pub early_stopping: Option<EarlyStoppingRule>,
     /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
     pub output: Option<PathBuf>,
+}
+
+/// Whose gradients are reproduced where memfit's differ by intent: docs/differences.md lists the cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Like {
+    /// Those of Keras on TensorFlow.
+    Tensorflow,
+}
+
+impl std::str::FromStr for Like {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Like, String> {
+        match text {
+            "tensorflow" => Ok(Like::Tensorflow),
+            other => Err(format!("`{other}` is not known; use \"tensorflow\", or leave it out")),
+        }
+    }
 }
 
 /// `[data]`: random rows, or one `.npy` file for each input and target.

@@ -74,7 +74,9 @@ pub use driver::{Driver, Steps};
 pub use early_stopping::{EarlyStopping, EarlyStoppingRule, EarlyStoppingState};
 pub use error::{Error, Lack};
 pub use inference::{Evaluation, Ran, evaluate, predict};
-pub use job::{DataSection, Disk, Guard, Job, MemorySection, ModelSection, OneOrMany, Shuffle, TrainSection};
+pub use job::{
+    DataSection, Disk, Guard, Job, Like, MemorySection, ModelSection, OneOrMany, Shuffle, TrainSection,
+};
 pub use layer_table::{LayerTable, TableRow, layer_table};
 pub use model_file::ModelFile;
 pub use monitor::{Mode, Monitor, Watchable, watchables};

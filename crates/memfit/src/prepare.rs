@@ -17,7 +17,7 @@ use crate::saving::Files;
 use crate::solve::{Ask, Chosen, Solved, solve};
 use crate::state::{self, Variable};
 use crate::validation::{Unplanned, Validation};
-use crate::{Compiled, Error, Guard, Job, ModelFile, Size, compiled, data, model_file, tries};
+use crate::{Compiled, Error, Guard, Job, Like, ModelFile, Size, compiled, data, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -314,6 +314,7 @@ pub(crate) fn training(
         sample_weights,
         weights_of_samples,
         guard: job.memory.guard == Guard::Step,
+        like_tensorflow: matches!(job.train.like, Some(Like::Tensorflow)),
         for_gpu: matches!(job.train.device.settled(), Choice::Cuda(_)),
         ..Training::new(optimizer)
     };

@@ -256,6 +256,7 @@ impl Operation<'_> {
             | Op::Accumulate(_)
             | Op::AddAccumulated(_)
             | Op::KeepAccumulated
+            | Op::CorrectSquares(_)
             | Op::Constrain(_) => floats(0),
         }
     }

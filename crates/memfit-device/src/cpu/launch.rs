@@ -118,6 +118,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::AddZero => rearrange::add_zero(operands),
         Op::SumSquares => optimizer::sum_squares(operands),
         Op::CheckFinite(number) => optimizer::check_finite(operands, *number),
+        Op::CorrectSquares(factor) => optimizer::correct_squares(operands, *factor),
         Op::Accumulate(accumulate) => optimizer::accumulate(operands, accumulate),
         Op::AddAccumulated(steps) => optimizer::add_accumulated(operands, *steps),
         Op::KeepAccumulated => optimizer::keep_accumulated(operands),

@@ -52,7 +52,7 @@ fn value(kind: &LossKind, p: &[f64], t: &[f64]) -> f64 {
             let logits = if from_logits { p.to_vec() } else { p.iter().map(|p| clip(*p).ln()).collect() };
             -t.iter().zip(log_softmax(&logits)).map(|(t, log)| t * log).sum::<f64>()
         }
-        LossKind::Distance(_) | LossKind::Reduced { .. } => {
+        LossKind::Distance(_) | LossKind::Reduced { .. } | LossKind::UnitCategoricalCrossentropy { .. } => {
             unreachable!("held against the reference of the op table and against Keras")
         }
     }
@@ -84,6 +84,7 @@ fn is_of_probabilities(kind: &LossKind) -> bool {
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::Reduced { .. }
+        | LossKind::UnitCategoricalCrossentropy { .. }
         | LossKind::Distance(_) => false,
     }
 }

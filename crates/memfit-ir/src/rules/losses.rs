@@ -24,7 +24,9 @@ impl Rule<'_> {
     pub(super) fn loss_axes(&self, kind: &LossKind) -> Result<(), ShapeError> {
         let prediction = self.floats(0)?;
         match kind.of_samples() {
-            LossKind::CategoricalCrossentropy { .. } | LossKind::SparseCategoricalCrossentropy { .. } => {
+            LossKind::CategoricalCrossentropy { .. }
+            | LossKind::UnitCategoricalCrossentropy { .. }
+            | LossKind::SparseCategoricalCrossentropy { .. } => {
                 self.require(prediction.last() >= 2, "at least two classes in the last axis")?;
             }
             LossKind::MeanSquaredError

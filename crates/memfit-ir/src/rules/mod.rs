@@ -481,6 +481,12 @@ impl Rule<'_> {
                 self.count(2..=7)?;
                 vec![]
             }
+            Op::CorrectSquares(_) => {
+                self.count(2..=2)?;
+                self.singles(0)?;
+                self.singles(1)?;
+                vec![]
+            }
             Op::Penalty(_) => {
                 self.count(1..=1)?;
                 self.singles(0)?;

@@ -105,6 +105,7 @@ def plan(
     costs: str | None = None,
     threads: int | None = None,
     device: str | None = None,
+    like: str | None = None,
 ) -> Plan: ...
 def fit(
     model: keras.Model,
@@ -134,6 +135,7 @@ def fit(
     device: str | None = None,
     seed: int | None = None,
     on_nan: str = "raise",
+    like: str | None = None,
 ) -> keras.callbacks.History: ...
 def evaluate(
     model: keras.Model,

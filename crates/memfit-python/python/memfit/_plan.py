@@ -97,7 +97,7 @@ class Device:
 
 
 def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
-         costs=None, threads=None, device=None):
+         costs=None, threads=None, device=None, like=None):
     """Plans training a compiled model without running it.
 
     `budget` is a size such as "3GiB", or bytes; what the machine allows where it is not given. `disk="/scratch:20GiB"` lets values
@@ -114,7 +114,7 @@ def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=F
     require_batch_size(batch_size)
     dims = _dims(model, input_shape)
     options = {"dims": dims, "budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
-               "allow_batchnorm_split": allow_batchnorm_split}
+               "allow_batchnorm_split": allow_batchnorm_split, "like": like}
     answer = _engine.plan(request(model, batch_size, options, sample_weights=[False] * bool(sample_weight)))
     return Plan(answer.table(), answer.json(), answer.html)
 

@@ -34,6 +34,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
         "seed": int(options.get("seed") or 0),
         "threads": options.get("threads"),
         "device": options.get("device"),
+        "like": options.get("like"),
         "handover": bytes_on_the_way(model),
         "baseline": _engine.baseline() if baseline is None else baseline,
     })

@@ -21,7 +21,7 @@ from ._watch import Watch, needs_state
 def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
         validation_steps=None, validation_batch_size=None, validation_freq=1, *, budget=None, disk=None, precision=None,
-        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise"):
+        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise", like=None):
     """Trains a compiled Keras model inside a memory budget.
 
     The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
@@ -29,6 +29,7 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     The others say how memory is used: see `memfit.plan`. `seed` is that of random layers; it is drawn from NumPy where it is not
     given, so that `keras.utils.set_random_seed` makes a run repeat itself. `on_nan="callback"` shows a loss that is not finite to the
     callbacks first, so that `TerminateOnNaN` can end training; without one that does, and by default, `memfit.NotFinite` is raised.
+    `like="tensorflow"` computes gradients as Keras does on TensorFlow where memfit's differ by intent: docs/differences.md.
 
     When it returns, the model's weights and its optimizer's state are the trained ones: call `model.fit`, `model.save` or
     `memfit.fit` again. Ctrl-C, and any other exception, ends training with the weights and the state of the last whole step.
@@ -45,7 +46,7 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, class_weight=class_weight, shuffle=shuffle,
                    steps=steps_per_epoch)
     options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
-               "allow_batchnorm_split": allow_batchnorm_split, "seed": _drawn(seed)}
+               "allow_batchnorm_split": allow_batchnorm_split, "seed": _drawn(seed), "like": like}
     validation_rows = None
     if validation_data is not None:
         validation_rows = _validation(model, validation_data, validation_batch_size or rows.batch_size, validation_steps)

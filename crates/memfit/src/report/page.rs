@@ -432,10 +432,8 @@ mod tests {
     }
 
     fn report() -> Report {
-        let runtime = Runtime {
-            lines: vec![Line { name: "program", bytes: Bytes::mib(3) }],
-            ..Runtime::default()
-        };
+        let runtime =
+            Runtime { lines: vec![Line { name: "program", bytes: Bytes::mib(3) }], ..Runtime::default() };
         let problem = problem(runtime.total());
         let plan = memfit_plan::plan(&problem).unwrap();
         let timeline = memfit_plan::timeline(&problem, &plan);

@@ -96,6 +96,7 @@ fn elements(
         }
         LossKind::Reduced { .. }
         | LossKind::CategoricalCrossentropy { .. }
+        | LossKind::UnitCategoricalCrossentropy { .. }
         | LossKind::SparseCategoricalCrossentropy { .. } => {
             unreachable!("losses over classes have their own kernels")
         }

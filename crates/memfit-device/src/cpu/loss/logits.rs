@@ -28,6 +28,10 @@ pub(super) fn run<T: Targets>(
 pub(super) trait Targets: Sync {
     /// The sum of a sample's shares; NaN where the sample has no target.
     fn total(&self, sample: usize) -> f64;
+    /// What a sample's shares count for in the gradient: their sum, unless they are taken to sum to 1.
+    fn mass(&self, sample: usize) -> f64 {
+        self.total(sample)
+    }
     /// `Σ share · (x − most)`.
     fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64;
     /// Subtracts `factor · share` from the slopes of some classes.
@@ -39,6 +43,11 @@ impl Targets for Soft<'_> {
     fn total(&self, sample: usize) -> f64 {
         let smooth = self.smooth();
         sum(self.of(sample), |target| f64::from(smooth(target as f32)))
+    }
+
+    #[inline(always)]
+    fn mass(&self, sample: usize) -> f64 {
+        if self.is_unit { 1.0 } else { self.total(sample) }
     }
 
     #[inline(always)]
@@ -125,7 +134,7 @@ impl<T: Targets> Logits<'_, T> {
                 continue;
             }
             total += share * self.value(sample, x, largest(x), powers);
-            let factor = (share * self.targets.total(sample) / powers) as f32;
+            let factor = (share * self.targets.mass(sample) / powers) as f32;
             slopes.iter_mut().for_each(|slope| *slope *= factor);
             self.targets.subtract(sample, 0..classes, share as f32, slopes);
         }
@@ -148,8 +157,8 @@ impl<T: Targets> Logits<'_, T> {
         let share = self.samples.sample_share(sample);
         let is_ignored = share == 0.0 && self.targets.total(sample).is_nan();
         let value = if is_ignored { 0.0 } else { share * self.value(sample, x, most, powers) };
-        let total = if is_ignored { 0.0 } else { self.targets.total(sample) };
-        let factor = (share * total / powers) as f32;
+        let mass = if is_ignored { 0.0 } else { self.targets.mass(sample) };
+        let factor = (share * mass / powers) as f32;
         if let Some(to) = &self.samples.slopes {
             let (x, slopes) = (self.samples.prediction.place(&elements), to.place(&elements));
             // SAFETY: as above; both have these elements.

@@ -110,7 +110,8 @@ fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mu
             alpha,
             gamma,
         }) => {
-            let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
+            let targets =
+                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: false };
             focal::run(threads, samples, &targets, focal::Focal { from_logits, alpha, gamma }, workspace)
         }
         LossKind::Distance(distance) if distance.is_overlap() => {
@@ -125,11 +126,17 @@ fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mu
         | LossKind::BinaryCrossentropy { .. }
         | LossKind::Distance(_) => elements::run(threads, samples, kind, operands.input(1), workspace),
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
-            let targets = Soft { targets: operands.input(1), smoothing: label_smoothing, classes };
+            let targets =
+                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: false };
             match from_logits {
                 true => logits::run(threads, samples, &targets, workspace),
                 false => probabilities::run_soft(threads, samples, &targets, workspace),
             }
+        }
+        LossKind::UnitCategoricalCrossentropy { label_smoothing } => {
+            let targets =
+                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: true };
+            logits::run(threads, samples, &targets, workspace)
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
             let targets = Numbers { numbers: operands.input(1), classes };
@@ -146,6 +153,8 @@ struct Soft<'a> {
     targets: &'a [f32],
     smoothing: f32,
     classes: usize,
+    /// Whether the gradient takes a sample's shares to sum to 1.
+    is_unit: bool,
 }
 
 impl Soft<'_> {

@@ -6,6 +6,7 @@ mod application;
 mod average;
 mod blocks;
 mod check;
+mod correct;
 mod lamb;
 mod look;
 mod more_rules;
@@ -20,6 +21,7 @@ use memfit_ir::{Update, UpdateRule};
 pub(crate) use accumulate::{accumulate, add_accumulated, keep_accumulated};
 pub(crate) use application::Application;
 pub(crate) use check::{check_update, check_workspace};
+pub(crate) use correct::correct_squares;
 
 use super::lanes::Lanes;
 use super::operands::Operands;

@@ -89,6 +89,14 @@ extern "C" __global__ void update_many(const __grid_constant__ Many many, const 
 }
 #endif
 
+extern "C" __global__ void correct_squares(const float* gradient, const float* squares, float* state, const Context* context, i64 count, float factor) {
+    if (context->stopped) return;
+    for (i64 i = first_item(); i < count; i += item_stride()) {
+        float corrected = state[i] + factor * (squares[i] - gradient[i] * gradient[i]);
+        if (isfinite(corrected)) state[i] = corrected;
+    }
+}
+
 extern "C" __global__ void accumulate(const float* gradient, const float* verdict, float* sum, const Context* context, i64 count, i64 steps, int fresh) {
     if (context->stopped) return;
     if (verdict && *verdict != 0.0f) return;

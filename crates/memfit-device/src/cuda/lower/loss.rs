@@ -251,6 +251,10 @@ impl Way {
             LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
                 return sample(if from_logits { 0 } else { 2 }, label_smoothing);
             }
+            LossKind::UnitCategoricalCrossentropy { label_smoothing } => {
+                let defines = "#define UNIT_TARGETS\n".to_owned();
+                return Way::Sample { kind: 0, defines, smoothing: label_smoothing };
+            }
             LossKind::SparseCategoricalCrossentropy { from_logits: true } => {
                 return Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } };
             }

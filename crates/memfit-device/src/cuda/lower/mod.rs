@@ -121,6 +121,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Affine { scale, center } => affine::forward(call, *scale, *center),
         Op::AffineGradScale => affine::grad_scale(call),
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
+        Op::CorrectSquares(factor) => update::correct_squares(call, *factor),
         Op::Accumulate(accumulate) => update::accumulate(call, accumulate),
         Op::AddAccumulated(steps) => update::add_accumulated(call, *steps),
         Op::KeepAccumulated => update::keep_accumulated(call),

@@ -122,6 +122,22 @@ pub(super) fn keep_accumulated(call: &Call<'_>) -> Lowered {
     Kernel { source, entry: "keep_accumulated", blocks, threads: THREADS, arguments }.into()
 }
 
+/// Lets state follow sums of squares: see the op.
+pub(super) fn correct_squares(call: &Call<'_>, factor: f32) -> Lowered {
+    let (gradient, squares, state) = (call.input(0), call.input(1), call.update(0));
+    let arguments = vec![
+        gradient.pointer(),
+        squares.pointer(),
+        state.pointer(),
+        Argument::Context,
+        long(gradient.elements),
+        Argument::Float(factor),
+    ];
+    let source = Source { text: TEXT, defines: String::new() };
+    let blocks = blocks_for(gradient.elements);
+    Kernel { source, entry: "correct_squares", blocks, threads: THREADS, arguments }.into()
+}
+
 /// The average follows the weight; where it is due, the weight becomes the average.
 fn average(average: &Average) -> String {
     let every = average
