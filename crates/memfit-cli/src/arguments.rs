@@ -237,6 +237,12 @@ pub struct TrainArguments {
     /// Take the rows in the order of the files.
     #[arg(long, conflicts_with = "shuffle")]
     pub no_shuffle: bool,
+    /// Write loss, metrics, learning rate, rows a second and bytes of every step and epoch to this file.
+    #[arg(long, value_name = "FILE.csv|.jsonl")]
+    pub log: Option<PathBuf>,
+    /// Write the same to event files in this folder, for TensorBoard.
+    #[arg(long, value_name = "FOLDER")]
+    pub tensorboard: Option<PathBuf>,
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -358,6 +364,13 @@ impl TrainArguments {
         }
         if self.no_shuffle {
             job.data.shuffle = Some(Shuffle::Off);
+        }
+        let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
+        if let Some(log) = &self.log {
+            job.train.log = Some(here(log));
+        }
+        if let Some(folder) = &self.tensorboard {
+            job.train.tensorboard = Some(here(folder));
         }
         if let Some(output) = &self.output {
             job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));

@@ -103,6 +103,10 @@ pub struct TrainSection {
     pub learning_rate: Option<f64>,
     /// When training ends before its last epoch: `"val_loss:5"`, or a table with Keras's arguments.
     pub early_stopping: Option<EarlyStoppingRule>,
+    /// A file of the loss and metrics of every step and epoch: `.csv` or `.jsonl`.
+    pub log: Option<PathBuf>,
+    /// A folder of event files that TensorBoard opens.
+    pub tensorboard: Option<PathBuf>,
     /// Where the trained model is written: a `.keras`, `.weights.h5` or `.safetensors` file.
     pub output: Option<PathBuf>,
 }
@@ -481,6 +485,7 @@ impl Job {
         if self.memory.host.is_some() && !self.is_on_gpu() {
             return Err(Error::Lacks(Lack::Disk));
         }
+        crate::log::check(self)?;
         match (&self.model.file, &self.model.layers) {
             (None, None) if self.model.config.is_some() => Ok(()),
             (Some(_), None) | (None, Some(_)) => Ok(()),

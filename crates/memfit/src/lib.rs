@@ -33,6 +33,7 @@ mod inference;
 mod job;
 mod layer_table;
 mod length;
+mod log;
 mod model_file;
 mod monitor;
 mod packing;

@@ -17,7 +17,7 @@ use crate::saving::Files;
 use crate::solve::{Ask, Chosen, Solved, solve};
 use crate::state::{self, Variable};
 use crate::validation::{Unplanned, Validation};
-use crate::{Compiled, Error, Guard, Job, Like, ModelFile, Size, compiled, data, model_file, tries};
+use crate::{Compiled, Error, Guard, Job, Like, ModelFile, Size, compiled, data, log, model_file, tries};
 
 /// How many threads to use; what the machine allows where it is not said.
 pub type Threads = Option<usize>;
@@ -81,7 +81,7 @@ fn prepare_and(
         opened?;
     // Files are written and variables handed over one after the other.
     let for_caller = handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len());
-    let for_file = saving.bytes_writing().unwrap_or_default().max(for_caller);
+    let for_file = saving.bytes_writing().unwrap_or_default().max(for_caller) + log::bytes(job);
     let Asked { setup, source, problem } = asked;
     let (validation, problem_validation) = validation.map(Unplanned::split).unzip();
     let beside = validation.as_ref().map_or(Bytes::ZERO, |unplanned| unplanned.source.bytes());

@@ -7,10 +7,14 @@ use memfit_ir::Bytes;
 use memfit_run::{Means, Runner, StepRecord};
 
 use crate::length::Length;
+use crate::log::{Done, Logged, Logs};
 use crate::monitor::watchables;
 use crate::prepare::Prepared;
+use crate::run_state::RunState;
 use crate::training::{Checkpoints, Ended, Training};
-use crate::{About, EarlyStopping, Error, Job, Report, Summary, Threads, budget, prepare, resume, state};
+use crate::{
+    About, EarlyStopping, Error, Job, Report, Resume, Summary, Threads, budget, prepare, resume, state,
+};
 
 /// What happens while a job runs.
 #[derive(Debug)]
@@ -99,6 +103,16 @@ pub trait Observer: Send {
     /// Told what happens, as it happens.
     fn event(&mut self, event: Event<'_>);
 
+    /// The answer that ends training where something the observer does has failed: asked after every step.
+    fn check(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Hands everything that it wrote to the system: before a checkpoint says that it was done, and at the end.
+    fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether training is to stop after the step that runs: asked after every step.
     fn stop_requested(&mut self) -> bool {
         false
@@ -141,6 +155,10 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let checkpoints = Checkpoints::of(job, &length, saving.checkpoint, &watchables, &state, room)?;
     let output = saving.output.map(|(path, saving)| saving.create(&path).map(|file| (saving, file)));
     let output = output.transpose()?;
+    let done = done(&length, &state);
+    let resumed = (job.resume != Resume::No).then_some(done);
+    let logs = Logs::open(job, &metrics, validation.is_some(), resumed)?;
+    let observer = &mut Logged::new(observer, logs);
     budget::planning_ended(job);
     let folder = job.memory.disk.as_ref().map(|disk| job.path(&disk.folder)).unwrap_or_default();
     let runner = Runner::new(plan, setup, &folder)?;
@@ -169,6 +187,13 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         training.observer.event(Event::Saved { path: &path });
     }
     report(job, about, summary, training, ended)
+}
+
+/// How far a run has come, as its logs count it.
+fn done(length: &Length, state: &RunState) -> Done {
+    let Some(last) = state.step.checked_sub(1) else { return Done::default() };
+    let last = length.rows_of(last);
+    Done { steps: state.step, epochs: last.epoch + u64::from(last.ends_epoch && !state.epoch_open) }
 }
 
 /// What the training gave, and whether it stayed inside the budget.

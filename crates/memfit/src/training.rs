@@ -135,7 +135,8 @@ impl Training<'_> {
         let ended = self.run_steps();
         // A step that failed does not take a checkpoint along that was being written.
         let written = self.checkpoints.as_mut().map_or(Ok(()), |to| to.writer.finish(self.observer));
-        ended.and_then(|ended| written.map(|()| ended))
+        let flushed = self.observer.flush();
+        ended.and_then(|ended| written.and(flushed).map(|()| ended))
     }
 
     /// What writing checkpoints took.
@@ -160,6 +161,7 @@ impl Training<'_> {
             let ahead = if rows.ends_epoch || due { 0 } else { self.runner.steps_ahead() };
             driver.step(self, step, ahead)?;
             self.state.step = step + 1;
+            self.observer.check()?;
             let mut stop = self.observer.stop_requested();
             if stop {
                 driver.finish(self)?;
@@ -229,6 +231,7 @@ impl Training<'_> {
         self.state.progress = Counters::from(&self.runner.progress());
         let iteration = self.updates();
         let Some(to) = &mut self.checkpoints else { return Ok(()) };
+        self.observer.flush()?;
         let request = Request {
             step: self.state.step,
             best: self.state.best.map(|best| best.step),
