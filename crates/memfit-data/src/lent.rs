@@ -7,6 +7,7 @@ use memfit_ir::Bytes;
 use crate::DataError;
 use crate::convert::{Misfit, Stored};
 use crate::npy::same_elements;
+use crate::permutation::Permutation;
 use crate::source::{Field, Source, require_rows};
 
 /// An array of somebody else, rows one after the other.
@@ -20,13 +21,38 @@ pub struct LentArray<'a> {
     pub bytes: &'a [u8],
 }
 
+/// The order of rows of lent arrays.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum LentOrder<'a> {
+    /// As they stand.
+    #[default]
+    Stored,
+    /// Row `i` is the arrays' row at place `i` here.
+    Rows(&'a [i64]),
+    /// The exact shuffle of an epoch, which holds no order in memory.
+    Shuffled {
+        /// Seed of all epochs.
+        seed: u64,
+        /// Counted from 0.
+        epoch: u64,
+    },
+}
+
 /// Rows of lent arrays, one array a field.
 #[derive(Debug)]
 pub struct Lent<'a> {
     rows: u64,
     fields: &'a [Field],
     arrays: Vec<(Stored, &'a [u8])>,
-    order: Option<&'a [i64]>,
+    order: Order<'a>,
+}
+
+/// [`LentOrder`] with what it takes to find a row.
+#[derive(Debug)]
+enum Order<'a> {
+    Stored,
+    Rows(&'a [i64]),
+    Shuffled(Box<Permutation>),
 }
 
 impl<'a> Lent<'a> {
@@ -34,7 +60,7 @@ impl<'a> Lent<'a> {
     pub fn new(
         fields: &'a [Field],
         arrays: &[LentArray<'a>],
-        order: Option<&'a [i64]>,
+        order: LentOrder<'a>,
     ) -> Result<Lent<'a>, DataError> {
         assert_eq!(fields.len(), arrays.len(), "one array for each field");
         let rows = arrays.first().and_then(|array| array.dims.first()).copied().unwrap_or(0);
@@ -43,13 +69,22 @@ impl<'a> Lent<'a> {
             field.require_writable();
             known.push((check(field, array, rows, &fields[0])?, array.bytes));
         }
-        if let Some(row) =
-            order.into_iter().flatten().find(|row| !u64::try_from(**row).is_ok_and(|row| row < rows))
-        {
-            return Err(DataError::BeyondEnd { start: row.unsigned_abs(), count: 1, rows });
-        }
-        let rows = order.map_or(rows, |order| order.len() as u64);
-        Ok(Lent { rows, fields, arrays: known, order })
+        let (order, count) = match order {
+            LentOrder::Stored => (Order::Stored, rows),
+            LentOrder::Rows(order) => {
+                let is_beyond = |row: &&i64| !u64::try_from(**row).is_ok_and(|row| row < rows);
+                if let Some(row) = order.iter().find(is_beyond) {
+                    return Err(DataError::BeyondEnd { start: row.unsigned_abs(), count: 1, rows });
+                }
+                (Order::Rows(order), order.len() as u64)
+            }
+            LentOrder::Shuffled { seed, epoch } => {
+                let mut permutation = Permutation::new(seed, rows);
+                permutation.set_epoch(epoch);
+                (Order::Shuffled(Box::new(permutation)), rows)
+            }
+        };
+        Ok(Lent { rows: count, fields, arrays: known, order })
     }
 }
 
@@ -105,15 +140,39 @@ impl Source for Lent<'_> {
             }
             stored.convert(from, known.dtype, to).map_err(|misfit| answer(known, first, misfit))
         };
-        let Some(order) = self.order else { return copy(start, count, to) };
-        for (row, to) in order[start..start + count].iter().zip(to.chunks_mut(row_fed.max(1))) {
-            copy(usize::try_from(*row).expect("checked: no row below 0"), 1, to)?;
+        match &self.order {
+            Order::Stored => return copy(start, count, to),
+            Order::Rows(order) => {
+                for (row, to) in order[start..start + count].iter().zip(to.chunks_mut(row_fed.max(1))) {
+                    copy(usize::try_from(*row).expect("checked: no row below 0"), 1, to)?;
+                }
+            }
+            Order::Shuffled(permutation) => {
+                for (position, to) in (start as u64..).zip(to.chunks_mut(row_fed.max(1))) {
+                    let row = permutation.at(position);
+                    copy(usize::try_from(row).expect("a row of an array in memory"), 1, to)?;
+                }
+            }
         }
         Ok(())
     }
 
     fn bytes(&self) -> Bytes {
-        Bytes::ZERO
+        match &self.order {
+            Order::Stored | Order::Rows(_) => Bytes::ZERO,
+            Order::Shuffled(permutation) => permutation.bytes(),
+        }
+    }
+
+    fn file_row(&self, position: u64) -> u64 {
+        match &self.order {
+            Order::Stored => position,
+            Order::Rows(order) => {
+                let row = usize::try_from(position).ok().and_then(|place| order.get(place));
+                row.map_or(position, |row| row.unsigned_abs())
+            }
+            Order::Shuffled(permutation) => permutation.at(position),
+        }
     }
 }
 

@@ -26,7 +26,7 @@ mod source;
 mod synthetic;
 
 pub use error::DataError;
-pub use lent::{Lent, LentArray};
+pub use lent::{Lent, LentArray, LentOrder};
 pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;

@@ -1,6 +1,6 @@
 //! What Python asks for, as JSON, and the job that it is.
 
-use memfit::{Bytes, Error, Job};
+use memfit::{Arithmetic, CheckpointSection, Bytes, Error, Job};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -27,6 +27,13 @@ pub struct Request {
     device: Option<String>,
     like: Option<String>,
     baseline: u64,
+    /// The folder of checkpoints, how many are kept, and whether training goes on from the newest: `newest` or `force`.
+    checkpoints: Option<String>,
+    keep: Option<usize>,
+    resume: Option<String>,
+    /// What of a plan decides bits, of a session that goes on.
+    pinned: Option<String>,
+    vectors: Option<String>,
     /// The most bytes of variables on their way between Keras and the arena at once.
     handover: Option<u64>,
 }
@@ -65,6 +72,15 @@ impl Request {
         job.memory.allow_batchnorm_split = self.allow_batchnorm_split;
         job.memory.handover = self.handover.map(Bytes);
         job.memory.baseline = Bytes(self.baseline.max(1));
+        if let Some(folder) = &self.checkpoints {
+            let section = CheckpointSection::in_folder(folder.into());
+            job.checkpoint = Some(CheckpointSection { keep: self.keep.unwrap_or(section.keep), ..section });
+        }
+        job.resume = parse("resume", self.resume.as_deref())?.unwrap_or_default();
+        if let Some(pinned) = &self.pinned {
+            job.memory.pinned = Arithmetic::parse(pinned)?.pinned();
+        }
+        job.train.vectors.clone_from(&self.vectors);
         Ok(job)
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memfit::{Lent, LentArray, Purpose, StepOf, VariableKind, plan_table};
-use numpy::{PyReadonlyArray1, PyReadwriteArray1};
+use memfit::{Driver, Lent, LentArray, LentOrder, Purpose, StepOf, Steps, VariableKind, plan_table};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 
 use crate::error::misuse;
@@ -11,7 +11,21 @@ use crate::request::Request;
 use crate::without_python;
 
 /// An array lent for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
-type Lending<'py> = (PyReadonlyArray1<'py, u8>, String, Vec<u64>);
+type Lending = (Py<PyArray1<u8>>, String, Vec<u64>);
+
+/// The order of lent rows: an array that names them, or seed and epoch of an exact shuffle.
+#[derive(FromPyObject)]
+enum Order {
+    Seeded(u64, u64),
+    Rows(Py<PyArray1<i64>>),
+}
+
+/// A batch of Python's, held while its step is in flight.
+struct Batch {
+    arrays: Vec<Lending>,
+    order: Option<Order>,
+    step: StepOf,
+}
 
 /// Loss and metrics since the epoch began, seconds, bytes that the process held at the end, and the layer for which the step was
 /// skipped.
@@ -21,12 +35,53 @@ type StepAnswer = (f64, Vec<f64>, f64, u64, Option<String>);
 #[pyclass(frozen, module = "memfit._engine")]
 pub struct Session {
     inner: Mutex<memfit::Session>,
+    driver: Mutex<Driver<Batch>>,
+}
+
+/// Steps of a session, with what those that ended gave.
+struct Stepping<'a, 'py> {
+    session: &'a Session,
+    py: Python<'py>,
+    ended: Vec<StepAnswer>,
+}
+
+impl Steps for Stepping<'_, '_> {
+    type Batch = Batch;
+    type Error = PyErr;
+
+    fn begin(&mut self, batch: &Batch) -> PyResult<()> {
+        let step = batch.step;
+        self.session.with_rows(self.py, batch, |session, source| session.begin(source, step))
+    }
+
+    fn end(&mut self, batch: Batch) -> PyResult<()> {
+        let start = batch.step.start;
+        let (record, means) = self.session.with_rows(self.py, &batch, |session, source| {
+            let record = session.end(source, start)?;
+            Ok((record, session.epoch()))
+        })?;
+        let answer = (means.loss, means.values, record.seconds, record.bytes_used.0, record.skipped_by);
+        self.ended.push(answer);
+        Ok(())
+    }
 }
 
 impl Session {
     /// One call at a time. A step that panicked leaves a session that can still be read.
     fn lock(&self) -> MutexGuard<'_, memfit::Session> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the steps in flight, and returns what those gave that ended.
+    fn drive(
+        &self,
+        py: Python<'_>,
+        body: impl FnOnce(&mut Driver<Batch>, &mut Stepping<'_, '_>) -> PyResult<()>,
+    ) -> PyResult<Vec<StepAnswer>> {
+        let mut driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = Stepping { session: self, py, ended: Vec::new() };
+        body(&mut driver, &mut steps)?;
+        Ok(steps.ended)
     }
 
     fn open_one(&self) -> PyResult<MutexGuard<'_, memfit::Session>> {
@@ -38,19 +93,29 @@ impl Session {
     fn with_rows<R: Send>(
         &self,
         py: Python<'_>,
-        arrays: &[Lending<'_>],
-        order: Option<&PyReadonlyArray1<'_, i64>>,
+        batch: &Batch,
         body: impl FnOnce(&mut memfit::Session, &mut Lent<'_>) -> Result<R, memfit::Error> + Send,
     ) -> PyResult<R> {
         let fields = self.open_one()?.fields().to_vec();
+        let Batch { arrays, order, .. } = batch;
         if arrays.len() != fields.len() {
             return Err(misuse(format!("{} arrays for {} fields", arrays.len(), fields.len())));
         }
+        let held: Vec<PyReadonlyArray1<'_, u8>> =
+            arrays.iter().map(|(bytes, _, _)| bytes.bind(py).readonly()).collect();
         let mut lent = Vec::with_capacity(arrays.len());
-        for (bytes, description, dims) in arrays {
+        for (bytes, (_, description, dims)) in held.iter().zip(arrays) {
             lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
         }
-        let order = order.map(PyReadonlyArray1::as_slice).transpose()?;
+        let rows = match order {
+            Some(Order::Rows(rows)) => Some(rows.bind(py).readonly()),
+            Some(Order::Seeded(..)) | None => None,
+        };
+        let order = match (&rows, order) {
+            (Some(rows), _) => LentOrder::Rows(rows.as_slice()?),
+            (None, Some(Order::Seeded(seed, epoch))) => LentOrder::Shuffled { seed: *seed, epoch: *epoch },
+            (None, Some(Order::Rows(_)) | None) => LentOrder::Stored,
+        };
         without_python(py, || {
             let mut source = Lent::new(&fields, &lent, order)?;
             body(&mut self.lock(), &mut source)
@@ -73,7 +138,7 @@ impl Session {
             let request = Request::parse(request)?;
             memfit::Session::plan(&request.job()?, purpose, request.threads)
         })?;
-        Ok(Session { inner: Mutex::new(inner) })
+        Ok(Session { inner: Mutex::new(inner), driver: Mutex::default() })
     }
 
     /// Takes the arena.
@@ -218,38 +283,62 @@ impl Session {
         Ok(self.open_one()?.steps_ahead())
     }
 
-    /// Begins a step over rows `start..start + rows` of lent arrays, or of `order`, which names their rows. `next` says which of
-    /// them come next, first row and rows, where that is known.
-    #[pyo3(signature = (arrays, start, rows, order=None, next=None, learning_rate=None))]
+    /// Runs a step over rows `start..start + rows` of lent arrays, in their order or in another, and returns what the steps gave that
+    /// have ended: those that are more than `ahead` before this one. `next` says which rows come next, first row and rows, where that
+    /// is known.
+    #[pyo3(signature = (arrays, start, rows, order=None, next=None, learning_rate=None, ahead=0))]
     #[expect(clippy::too_many_arguments, reason = "what a batch is stays apart in Python")]
-    fn begin(
+    fn step(
         &self,
         py: Python<'_>,
-        arrays: Vec<Lending<'_>>,
+        arrays: Vec<Lending>,
         start: u64,
         rows: usize,
-        order: Option<PyReadonlyArray1<'_, i64>>,
+        order: Option<Order>,
         next: Option<(u64, usize)>,
         learning_rate: Option<f32>,
-    ) -> PyResult<()> {
-        let step = StepOf { start, rows, learning_rate, next };
-        self.with_rows(py, &arrays, order.as_ref(), |session, source| session.begin(source, step))
+        ahead: usize,
+    ) -> PyResult<Vec<StepAnswer>> {
+        let batch = Batch { arrays, order, step: StepOf { start, rows, learning_rate, next } };
+        self.drive(py, |driver, steps| driver.step(steps, batch, ahead))
     }
 
-    /// Ends the oldest step that was begun, whose batch is given again: where its loss is not finite, its rows are looked at.
-    #[pyo3(signature = (arrays, start, order=None))]
-    fn end(
+    /// Ends all steps that are in flight, and returns what they gave.
+    fn finish_steps(&self, py: Python<'_>) -> PyResult<Vec<StepAnswer>> {
+        self.drive(py, |driver, steps| driver.finish(steps))
+    }
+
+    /// What of the plan decides bits, for a session that is to be planned alike.
+    fn arithmetic(&self) -> String {
+        self.lock().arithmetic()
+    }
+
+    /// The vector instructions of the kernels.
+    fn vectors(&self) -> String {
+        self.lock().vectors().to_owned()
+    }
+
+    /// The checkpoint that training goes on from, and what was kept in it beside the variables.
+    fn goes_on_from(&self) -> Option<(String, String)> {
+        self.lock().goes_on_from().map(|(path, kept)| (path.display().to_string(), kept.to_owned()))
+    }
+
+    /// Takes the arena, and fills it with the checkpoint's values.
+    fn open_from_checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        without_python(py, || self.lock().open_from_checkpoint())
+    }
+
+    /// Writes a checkpoint after some steps, with what is kept beside the variables; returns its path.
+    fn write_checkpoint(
         &self,
         py: Python<'_>,
-        arrays: Vec<Lending<'_>>,
-        start: u64,
-        order: Option<PyReadonlyArray1<'_, i64>>,
-    ) -> PyResult<StepAnswer> {
-        let (record, means) = self.with_rows(py, &arrays, order.as_ref(), |session, source| {
-            let record = session.end(source, start)?;
-            Ok((record, session.epoch()))
-        })?;
-        Ok((means.loss, means.values, record.seconds, record.bytes_used.0, record.skipped_by))
+        step: u64,
+        learning_rate: f32,
+        kept: &str,
+    ) -> PyResult<String> {
+        drop(self.open_one()?);
+        let path = without_python(py, || self.lock().write_checkpoint(step, learning_rate, kept))?;
+        Ok(path.display().to_string())
     }
 
     /// Copies what the last step of so many rows predicted into `to`.

@@ -6,7 +6,7 @@ use memfit_data::{Field, Source};
 use memfit_device::{Setup, heap};
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph, prediction_graph};
-use memfit_ir::{Bytes, CheckedPlan, DType, Graph, Pinned, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget::Watch;
@@ -96,6 +96,7 @@ pub struct Session {
     checkpoints: Option<SessionCheckpoints>,
     /// What of its plan decides bits.
     arithmetic: Arithmetic,
+    vectors: String,
 }
 
 /// Whether there is an arena.
@@ -158,7 +159,7 @@ impl Session {
         } else {
             (prediction_graph(&model.model.graph), Vec::new())
         };
-        let (asked, before) = heap::measured(|| Asked::of(&job, graph, threads, Pinned::default()));
+        let (asked, before) = heap::measured(|| Asked::of(&job, graph, threads, job.memory.pinned.clone()));
         let for_file = handed_over(&job, &model, 0);
         let (setup, _, Solved { problem, outcome, .. }) = asked?.solve(&job, &watch, before, for_file)?;
         let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?.plan);
@@ -182,6 +183,7 @@ impl Session {
         let output = |id: &TensorId| (*id, graph.tensors[id.0].shape.dims.clone());
         let variables = state::weights(model);
         let arithmetic = Arithmetic::of(&plan);
+        let vectors = setup.vectors().to_owned();
         Session {
             purpose,
             job,
@@ -200,6 +202,7 @@ impl Session {
             loss_scale: None,
             checkpoints: None,
             arithmetic,
+            vectors,
         }
     }
 
@@ -359,6 +362,11 @@ impl Session {
     /// What of its plan decides bits, as JSON: a session that goes on elsewhere is planned with it (`memory.pinned`).
     pub fn arithmetic(&self) -> String {
         self.arithmetic.to_text()
+    }
+
+    /// The vector instructions of the kernels.
+    pub fn vectors(&self) -> &str {
+        &self.vectors
     }
 
     /// Writes a checkpoint with what the caller keeps beside the variables, after some of his steps.

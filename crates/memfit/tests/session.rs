@@ -1,7 +1,7 @@
 //! A caller's own loop: his rows, his weights, an arena that comes and goes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
-use memfit::{Bytes, Job, Lent, LentArray, Purpose, Session, StepOf, VariableKind, process};
+use memfit::{Bytes, Job, Lent, LentArray, LentOrder, Purpose, Session, StepOf, VariableKind, process};
 
 const JOB: &str = r#"
 [model]
@@ -32,7 +32,7 @@ fn step(session: &mut Session) -> f64 {
     let fields = session.fields().to_vec();
     let order: Vec<i64> = (0..16).rev().collect();
     let arrays = &[x, y][..fields.len()];
-    let mut rows = Lent::new(&fields, arrays, Some(&order)).unwrap();
+    let mut rows = Lent::new(&fields, arrays, LentOrder::Rows(&order)).unwrap();
     session
         .step(&mut rows, StepOf { start: 0, rows: 16, learning_rate: Some(0.01), next: None })
         .unwrap()

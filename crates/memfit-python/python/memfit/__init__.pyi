@@ -1,4 +1,5 @@
 from os import PathLike
+import os
 from typing import Any, Iterable, Sequence
 
 import keras
@@ -136,6 +137,10 @@ def fit(
     seed: int | None = None,
     on_nan: str = "raise",
     like: str | None = None,
+    checkpoints: str | os.PathLike[str] | None = None,
+    every: str = "1epoch",
+    keep: int = 3,
+    resume: bool | str = False,
 ) -> keras.callbacks.History: ...
 def evaluate(
     model: keras.Model,

@@ -111,8 +111,7 @@ def _of_memfit(config, outputs, model, predictions, targets, weights):
     session.open()
     try:
         session.begin_epoch()
-        session.begin(arrays, 0, len(targets[0]), None, None, None)
-        loss, metrics, *_ = session.end(arrays, 0, None)
+        [(loss, metrics, *_)] = session.step(arrays, 0, len(targets[0]))
     finally:
         session.close()
     return logs_of(["loss", *session.metrics()], [loss, *metrics])

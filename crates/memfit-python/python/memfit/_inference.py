@@ -180,8 +180,7 @@ def _predicted(session, batch, outputs, piece):
     then.append(batch.next and (batch.next[0], min(piece, batch.next[1])))
     for (first, count), after in zip(pieces, then):
         # What is predicted is read before the next micro-batch overwrites it.
-        session.begin(batch.arrays, batch.start + first, count, batch.order, after)
-        session.end(batch.arrays, batch.start + first, batch.order)
+        session.step(batch.arrays, batch.start + first, count, batch.order, after)
         for output, array in enumerate(made):
             session.prediction(output, count, array[first : first + count].reshape(-1).view(np.uint8))
     return made

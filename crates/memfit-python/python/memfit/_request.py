@@ -36,6 +36,11 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
         "device": options.get("device"),
         "like": options.get("like"),
         "handover": bytes_on_the_way(model),
+        "checkpoints": options.get("checkpoints"),
+        "keep": options.get("keep"),
+        "resume": options.get("resume"),
+        "pinned": options.get("pinned"),
+        "vectors": options.get("vectors"),
         "baseline": _engine.baseline() if baseline is None else baseline,
     })
 

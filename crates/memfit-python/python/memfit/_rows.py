@@ -3,6 +3,7 @@
 import itertools
 from typing import NamedTuple
 
+from ._checkpoints import checksum, digest_of
 from ._errors import Error
 from ._request import input_names, knows_input, require_batch_size
 
@@ -89,6 +90,32 @@ class _Epochs:
         """Lets the next epoch begin with the first batch."""
         self.iterator, self.taken = None, 0
 
+    def skip(self, epochs, batches, crc):
+        """Goes on after some epochs and batches of the next one. What cannot be read from the middle is read again from its start, and
+        must have the checksum that it had."""
+        for _ in range(epochs):
+            for _ in self.epoch():
+                pass
+        self.current = self.epoch()
+        self.crc = 0
+        for number in range(batches):
+            batch = next(self.current, None)
+            if batch is None:
+                raise Error(f"the data ended at batch {number} of an epoch that had {batches} when the checkpoint was written")
+        if self.crc != crc:
+            raise Error("the rows of this epoch are not those that the checkpoint's run had seen; give data that comes in the same order")
+
+    # An epoch that goes on in its middle, and the checksum of its batches so far, where they are summed.
+    current, crc, sums = None, 0, False
+
+    def rest_of_epoch(self):
+        """Batches of an epoch, or of the rest of one that goes on."""
+        if self.current is None:
+            self.crc = 0
+            return self.epoch()
+        current, self.current = self.current, None
+        return current
+
     def epoch(self):
         """Batches of an epoch. `limit` is how many it has, where the caller says so; `count` how many there are, where it is known."""
         if self.iterator is None or self.limit is None:
@@ -100,6 +127,8 @@ class _Epochs:
             came = 0
             for batch in itertools.islice(self.iterator, self.at_once):
                 came += 1
+                if self.sums:
+                    self.crc = checksum(batch, self.crc)
                 yield batch
             begun, self.taken, ended = begun + self.at_once, self.taken + self.at_once, came < self.at_once
         if ended or self._is_over():
@@ -134,10 +163,24 @@ class Arrays(_Epochs):
         """The first rows of all arrays."""
         return [array[:rows] for array in self.arrays]
 
+    # Batches are views of arrays: they can be passed over, and need no checksum.
+    def skip(self, epochs, batches, crc):
+        super().skip(epochs, batches, 0)
+
+    def digest(self):
+        """What tells these rows from others."""
+        return [digest_of(self.lent), self.batch_size, self.limit, bool(self.shuffle)]
+
+    passes, seed = 0, None
+
     def _pass(self):
         import numpy as np
 
-        order = np.random.permutation(self.rows).astype(np.int64) if self.shuffle else None
+        if self.seed is None:
+            self.seed = int(np.random.randint(0, 2**31))
+        # The order is computed from seed and pass, and held nowhere: a checkpoint needs no more.
+        order = (self.seed, self.passes) if self.shuffle else None
+        self.passes += 1
         starts = range(0, self.rows, self.batch_size)
         batches = [(start, min(self.batch_size, self.rows - start)) for start in starts]
         for (start, rows), after in zip(batches, [*batches[1:], None]):
@@ -155,6 +198,13 @@ class _Batches(_Epochs):
         self.weighted, self.dims = shape.weighted(arrays), shape.dims(arrays)
         self.batch_size = batch_size or len(arrays[0])
         self.first = arrays
+
+    def digest(self):
+        """What tells these rows from others, before they come."""
+        return [self.dims_listed(), self.batch_size, self.limit, bool(self.shuffle)]
+
+    def dims_listed(self):
+        return [list(dims) for dims in self.dims] if self.dims is not None else None
 
     def sample(self, rows):
         """The first rows of the first batch, which is there until the first epoch begins."""

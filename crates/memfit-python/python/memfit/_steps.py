@@ -1,25 +1,14 @@
-"""Steps of a session, one after the other: a device that works on its own begins the next before what this one told is read."""
-
-from collections import deque
+"""Steps of a session, one after the other: a device that works on its own begins the next before the readback of this one."""
 
 
 def steps(session, batches, ahead, before=None, rate=None):
-    """Runs batches and yields what each told, in order. `ahead` of them are begun before the one in front of them is looked at;
-    `before` is told the number of one that is about to begin, `rate` gives its learning rate."""
-    begun = deque()
+    """Runs batches and yields what each gave, in order. Up to `ahead` of them are in flight; `before` is called with the number of one
+    that is about to begin, `rate` gives its learning rate."""
     for number, batch in enumerate(batches):
         if before:
             before(number)
-        session.begin(*batch, rate() if rate else None)
-        begun.append(batch)
-        while ahead < len(begun):
-            yield _end(session, begun.popleft())
-    while begun:
-        yield _end(session, begun.popleft())
-
-
-def _end(session, batch):
-    return session.end(batch.arrays, batch.start, batch.order)
+        yield from session.step(*batch, rate() if rate else None, ahead)
+    yield from session.finish_steps()
 
 
 def ahead_of(session, callbacks, hooks):

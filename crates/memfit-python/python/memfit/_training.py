@@ -1,5 +1,6 @@
 """Training: the loop of Keras's fit over the engine's steps."""
 
+import contextlib
 import sys
 import time
 import warnings
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 
 from . import _engine
 from ._agree import require_agreement
+from ._checkpoints import Checkpoints, restore_callbacks, state_of_callbacks
 from ._errors import Error, NotFinite, OverBudget
 from ._handover import Handover, build, inner_optimizer
 from ._inference import Evaluator, logs_of, steps_at_once, value_text
@@ -21,7 +23,8 @@ from ._watch import Watch, needs_state
 def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callbacks=None, validation_split=0.0,
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
         validation_steps=None, validation_batch_size=None, validation_freq=1, *, budget=None, disk=None, precision=None,
-        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise", like=None):
+        allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise", like=None,
+        checkpoints=None, every="1epoch", keep=3, resume=False):
     """Trains a compiled Keras model inside a memory budget.
 
     The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
@@ -30,6 +33,11 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     given, so that `keras.utils.set_random_seed` makes a run repeat itself. `on_nan="callback"` shows a loss that is not finite to the
     callbacks first, so that `TerminateOnNaN` can end training; without one that does, and by default, `memfit.NotFinite` is raised.
     `like="tensorflow"` computes gradients as Keras does on TensorFlow where memfit's differ by intent: docs/differences.md.
+
+    `checkpoints` names a folder: a checkpoint is written there `every` "500steps", "10min" or "1epoch", and after the step that runs when
+    SIGTERM, SIGHUP, SIGXCPU or SIGUSR1 comes; `keep` of them stay. `resume=True` goes on from the newest, bit for bit as the run that was
+    never stopped, or starts from the beginning where there is none. Give the same `seed` again. Data that cannot be read from the middle
+    (generators, DataLoaders) is read again from the start of its epoch, and must come in the same order.
 
     When it returns, the model's weights and its optimizer's state are the trained ones: call `model.fit`, `model.save` or
     `memfit.fit` again. Ctrl-C, and any other exception, ends training with the weights and the state of the last whole step.
@@ -50,8 +58,15 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     validation_rows = None
     if validation_data is not None:
         validation_rows = _validation(model, validation_data, validation_batch_size or rows.batch_size, validation_steps)
-    training = _Training(model, rows, options, validation_rows, validation_freq, callbacks, on_nan)
-    return training.run(epochs, initial_epoch, 1 if verbose == "auto" else verbose)
+    to = Checkpoints(checkpoints, every, keep, resume) if checkpoints is not None else None
+    if to is None and resume:
+        raise Error("resume needs the folder of the checkpoints; give checkpoints=")
+    training = _Training(model, rows, options, validation_rows, validation_freq, callbacks, on_nan, to)
+    with to.signals() if to else contextlib.nullcontext():
+        history = training.run(epochs, initial_epoch, 1 if verbose == "auto" else verbose)
+    if to:
+        to.send_again()
+    return history
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,9 @@ class Memory:
 
 
 class _Training:
-    def __init__(self, model, rows, options, validation_rows, validation_freq, callbacks, on_nan):
+    def __init__(self, model, rows, options, validation_rows, validation_freq, callbacks, on_nan, checkpoints=None):
+        self.checkpoints, self.seed = checkpoints, options["seed"]
+        rows.sums = checkpoints is not None and not hasattr(rows, "lent")
         self.model, self.rows, self.validation_freq, self.on_nan = model, rows, validation_freq, on_nan
         self.given = callbacks
         self.optimizer = inner_optimizer(model)
@@ -96,10 +113,15 @@ class _Training:
         self.evaluator, self.plan_evaluator = None, None
         if validation_rows is not None:
             theirs = options if validation_rows.dims == rows.dims else {**options, "config": describe(model, validation_rows.dims)}
+            theirs = dict(theirs)
             self.plan_evaluator = lambda: Evaluator(model, validation_rows, theirs, self.baseline)
             self.evaluator = self.plan_evaluator()
-        text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=self.baseline)
+        ours = {**options, **(checkpoints.options if checkpoints else {})}
+        text = request(model, rows.batch_size, ours, sample_weights=rows.weighted, baseline=self.baseline)
         self.session = _engine.Session(text, "training")
+        self.kept = checkpoints.find(self.session, rows, self.seed) if checkpoints else None
+        if self.kept and self.kept["evaluator"] and validation_rows is not None:
+            theirs.update(self.kept["evaluator"])
         self.handover = Handover(self.session, model, self.optimizer)
         self.names = ["loss", *self.session.metrics()]
         kinds = [kind for _, _, kind, _ in self.session.variables()]
@@ -122,10 +144,15 @@ class _Training:
         # BackupAndRestore says there where it goes on.
         initial_epoch = getattr(model, "_initial_epoch", None) or initial_epoch
         logs = {}
+        self.initial_epoch = initial_epoch
+        if self.kept:
+            initial_epoch = self._go_on()
         try:
             self._open_again()
             for epoch in range(initial_epoch, epochs):
                 logs = self._epoch(epoch)
+                if self.is_interrupted:
+                    break
                 if logs is None:
                     warnings.warn("the data ended before the last epoch; give epochs or steps_per_epoch that it has", stacklevel=3)
                     break
@@ -151,10 +178,18 @@ class _Training:
             self.callbacks.on_epoch_begin(epoch)
         self.progress.epoch_begin(epoch)
         self._open_again()
-        self.session.begin_epoch()
-        logs, done = self._steps()
+        kept, self.kept = self.kept, None
+        if kept is None:
+            self.session.begin_epoch()
+        logs, done, is_over = (kept["logs"], kept["done"], kept["is_over"]) if kept else ({}, 0, False)
+        if not is_over:
+            logs, done = self._steps(epoch, logs, done)
+        if self.is_interrupted:
+            return logs
         if not logs:
             return None
+        if self.checkpoints and not is_over and self.checkpoints.is_due(epoch):
+            self._write_checkpoint(epoch, logs, done, is_over=True)
         limit = self.rows.limit
         if limit is not None and done < limit and not model.stop_training:
             warnings.warn(f"the data ended at step {done} of {limit}; give epochs or steps_per_epoch that it has", stacklevel=4)
@@ -166,10 +201,57 @@ class _Training:
             self.callbacks.on_epoch_end(epoch, logs)
         return logs
 
-    def _steps(self):
-        """The steps of an epoch: their logs, and how many there were."""
-        logs, done, at_once = {}, 0, self.rows.at_once
-        ahead = ahead_of(self.session, self.callbacks, TRAIN_HOOKS)
+    # Whether a signal has ended training.
+    is_interrupted = False
+
+    def _go_on(self):
+        """Goes on from what a checkpoint kept; returns its epoch."""
+        kept, model = self.kept, self.model
+        self.initial_epoch = kept["initial_epoch"]
+        restore_callbacks(self.callbacks.callbacks, kept["callbacks"])
+        if self.rate_is_given and self.schedule is None:
+            self.optimizer.learning_rate = kept["learning_rate"]
+        self.session.open_from_checkpoint()
+        self.is_open = True
+        if hasattr(self.rows, "seed"):
+            self.rows.seed = kept["shuffle"]
+        self.rows.skip(kept["epoch"] - self.initial_epoch, kept["done"], kept["crc"])
+        model.stop_training = kept["stop_training"]
+        return kept["epoch"]
+
+    def _write_checkpoint(self, epoch, logs, done, is_over=False):
+        """`is_over` says that the epoch is over but for its validation and callbacks."""
+        ran = self.evaluator is not None and self.plan_evaluator is None
+        evaluator = self.evaluator.session if ran else None
+        plain = {name: _plain(value) for name, value in logs.items()}
+        self.checkpoints.write(self.session, self._rate(), {
+            "run": {"seed": self.seed, "rows": self.rows.digest()},
+            "epoch": epoch, "initial_epoch": self.initial_epoch, "done": done, "logs": plain, "is_over": is_over, "crc": self.rows.crc,
+            "shuffle": getattr(self.rows, "seed", None),
+            "learning_rate": number(self.optimizer.learning_rate) if self.rate_is_given and self.schedule is None else None,
+            "callbacks": state_of_callbacks(self.callbacks.callbacks),
+            "stop_training": bool(self.model.stop_training),
+            "evaluator": {"pinned": evaluator.arithmetic(), "vectors": evaluator.vectors()} if evaluator else None,
+        })
+
+    def _after_step(self, epoch, logs, done):
+        """Writes a checkpoint where one is due; says whether training ends here."""
+        to = self.checkpoints
+        if to is None:
+            return False
+        to.step += 1
+        if done % self.rows.at_once:
+            return False
+        if to.received is not None or to.is_due(None):
+            self._write_checkpoint(epoch, logs, done)
+        self.is_interrupted = to.received is not None
+        return self.is_interrupted
+
+    def _steps(self, epoch, logs, done):
+        """The steps of an epoch after those that are done: their logs, and how many there were in all."""
+        at_once = self.rows.at_once
+        # A checkpoint is written when nothing is in flight.
+        ahead = ahead_of(self.session, self.callbacks, TRAIN_HOOKS) if self.checkpoints is None else 0
         run = steps(self.session, self._batches(), ahead, self._before, self._rate)
         while True:
             try:
@@ -185,6 +267,9 @@ class _Training:
             if done % at_once == 0:
                 self._after(done - 1, logs)
             self.progress.step(done - 1, logs, held)
+            if self._after_step(epoch, logs, done):
+                run.close()
+                return logs, done
         if done % at_once:
             # Keras counts whole executions.
             self._after(done - done % at_once + at_once - 1, logs)
@@ -226,7 +311,7 @@ class _Training:
 
     def _batches(self):
         """Batches of an epoch, up to the one after which a callback has had enough."""
-        for number, batch in enumerate(self.rows.epoch()):
+        for number, batch in enumerate(self.rows.rest_of_epoch()):
             yield batch
             if self.model.stop_training and (number + 1) % self.rows.at_once == 0:
                 return
@@ -274,6 +359,11 @@ class _Training:
             warnings.warn(f"{said}; callbacks and data that is made while training runs count too", stacklevel=4)
             return
         raise OverBudget(f"{said}; please report this with the model's model.to_json()", history)
+
+
+def _plain(value):
+    """A number, or the numbers of an array."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _wake_backend(optimizer):

@@ -139,6 +139,7 @@ impl Logs {
             | Event::GoesOn { .. }
             | Event::Checkpoint { .. }
             | Event::Planned(_)
+            | Event::Begun { .. }
             | Event::Piece { .. } => Ok(()),
         }
     }

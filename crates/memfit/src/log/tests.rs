@@ -37,6 +37,7 @@ fn run(job: &Job, steps: std::ops::Range<u64>, resumed: bool) {
             skipped_by: None,
             seconds: 0.5,
             bytes_used: Bytes(1000 + step),
+            bytes_held: Bytes(1000 + step),
         };
         let (epoch, learning_rate) = (step / EPOCH, 0.1);
         logged.event(Event::Step { record: &record, epoch, steps: STEPS, metrics: &metrics, learning_rate });
