@@ -225,7 +225,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "SHARE")]
     pub validation_split: Option<f64>,
     /// The learning rate, instead of the optimizer's own or its schedule.
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub learning_rate: Option<f64>,
     /// Stop when a value has not improved for some epochs, as in val_loss:5 or val_accuracy:3:0.01.
     #[arg(long, value_name = "MONITOR:PATIENCE[:MIN_DELTA]")]
