@@ -154,8 +154,8 @@ impl Replay {
         let (problem, plan) = (&self.problem, self.plan());
         let mut parts = vec![match plan.micro_batches() {
             1 => format!("the whole batch of {}", plan.batch),
-            pieces => {
-                format!("a batch of {} in {pieces} micro-batches of {}", plan.batch, plan.micro_batch)
+            count => {
+                format!("a batch of {} in {count} micro-batches of {}", plan.batch, plan.micro_batch)
             }
         }];
         parts.extend(plan.region.map(|region| format!("a region in {} slices", region.slices)));

@@ -2,12 +2,12 @@
 
 use super::{Parser, Printer, Text};
 use crate::{
-    Accumulate, Applied, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Cell, Chain,
-    Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts, Curve, DType,
-    Distance, FBeta, Fill, Gate, Initializer, Interpolation, Iou, Kind, LEANER, Leaner, Link, Loss, LossKind,
-    Maker, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind, Norm, Op, Orthogonal, Pads, Phase, Pinned,
-    Place, Pool2D, PooledConv2D, Rate, Recurrent, Reduction, Region, Regularizer, RowValue, Sampling, Slice,
-    Step, Summand, Summation, Tensor, Thresholds, Transfers, Unary, Update, UpdateRule,
+    Accumulate, Applied, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Cell,
+    Chain, Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts, Curve,
+    DType, Distance, FBeta, Fill, Gate, Initializer, Interpolation, Iou, Kind, LEANER, Leaner, Link, Loss,
+    LossKind, Maker, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind, Norm, Op, Orthogonal, Pads, Phase,
+    Pinned, Place, Pool2D, PooledConv2D, Rate, Recurrent, Reduction, Region, Regularizer, RowValue, Sampling,
+    Slice, Step, Summand, Summation, Tensor, Thresholds, Transfers, Unary, Update, UpdateRule,
 };
 
 /// `{field=value …}`; a field with a default is left out where it has that value.
@@ -81,8 +81,8 @@ structs! {
     Region { boundary, slices, keeps }
     Slice { index, count, of }
     Cost {
-        workspace_fixed,
-        workspace_per_row,
+        workspace_fixed or Bytes::ZERO,
+        workspace_per_row or Bytes::ZERO,
         nanos_fixed,
         nanos_per_row,
         measured or None,
@@ -93,9 +93,9 @@ structs! {
     Pinned { micro_batch or None, region or None, algorithms or Vec::new() }
     Budget { total, runtime, granule, host }
     Transfers { nanos_per_byte_fed, nanos_per_byte_moved, nanos_per_byte_copied, feeds_ahead }
-    Conv2D { kernel, strides, dilation, groups, pads }
+    Conv2D { kernel, strides or [1, 1], dilation or [1, 1], groups or 1, pads or Pads::default() }
     Conv3D { kernel, strides, dilation, groups, pads }
-    Pool2D { window, strides, pads }
+    Pool2D { window, strides, pads or Pads::default() }
     PooledConv2D { conv, relu }
     Pads { top, bottom, left, right }
     Chain { inputs, links }
@@ -113,7 +113,7 @@ structs! {
     Sampling { interpolation, fill }
     Noise { kind, seed, dims }
     Accumulate { steps, guarded }
-    Update { rule, clip, weight_decay, guarded, steps, average }
+    Update { rule, clip or Clip::None, weight_decay, guarded or false, steps or 1, average or None }
     CheckUpdate { number, update }
     Average { momentum, overwrite_every }
     Applied { gradient, weight_at, update }
