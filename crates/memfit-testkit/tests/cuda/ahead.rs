@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use memfit::{Job, Lent, LentArray, Purpose, Session, StepOf, prepare};
+use memfit::{Job, Lent, LentArray, LentOrder, Purpose, Session, StepOf, prepare};
 use memfit_ir::{Bytes, Graph, Kind, MadeUp, Plan, Problem, TensorId, Values as Drawn, check};
 use memfit_run::{Culprit, Feed, FeedError, RunError, Runner, StepInput};
 use memfit_testkit::harness::{Values, write_weights};
@@ -114,7 +114,7 @@ fn times_of_rows_from_the_host() {
     ];
     session.open().unwrap();
     for (ahead, announces) in [(0, false), (0, true), (1, false), (1, true)] {
-        let (mut source, batch) = (Lent::new(&fields, &lent, None).unwrap(), job.train.batch);
+        let (mut source, batch) = (Lent::new(&fields, &lent, LentOrder::Stored).unwrap(), job.train.batch);
         let start = |step: usize| (step * batch % ROWS) as u64;
         let (mut ended, mut begun, mut since) = (0, 0, Instant::now());
         session.begin_epoch();
