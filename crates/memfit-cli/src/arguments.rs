@@ -172,7 +172,16 @@ pub struct PlanArguments {
     /// file may be a saved plan too.
     #[arg(long, value_name = "JOB|PLAN.json")]
     pub diff: Option<PathBuf>,
-    /// Save the whole answer to this file (JSON): the figures, every step, and where every tensor stands.
+    #[command(flatten)]
+    pub model: ModelArguments,
+    #[command(flatten)]
+    pub validation: ValidationArguments,
+    /// Which machine the plan is for: this, whose limits and control groups lower the budget as they do in training, or none, to
+    /// plan for another one by the budget alone.
+    #[arg(long, value_name = "this|none", value_enum, default_value = "this")]
+    pub machine: Machine,
+    /// Save the whole answer to this file (JSON): the figures, every step, and where every tensor stands. A file of a trained model
+    /// (.keras, .weights.h5, .safetensors) is not written, but planned for as in training.
     #[arg(long, value_name = "PLAN.json")]
     pub output: Option<PathBuf>,
     /// Write graph.txt, problem.txt and plan.txt to this folder, which is made where it does not exist.
@@ -181,6 +190,84 @@ pub struct PlanArguments {
     /// plan.txt.
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["sweep", "diff"])]
     pub dump: Option<PathBuf>,
+}
+
+/// Which machine a plan is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Machine {
+    /// This one: what its limits and control groups allow is the most that a budget can be, as in training.
+    #[default]
+    This,
+    /// Another one, of which the budget alone is known.
+    None,
+}
+
+impl PlanArguments {
+    /// A job as it would be trained.
+    pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
+        let mut job = self.model.apply(self.job.read_file(path)?);
+        self.validation.apply(&mut job);
+        if let Some(output) = self.output.as_deref().filter(|path| is_trained_model(path)) {
+            job.train.output = Some(std::path::absolute(output).unwrap_or(output.to_owned()));
+        }
+        match self.machine {
+            Machine::This => Ok(memfit::within_machine(&job, &mut Said)),
+            Machine::None if job.memory.budget.is_none() => Err(Error::Job {
+                place: "--machine none".to_owned(),
+                problem: "what another machine allows is not known; give --budget".to_owned(),
+            }),
+            Machine::None => Ok(job),
+        }
+    }
+
+    /// Where the plan is saved, where that is asked for.
+    pub fn saved_to(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| !is_trained_model(path))
+    }
+}
+
+/// Whether a file would be that of a trained model, and no saved plan.
+fn is_trained_model(path: &Path) -> bool {
+    let known = ["keras", "h5", "safetensors"];
+    path.extension().is_some_and(|extension| known.iter().any(|known| extension == *known))
+}
+
+/// Says on standard error where the machine allows less than the budget.
+struct Said;
+
+impl memfit::Observer for Said {
+    fn event(&mut self, event: memfit::Event<'_>) {
+        if let memfit::Event::Lowered { asked, allowed } = event {
+            let (available, by) = (allowed.available, allowed.by);
+            crate::output::err(&format!("budget {asked} lowered to {available}: {by} allows no more"));
+        }
+    }
+}
+
+/// What a training is validated on.
+#[derive(Args)]
+pub struct ValidationArguments {
+    /// Validate after every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
+    #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with = "validation_split")]
+    pub validation_data: Vec<PathBuf>,
+    /// Validate after every epoch on this share of the rows, the last ones, instead of training on them.
+    #[arg(long, value_name = "SHARE")]
+    pub validation_split: Option<f64>,
+}
+
+impl ValidationArguments {
+    fn apply(&self, job: &mut Job) {
+        if !self.validation_data.is_empty() {
+            let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
+            job.data.validation_x = OneOrMany::Many(self.validation_data.iter().map(here).collect());
+            job.data.validation_y = OneOrMany::None;
+            job.data.validation_split = None;
+        }
+        if self.validation_split.is_some() {
+            job.data.validation_split = self.validation_split;
+            (job.data.validation_x, job.data.validation_y) = (OneOrMany::None, OneOrMany::None);
+        }
+    }
 }
 
 /// What to pack, and how well.
@@ -218,12 +305,8 @@ pub struct TrainArguments {
     pub epochs: Option<u64>,
     #[command(flatten)]
     pub model: ModelArguments,
-    /// Validate after every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
-    #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with = "validation_split")]
-    pub validation_data: Vec<PathBuf>,
-    /// Validate after every epoch on this share of the rows, the last ones, instead of training on them.
-    #[arg(long, value_name = "SHARE")]
-    pub validation_split: Option<f64>,
+    #[command(flatten)]
+    pub validation: ValidationArguments,
     /// The learning rate, instead of the optimizer's own or its schedule.
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub learning_rate: Option<f64>,
@@ -343,16 +426,7 @@ impl TrainArguments {
             job.train.steps = self.steps;
             job.train.epochs = self.epochs;
         }
-        if !self.validation_data.is_empty() {
-            let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
-            job.data.validation_x = OneOrMany::Many(self.validation_data.iter().map(here).collect());
-            job.data.validation_y = OneOrMany::None;
-            job.data.validation_split = None;
-        }
-        if self.validation_split.is_some() {
-            job.data.validation_split = self.validation_split;
-            (job.data.validation_x, job.data.validation_y) = (OneOrMany::None, OneOrMany::None);
-        }
+        self.validation.apply(&mut job);
         if self.learning_rate.is_some() {
             job.train.learning_rate = self.learning_rate;
         }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use memfit::{
-    Costs, Error, Report, SavedPlan, Summary, SweepPoint, html, prepare, prepare_without_hints, process,
-    refusal_json, saved_text, sweep, sweep_html,
+    Costs, Error, Report, SECONDS_GLANCE, SavedPlan, Summary, SweepPoint, html, prepare,
+    prepare_without_hints, process, refusal_json, saved_text, sweep, sweep_html,
 };
 use serde_json::{Value, json};
 
-use crate::arguments::{JobArguments, PlanArguments};
+use crate::arguments::{Machine, PlanArguments};
 use crate::dump::Dump;
 use crate::new_file::NewFile;
 use crate::{curve, difference, out, output};
@@ -31,10 +31,15 @@ pub fn run(plan: &PlanArguments) -> Result<ExitCode, Error> {
 
 fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
-    let output = plan.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
+    let output = plan.saved_to().map(|path| NewFile::reserve("--output", path)).transpose()?;
     let dump = plan.dump.as_deref().map(Dump::reserve).transpose()?;
     let page = plan.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
-    let prepared = prepare(&arguments.read()?, arguments.threads)?;
+    let job = plan.read_file(&arguments.file)?;
+    let mut prepared = prepare(&job, arguments.threads)?;
+    // Where no choice depended on time, nothing was measured; the time of a step is one of this machine nevertheless.
+    if job.memory.costs == Costs::Measured && prepared.outcome.is_ok() {
+        prepared.measure_costs(Some(SECONDS_GLANCE));
+    }
     let (summary, timeline) = Summary::new(&prepared);
     if let Some(dump) = dump {
         dump.write(&prepared)?;
@@ -50,6 +55,9 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
         out(&figures.to_string());
     } else if prepared.outcome.is_ok() {
         out(&memfit::plan_table(&summary));
+        if plan.machine == Machine::None {
+            out("for another machine: what this one allows was not looked at\n");
+        }
     }
     if let Some(file) = page {
         let mut report = Report::planned(&prepared, summary, timeline);
@@ -68,10 +76,10 @@ fn answer(plan: &PlanArguments) -> Result<ExitCode, Error> {
 fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
     let arguments = &plan.job;
     let page = plan.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
-    let job = arguments.read()?;
+    let job = plan.read_file(&arguments.file)?;
     let mut prepared = prepare_without_hints(&job, arguments.threads)?;
     if job.memory.costs == Costs::Measured {
-        prepared.measure_costs();
+        prepared.measure_costs(None);
     }
     let costs = &prepared.costs;
     let (points, budget) = (sweep(&prepared), prepared.problem.budget.total);
@@ -99,11 +107,11 @@ fn show_curve(plan: &PlanArguments) -> Result<ExitCode, Error> {
 }
 
 fn compare(plan: &PlanArguments, other: &Path) -> Result<ExitCode, Error> {
-    let output = plan.output.as_deref().map(|path| NewFile::reserve("--output", path)).transpose()?;
-    let this = figures(&plan.job, &plan.job.file, output)?;
+    let output = plan.saved_to().map(|path| NewFile::reserve("--output", path)).transpose()?;
+    let this = figures(plan, &plan.job.file, output)?;
     // What the first job held is no part of what the second needs.
     process::trim();
-    let other = figures(&plan.job, other, None)?;
+    let other = figures(plan, other, None)?;
     if plan.job.json {
         out(&this.difference_json(&other).to_string());
     } else {
@@ -113,11 +121,11 @@ fn compare(plan: &PlanArguments, other: &Path) -> Result<ExitCode, Error> {
 }
 
 /// The figures of a saved plan, or of a job that is planned for them, and saved where that is wanted.
-fn figures(arguments: &JobArguments, file: &Path, output: Option<NewFile>) -> Result<SavedPlan, Error> {
+fn figures(plan: &PlanArguments, file: &Path, output: Option<NewFile>) -> Result<SavedPlan, Error> {
     if SavedPlan::is_one(file) {
         return SavedPlan::read(file);
     }
-    let job = arguments.read_file(file)?;
+    let (arguments, job) = (&plan.job, plan.read_file(file)?);
     let prepared = match &output {
         Some(_) => prepare(&job, arguments.threads)?,
         None => prepare_without_hints(&job, arguments.threads)?,

@@ -380,7 +380,12 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
         let pieces = problem.batch.div_ceil(rows);
-        let recomputes = index == 0 || index == last || (!large && pieces.is_power_of_two());
+        // Of a large batch, a few sizes are enough.
+        let is_round = match problem.batch <= split::EVERY_NUMBER {
+            true => pieces.is_power_of_two(),
+            false => index % (sizes.len() / 8).max(1) == 0,
+        };
+        let recomputes = index == 0 || index == last || (!large && is_round);
         let tastes = match (recomputes, one_path) {
             (false, _) => &TASTES[..0],
             (true, true) => &TASTES[..1],

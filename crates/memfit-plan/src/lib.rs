@@ -176,7 +176,15 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
             .sum()
     };
     let once = nanos(&plan.prologue, 0) + nanos(&plan.epilogue, 0);
-    let body: f64 = plan.pieces(plan.batch).map(|(_, rows)| nanos(&plan.body, rows)).sum();
+    let body: f64 = match plan.micro_batches() <= moves::split::EVERY_NUMBER {
+        true => plan.pieces(plan.batch).map(|(_, rows)| nanos(&plan.body, rows)).sum(),
+        false => {
+            let full = plan.batch / plan.micro_batch;
+            let rest = plan.batch - full * plan.micro_batch;
+            let last = if rest == 0 { 0.0 } else { nanos(&plan.body, rest) };
+            nanos(&plan.body, plan.micro_batch) * full as f64 + last
+        }
+    };
     (once + body) / 1e9
 }
 

@@ -87,7 +87,7 @@ fn prepared(request: &str, costs: Option<Costs>) -> Result<Prepared, Error> {
     job.memory.costs = costs.unwrap_or(job.memory.costs);
     let mut prepared = prepare_without_hints(&job, request.threads)?;
     if costs.is_none() && job.memory.costs == Costs::Measured {
-        prepared.measure_costs();
+        prepared.measure_costs(None);
     }
     Ok(prepared)
 }

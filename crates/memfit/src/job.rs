@@ -345,6 +345,9 @@ impl DataSection {
     }
 }
 
+/// The most rows of a batch.
+const ROWS_MOST: usize = 1 << 40;
+
 impl Job {
     /// Reads a job file.
     pub fn read(path: &Path) -> Result<Job, Error> {
@@ -465,6 +468,13 @@ impl Job {
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.train.batch == 0 {
             return Err(Error::job("train.batch", "a batch of 0 rows trains nothing; give at least 1"));
+        }
+        if ROWS_MOST < self.train.batch {
+            let problem = format!(
+                "a batch of {} rows is more than can be counted; give at most {ROWS_MOST}",
+                self.train.batch
+            );
+            return Err(Error::job("train.batch", problem));
         }
         if self.train.steps == Some(0) || self.train.epochs == Some(0) {
             return Err(Error::job("train.steps", "0 steps train nothing; give at least 1"));

@@ -96,7 +96,7 @@ pub use size::{Size, SizeError};
 pub use summary::{BatchCurve, LayerBytes, RegionSummary, Summary, batch_curve};
 pub use sweep::{SweepPoint, sweep};
 pub use table::{costs_line, plan_table};
-pub use train::{Event, Observer, Quiet, fit};
+pub use train::{Event, Observer, Quiet, fit, within_machine};
 pub use training::Ended;
 pub use values::{initialize, initialize_state};
 

@@ -223,9 +223,22 @@ pub(crate) fn problem_of(
         transfers: setup.transfers(is_synthetic),
         pinned,
     };
+    if !is_countable(&problem) {
+        let text =
+            format!("a batch of {} rows of this model holds more bytes than can be counted", problem.batch);
+        return Err(Error::job("train.batch", text));
+    }
     memfit_plan::may_pin(&problem)
         .map_err(|cannot| Error::job("memory.micro_batches (--micro-batches)", cannot.to_string()))?;
     Ok(problem)
+}
+
+/// Whether all values of a step together, and all workspaces, have a size far below what a number holds.
+fn is_countable(problem: &Problem) -> bool {
+    const MOST: u128 = 1 << 58;
+    let values = problem.graph.tensors.iter().map(|tensor| u128::from(tensor.bytes(1).0));
+    let workspaces = problem.costs.iter().map(|cost| u128::from(cost.workspace(1).0));
+    values.chain(workspaces).sum::<u128>() * (problem.batch as u128) < MOST
 }
 
 /// The same problem of another graph, by estimates.
@@ -251,11 +264,11 @@ pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
 }
 
 impl Prepared {
-    /// Measures costs where that was not needed for the plan, for those who ask what other plans would cost.
-    pub fn measure_costs(&mut self) {
+    /// Measures costs where that was not needed for the plan, for answers that speak of time; for a few seconds where it is not said.
+    pub fn measure_costs(&mut self, seconds: Option<f64>) {
         if self.costs.costs == Costs::Analytic {
             let of = costs::Process { baseline: self.runtime.baseline, files: self.runtime.files };
-            self.costs = costs::measure(&self.setup, &mut self.problem, of, None);
+            self.costs = costs::measure(&self.setup, &mut self.problem, of, seconds);
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Summary {
     pub layers: Vec<LayerBytes>,
     /// Rows of a step.
     pub batch: usize,
+    /// Rows of the data; none where they have no end.
+    pub rows_data: Option<u64>,
     /// The seed by which rows are shuffled, where they are.
     pub shuffle_seed: Option<u64>,
     /// Nodes of the graph: forward, backward and optimizer.
@@ -122,6 +124,7 @@ impl Summary {
             layers: layers(problem, &timeline),
             nodes: problem.graph.nodes.len(),
             batch: plan.batch,
+            rows_data: prepared.source.rows(),
             shuffle_seed: prepared.source.shuffle_seed(),
             micro_batch: plan.micro_batch,
             micro_batches: plan.micro_batches(),
@@ -148,6 +151,15 @@ impl Summary {
         (summary, timeline)
     }
 
+    /// What is said of a batch that is larger than the data.
+    pub fn note_of_rows(&self) -> Option<String> {
+        let rows = self.rows_data.filter(|rows| *rows < self.batch as u64)?;
+        Some(format!(
+            "the batch of {} rows is larger than the data: every step has all of its {rows} rows",
+            self.batch
+        ))
+    }
+
     /// As one JSON object.
     pub fn to_json(&self) -> Value {
         let held: Map<String, Value> = Group::ALL
@@ -167,6 +179,7 @@ impl Summary {
             "layers": self.layers.iter().map(|one| json!({"layer": one.layer, "bytes": one.bytes.0})).collect::<Value>(),
             "nodes": self.nodes,
             "batch": self.batch,
+            "rows_data": self.rows_data,
             "shuffle_seed": self.shuffle_seed,
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,

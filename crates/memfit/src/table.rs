@@ -44,6 +44,7 @@ pub fn plan_table(summary: &Summary) -> String {
     }
     lines.push(String::new());
     lines.push(split(summary));
+    lines.extend(summary.note_of_rows());
     if let Some(seed) = summary.shuffle_seed {
         lines.push(format!("rows shuffled in every epoch, by seed {seed}"));
     }

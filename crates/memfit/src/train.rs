@@ -232,7 +232,7 @@ fn report(
 
 /// The job below the line that the machine draws, where that is lower than its own: planning can look beyond this machine,
 /// training cannot.
-pub(crate) fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
+pub fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
     // What a GPU has left is seen when it is opened.
     if job.is_on_gpu() {

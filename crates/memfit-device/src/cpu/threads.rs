@@ -17,6 +17,9 @@ pub struct Threads {
     level: Level,
 }
 
+/// More threads than any machine has processors for.
+const MOST: usize = 4096;
+
 impl Threads {
     /// Starts `count` threads that use the widest vectors this machine has, or those that `MEMFIT_VECTORS` names.
     #[cfg(test)]
@@ -26,11 +29,16 @@ impl Threads {
 
     /// Starts `count` threads that use the vectors of one level.
     pub(crate) fn at(count: usize, level: Level) -> Result<Threads, String> {
-        let crew = match count {
+        match count {
             0 => return Err("a pool needs at least 1 thread".to_string()),
-            1 => None,
-            _ => Some(Crew::start(count).map_err(|error| format!("cannot start {count} threads: {error}"))?),
-        };
+            1..=MOST => {}
+            _ => return Err(format!("a pool has at most {MOST} threads")),
+        }
+        // Threads that cannot be started are done without: results do not depend on how many there are.
+        let (crew, count) = std::iter::successors(Some(count), |count| Some(count / 2))
+            .take_while(|count| 1 < *count)
+            .find_map(|count| Crew::start(count).ok().map(|crew| (Some(crew), count)))
+            .unwrap_or((None, 1));
         Ok(Threads { crew, next: (0..count).map(|_| Next::default()).collect(), count, level })
     }
 

@@ -32,11 +32,20 @@ pub fn may_split(problem: &Problem) -> bool {
 }
 
 /// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.
+///
+/// Of a large batch, numbers of micro-batches are tried that grow by a quarter, so that planning takes no longer for more rows.
 pub fn pieces(batch: usize) -> Vec<usize> {
-    let mut sizes: Vec<usize> = (2..=batch).map(|count| batch.div_ceil(count)).collect();
+    let next =
+        |count: &usize| Some(if batch <= EVERY_NUMBER { count + 1 } else { count + count.div_ceil(4) });
+    let counts = std::iter::successors(Some(2), next).take_while(|count| *count < batch);
+    let mut sizes: Vec<usize> = counts.map(|count| batch.div_ceil(count)).collect();
+    sizes.extend((2 <= batch).then_some(1));
     sizes.dedup();
     sizes
 }
+
+/// Up to this many rows of a batch, every number of micro-batches is tried.
+pub const EVERY_NUMBER: usize = 4096;
 
 /// The largest batch that trains without a split, and the peak at each batch of a curve that ends there.
 ///

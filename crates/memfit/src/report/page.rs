@@ -447,6 +447,7 @@ mod tests {
             runtime,
             held: peak.held,
             layers: vec![],
+            rows_data: None,
             batch: 256,
             shuffle_seed: None,
             nodes: 40,
