@@ -1,6 +1,7 @@
 """Before the first step: what memfit computes for loss and metrics on the first rows is what the objects themselves say."""
 
 import json
+import math
 
 from . import _engine
 from ._errors import Error
@@ -23,7 +24,7 @@ def require_agreement(model, rows, config):
     outputs = _output_dims(model, rows)
     if outputs is None:
         return
-    bytes_row = 4 * sum(_product(dims) for dims in outputs)
+    bytes_row = 4 * sum(math.prod(dims) for dims in outputs)
     count = min(_ROWS, _BYTES // max(bytes_row, 1))
     if count == 0:
         return
@@ -65,7 +66,8 @@ def _of_objects(model, targets, predictions, weights):
     if loss is not None:
         found["loss"] = keras.ops.convert_to_numpy(loss(y, y_pred, weight)) * _replicas()
     if metrics is not None:
-        metrics.reset_state() if metrics.built else None
+        if metrics.built:
+            metrics.reset_state()
         metrics.update_state(y, y_pred, weight)
         found.update({name: keras.ops.convert_to_numpy(value) for name, value in metrics.result().items()})
         metrics.reset_state()
@@ -195,9 +197,3 @@ def _text(value):
     import numpy as np
 
     return np.array2string(np.asarray(value, dtype=np.float64), precision=5)
-
-
-def _product(dims):
-    import math
-
-    return math.prod(dims)

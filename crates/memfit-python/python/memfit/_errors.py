@@ -37,7 +37,7 @@ def _error(message, _figures=""):
 
 
 def _not_finite(message, _figures=""):
-    return NotFinite(_in_python(message))
+    return NotFinite(message)
 
 
 def _does_not_fit(message, figures):

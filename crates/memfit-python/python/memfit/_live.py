@@ -14,9 +14,7 @@ def complete(model, compiled):
     for key in ("loss", "metrics", "weighted_metrics"):
         if key in compiled and key in given:
             compiled[key] = _complete(given[key], compiled[key], last)
-    optimizer = given.get("optimizer")
-    optimizer = getattr(model, "optimizer", None) or optimizer
-    return {**compiled, "optimizer": _decayed(model, optimizer, compiled.get("optimizer"))}
+    return {**compiled, "optimizer": _decayed(model, getattr(model, "optimizer", None), compiled.get("optimizer"))}
 
 
 def _complete(live, config, last):
