@@ -21,6 +21,8 @@ pub struct Bar {
     progress: Progress,
     epoch_began: Option<Instant>,
     rows: u64,
+    /// Where a run goes on, its first step.
+    first_step: u64,
 }
 
 /// How far training has come.
@@ -32,6 +34,8 @@ struct Progress {
     /// Steps of the epoch that are done. A micro-batch is a fraction of one.
     steps: f64,
     steps_epoch: u64,
+    /// Those that an earlier run had done.
+    steps_before: f64,
     /// Seconds since the epoch began.
     seconds: f64,
     loss: Option<f64>,
@@ -57,6 +61,7 @@ impl Observer for Bar {
                 for problem in broken {
                     out(&format!("passed over {problem}"));
                 }
+                self.first_step = step;
                 out(&match from {
                     Some(path) => format!("goes on from {}, after step {step}\n", path.display()),
                     None => "no checkpoint yet: starts from the beginning\n".to_owned(),
@@ -68,6 +73,9 @@ impl Observer for Bar {
             Event::Begun { steps, steps_epoch } => {
                 self.progress.steps_epoch = steps_epoch;
                 self.progress.epochs = steps.div_ceil(steps_epoch.max(1));
+                self.progress.steps_before = (self.first_step % steps_epoch.max(1)) as f64;
+                self.progress.steps = self.progress.steps_before;
+                self.progress.epoch = self.first_step / steps_epoch.max(1);
                 self.epoch_began = Some(Instant::now());
             }
             Event::Piece { rows_done, rows_total } => {
@@ -82,7 +90,7 @@ impl Observer for Bar {
                 let progress = &mut self.progress;
                 if epoch != progress.epoch || self.epoch_began.is_none() {
                     progress.epoch = epoch;
-                    progress.steps = 0.0;
+                    progress.steps_before = 0.0;
                 }
                 let before = epoch.saturating_mul(progress.steps_epoch);
                 progress.steps = record.step.saturating_sub(before) as f64 + 1.0;
@@ -126,6 +134,13 @@ impl Bar {
         }
     }
 
+    /// Takes the bar away, so that what is printed next stands where it was.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.shown {
+            bar.finish_and_clear();
+        }
+    }
+
     /// The line that stays.
     fn end_epoch(&mut self, epoch: u64, means: &Means, validation: Option<&Means>, metrics: &[String]) {
         let seconds = self.epoch_began.map_or(0.0, |start| start.elapsed().as_secs_f64());
@@ -143,7 +158,7 @@ impl Bar {
         }
         self.say(&line);
         self.rows = 0;
-        self.progress.steps = 0.0;
+        (self.progress.steps, self.progress.steps_before) = (0.0, 0.0);
         self.progress.epoch = epoch + 1;
         self.epoch_began = Some(Instant::now());
     }
@@ -151,9 +166,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        if let Some(bar) = &self.shown {
-            bar.finish_and_clear();
-        }
+        self.clear();
     }
 }
 
@@ -186,10 +199,11 @@ impl Progress {
     }
 
     fn time_left(&self) -> String {
-        if self.steps <= 0.0 {
+        let done = self.steps - self.steps_before;
+        if done <= 0.0 {
             return String::new();
         }
-        let left = self.seconds / self.steps * (self.steps_epoch as f64 - self.steps).max(0.0);
+        let left = self.seconds / done * (self.steps_epoch as f64 - self.steps).max(0.0);
         // Beyond years it is no time that a person waits.
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX).as_secs();
         let (hours, minutes, seconds) = (left / 3600, left / 60 % 60, left % 60);
@@ -229,6 +243,7 @@ mod tests {
             epochs: 20,
             steps: 37.25,
             steps_epoch: 79,
+            steps_before: 0.0,
             seconds: 74.5,
             loss: Some(0.123_456),
             metrics: vec![("accuracy".to_owned(), 0.912_34), ("mean_absolute_error".to_owned(), 1e-5)],

@@ -98,6 +98,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
     let mut observer = Stoppable::new(inner);
     let mut report = fit(&job, arguments.job.threads, &mut observer)?;
     let signal = observer.received().filter(|_| report.ended == Ended::Stopped);
+    bar.clear();
     if arguments.job.json {
         out(&report.to_json().to_string());
     } else {

@@ -45,11 +45,16 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     let config = &opened.model.config;
     let mut tensors: Vec<Vec<&Tensor>> = vec![Vec::new(); graph.layers.len()];
     graph.tensors.iter().for_each(|tensor| tensors[tensor.layer.0].push(tensor));
+    let all: u128 = opened.model.layers.iter().map(|layer| activations(&tensors, layer, batch)).sum();
+    if u128::from(u64::MAX) < all {
+        let problem = format!("activations of {batch} rows are more bytes than can be counted; give fewer");
+        return Err(Error::job("train.batch", problem));
+    }
     let rows = opened.model.layers.iter().map(|layer| {
         let trainable = Bytes(layer.parameters_trainable * size_of::<f32>() as u64);
         TableRow {
             weights: Bytes(layer.parameters * size_of::<f32>() as u64),
-            activations: activations(&tensors, layer, batch),
+            activations: Bytes(activations(&tensors, layer, batch) as u64),
             gradients: trainable,
             optimizer: optimizer.as_ref().map_or(Bytes::ZERO, |optimizer| state(&tensors, layer, optimizer)),
             layer: layer.clone(),
@@ -63,10 +68,14 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     })
 }
 
-fn activations(tensors: &[Vec<&Tensor>], layer: &LayerRow, batch: usize) -> Bytes {
+/// Bytes of what a layer computes, which a huge batch makes more than 64 bits count.
+fn activations(tensors: &[Vec<&Tensor>], layer: &LayerRow, batch: usize) -> u128 {
     let own = layer.layers.iter().flat_map(|id| &tensors[id.0]);
     own.filter(|tensor| tensor.kind == Kind::Activation)
-        .map(|tensor| tensor.shape.bytes(tensor.dtype, batch))
+        .map(|tensor| {
+            let rows = if tensor.shape.batched { batch as u128 } else { 1 };
+            u128::from(tensor.shape.bytes(tensor.dtype, 1).0) * rows
+        })
         .sum()
 }
 

@@ -189,6 +189,8 @@ impl Training<'_> {
     /// What stopped a step of these rows, with the label of the data that did where there is one.
     fn explain(&mut self, error: RunError, rows: StepRows) -> Error {
         let graph = &self.runner.plan().problem().graph;
+        // A step that is fed ahead may have turned to the next epoch.
+        self.source.set_epoch(rows.epoch);
         explain(error, graph, &mut *self.source, rows.start, rows.rows)
     }
 
