@@ -193,7 +193,7 @@ pub(crate) fn planning_ended(job: &Job) {
 
 /// The budget when none is given: what the machine really allows above a baseline, less a sixteenth.
 pub fn default_budget(baseline: Bytes) -> Bytes {
-    let allowed = process::limits().available.saturating_sub(baseline);
+    let allowed = process::limits().beside_threads().available.saturating_sub(baseline);
     allowed - Bytes(allowed.0 / MARGIN)
 }
 

@@ -238,7 +238,7 @@ pub fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     if job.is_on_gpu() {
         return job;
     }
-    let mut allowed = process::limits();
+    let mut allowed = process::limits().beside_threads();
     allowed.available = allowed.available.saturating_sub(job.memory.baseline);
     let asked = job.memory.budget.map(|budget| budget.of(allowed.available));
     if let Some(asked) = asked.filter(|asked| allowed.available < *asked) {

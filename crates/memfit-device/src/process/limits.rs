@@ -17,6 +17,22 @@ pub struct Limits {
     pub by: LimitedBy,
 }
 
+impl Limits {
+    /// What is left once all threads have started: of a limited address space their stacks, which are mapped in full and hold next to
+    /// nothing, are no part.
+    pub fn beside_threads(self) -> Limits {
+        const STACK: Bytes = Bytes::mib(2);
+        const OTHERS: u64 = 4;
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        match self.by {
+            LimitedBy::AddressSpace => {
+                Limits { available: self.available.saturating_sub(STACK * (2 * threads + OTHERS)), ..self }
+            }
+            LimitedBy::ControlGroup | LimitedBy::Data | LimitedBy::Machine | LimitedBy::Nobody => self,
+        }
+    }
+}
+
 /// Who limits a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitedBy {
@@ -57,6 +73,11 @@ pub fn limits() -> Limits {
     known
         .min_by_key(|limits| limits.available)
         .unwrap_or(Limits { available: Bytes(u64::MAX), by: LimitedBy::Nobody })
+}
+
+/// Whether `ulimit -v` says how much this process may map.
+pub(super) fn address_space_is_limited() -> bool {
+    own_limit(libc::RLIMIT_AS as _, "VmSize:", Bytes::ZERO).is_some()
 }
 
 /// What the machine has left, with what this process holds already.

@@ -59,6 +59,10 @@ pub fn give_back_early() {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
         // Said too, since it would follow what is freed, and the other with it. Below it, memory is taken from what a thread has.
         libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
+        // Where the address space is limited, heaps of threads, 64 MiB each whatever they hold, would take all of it.
+        if limits::address_space_is_limited() {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
     }
 }
 
