@@ -383,7 +383,7 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
         // Of a large batch, a few sizes are enough.
         let is_round = match problem.batch <= split::EVERY_NUMBER {
             true => pieces.is_power_of_two(),
-            false => index % (sizes.len() / 8).max(1) == 0,
+            false => index.is_multiple_of((sizes.len() / 8).max(1)),
         };
         let recomputes = index == 0 || index == last || (!large && is_round);
         let tastes = match (recomputes, one_path) {

@@ -93,7 +93,7 @@ pub enum RunError {
     /// The second store could not be read or written.
     Store(std::io::Error),
     /// A loss, or a value that would have outlived the step, is not finite.
-    NotFinite(NotFinite),
+    NotFinite(Box<NotFinite>),
     /// Something grows from step to step.
     Grew {
         /// The step at which it was seen, counted from 0.
@@ -415,7 +415,7 @@ impl Runner {
             let told = |tensor: TensorId| self.told.floats(&self.device, turn, tensor)[0];
             if !self.totals.losses().all(|tensor| told(tensor).is_finite()) {
                 let found = self.with_loop(begun, feed, |one| one.find_culprits())?;
-                return Err(RunError::NotFinite(found));
+                return Err(RunError::NotFinite(Box::new(found)));
             }
             feed.piece_done(input.rows, input.rows);
         }
@@ -441,7 +441,7 @@ impl Runner {
         }
         let tensor = Guard::looked_at(&self.plan.problem().graph, number).expect("every number is a check's");
         let found = self.with_loop(begun, feed, |one| one.caused_by(tensor, vec![]))?;
-        Err(RunError::NotFinite(found))
+        Err(RunError::NotFinite(Box::new(found)))
     }
 
     /// Does something with a step's loop over the plan.
@@ -493,7 +493,7 @@ impl Runner {
             let (tensor, culprit) = (known.name.clone(), Culprit::Gradient);
             let (found, row_of_data, changed) = (Found::Gradients, None, vec![]);
             let error = NotFinite { step, layer, tensor, culprit, found, row_of_data, changed };
-            return Err(RunError::NotFinite(error));
+            return Err(RunError::NotFinite(Box::new(error)));
         }
         Ok(Some(layer))
     }

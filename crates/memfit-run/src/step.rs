@@ -50,7 +50,7 @@ impl Loop<'_> {
                     let before = if first == 0 { &plan.body[..index] } else { &plan.body };
                     let changed = self.changed(plan.prologue.iter().chain(before));
                     let found = self.find_culprit(&context)?;
-                    return Err(RunError::NotFinite(NotFinite { changed, ..found }));
+                    return Err(RunError::NotFinite(Box::new(NotFinite { changed, ..found })));
                 }
             }
             self.feed.piece_done(first + rows, self.input.rows);
@@ -58,7 +58,7 @@ impl Loop<'_> {
         for step in &plan.epilogue {
             self.just_do(step, &none)?;
         }
-        if self.kept.is_empty() { Ok(()) } else { Err(RunError::NotFinite(self.find_cause()?)) }
+        if self.kept.is_empty() { Ok(()) } else { Err(RunError::NotFinite(Box::new(self.find_cause()?))) }
     }
 
     /// Whether a step was a loss, and what it added to is not finite.

@@ -201,7 +201,7 @@ impl Case {
             }
             match done {
                 Ok(_) => before = after,
-                Err(RunError::NotFinite(error)) => return Ended { error: Some(error), before, after },
+                Err(RunError::NotFinite(error)) => return Ended { error: Some(*error), before, after },
                 Err(other) => panic!("{other} in {self:?}"),
             }
         }
@@ -215,7 +215,7 @@ fn begin(runner: &mut Runner, graph: &Graph) {
     for index in 0..graph.tensors.len() {
         let known = &graph.tensors[index];
         let mut draws = Draws { seed: index as u64, next: 0 };
-        let first = graph.initial.iter().find(|(id, _)| id.0 == index).map(|(_, first)| first.clone());
+        let first = graph.initial.iter().find(|(id, _)| id.0 == index).map(|(_, first)| *first);
         let mut value = || match (known.kind, &first) {
             (Kind::Optimizer, Some(Initializer::Constant(value))) => *value,
             (Kind::Optimizer, _) => 0.0,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use memfit_data::{DataError, Field, Npy, Part, Shuffled, Source, Synthetic, Values};
 use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Mask, Node, Op, TensorId, random};
-use memfit_run::{Culprit, Feed, FeedError, NotFinite, RunError};
+use memfit_run::{Culprit, Feed, FeedError, RunError};
 
 use crate::train::{Event, Observer};
 use crate::{Error, Job, Shuffle};
@@ -116,7 +116,7 @@ pub(crate) fn explain(
     start: u64,
     rows: usize,
 ) -> Error {
-    let is_loss = matches!(&error, RunError::NotFinite(NotFinite { culprit: Culprit::Loss, .. }));
+    let is_loss = matches!(&error, RunError::NotFinite(found) if found.culprit == Culprit::Loss);
     let label = if is_loss { wrong_label(graph, source, start, rows) } else { None };
     label.map_or_else(|| error.into(), Error::Data)
 }

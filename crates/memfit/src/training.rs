@@ -169,7 +169,7 @@ impl Training<'_> {
             let has_epochs = self.length.rows.is_some() || self.validation.is_some();
             let best_before = self.state.best;
             if has_epochs && rows.ends_epoch {
-                stop |= !(!stop && self.end_epoch(rows.epoch)?);
+                stop = stop || !self.end_epoch(rows.epoch)?;
             }
             self.state.epoch_open = has_epochs && rows.ends_epoch && stop;
             if stop || due || self.state.best != best_before {

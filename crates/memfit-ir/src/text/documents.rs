@@ -189,18 +189,18 @@ fn read_graph(reader: &mut Reader<'_>) -> Result<Graph, TextError> {
         in_range("layer", node.layer.0, layers.len())?;
         [&node.inputs, &node.outputs, &node.updates].into_iter().try_for_each(|ids| all_known(ids))
     })?;
-    let inputs = ids(reader, "inputs", &all_known)?;
-    let outputs = ids(reader, "outputs", &all_known)?;
-    let keep = ids(reader, "keep", &all_known)?;
+    let inputs = ids(reader, "inputs", all_known)?;
+    let outputs = ids(reader, "outputs", all_known)?;
+    let keep = ids(reader, "keep", all_known)?;
     let region: Option<Region> = reader.line("region")?;
     region.map_or(Ok(()), |region| known(region.boundary)).map_err(|problem| reader.error_before(problem))?;
-    let folds = ids(reader, "folds", &all_known)?;
-    let applied = ids(reader, "applied", &all_known)?;
-    let initial = pairs(reader, "initial", &known)?;
-    let penalties = pairs(reader, "penalty", &known)?;
-    let activities = pairs(reader, "activity", &known)?;
+    let folds = ids(reader, "folds", all_known)?;
+    let applied = ids(reader, "applied", all_known)?;
+    let initial = pairs(reader, "initial", known)?;
+    let penalties = pairs(reader, "penalty", known)?;
+    let activities = pairs(reader, "activity", known)?;
     let masks = reader.list("mask", |(prediction, mask)| all_known(&[*prediction, *mask]))?;
-    let constraints = pairs(reader, "constraint", &known)?;
+    let constraints = pairs(reader, "constraint", known)?;
     let graph = Graph {
         layers,
         tensors,
