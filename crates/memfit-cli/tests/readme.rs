@@ -54,7 +54,7 @@ fn words(command: &str) -> Vec<&str> {
 fn shortened(text: &str) -> String {
     let is_head = |line: &&str| line.trim_start().starts_with("budget  ") && line.contains("recomputed");
     let lines: Vec<&str> = text.lines().collect();
-    let Some(head) = lines.iter().position(|line| is_head(line)) else { return lines.join("\n") };
+    let Some(head) = lines.iter().position(is_head) else { return lines.join("\n") };
     [&lines[..(head + 1 + ROWS).min(lines.len())], &["         ..."]].concat().join("\n")
 }
 

@@ -27,6 +27,8 @@ pub struct Request {
     device: Option<String>,
     like: Option<String>,
     baseline: u64,
+    /// `block` or `step`: what a step that is not finite may change.
+    guard: Option<String>,
     /// The folder of checkpoints, how many are kept, and whether training goes on from the newest: `newest` or `force`.
     checkpoints: Option<String>,
     keep: Option<usize>,
@@ -72,6 +74,7 @@ impl Request {
         job.memory.allow_batchnorm_split = self.allow_batchnorm_split;
         job.memory.handover = self.handover.map(Bytes);
         job.memory.baseline = Bytes(self.baseline.max(1));
+        job.memory.guard = parse("guard", self.guard.as_deref())?.unwrap_or_default();
         if let Some(folder) = &self.checkpoints {
             let section = CheckpointSection::in_folder(folder.into());
             job.checkpoint = Some(CheckpointSection { keep: self.keep.unwrap_or(section.keep), ..section });

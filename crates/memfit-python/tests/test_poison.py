@@ -60,3 +60,18 @@ def test_nothing_that_is_not_finite_is_left_behind(network):
             pass
         for variable in [*model.weights, *model.optimizer.variables]:
             assert np.isfinite(np.asarray(variable, dtype=np.float64)).all(), f"{case}: {variable.path}"
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_guarded_step_changes_nothing_at_all(network):
+    keras.utils.set_random_seed(7)
+    rows = keras.Input((3, 2))
+    model = keras.Model(rows, layers.Dense(2)(NETWORKS[network](rows)))
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    before = model.get_weights()
+    x, y = np.full((8, 3, 2), 0.5, np.float32), np.zeros((8, 2), np.float32)
+    x[5] = 1e38
+    with pytest.raises(memfit.NotFinite):
+        memfit.fit(model, x, y, batch_size=8, budget="64MiB", guard="step", seed=1, verbose=0)
+    for one, other in zip(before, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

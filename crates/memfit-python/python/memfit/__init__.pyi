@@ -137,6 +137,7 @@ def fit(
     seed: int | None = None,
     on_nan: str = "raise",
     like: str | None = None,
+    guard: str | None = None,
     checkpoints: str | os.PathLike[str] | None = None,
     every: str = "1epoch",
     keep: int = 3,

@@ -36,6 +36,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
         "device": options.get("device"),
         "like": options.get("like"),
         "handover": bytes_on_the_way(model),
+        "guard": options.get("guard"),
         "checkpoints": options.get("checkpoints"),
         "keep": options.get("keep"),
         "resume": options.get("resume"),

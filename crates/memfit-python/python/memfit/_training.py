@@ -24,7 +24,7 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
         validation_data=None, shuffle=True, class_weight=None, sample_weight=None, initial_epoch=0, steps_per_epoch=None,
         validation_steps=None, validation_batch_size=None, validation_freq=1, *, budget=None, disk=None, precision=None,
         allow_batchnorm_split=False, costs=None, threads=None, device=None, seed=None, on_nan="raise", like=None,
-        checkpoints=None, every="1epoch", keep=3, resume=False):
+        guard=None, checkpoints=None, every="1epoch", keep=3, resume=False):
     """Trains a compiled Keras model inside a memory budget.
 
     The arguments up to `validation_freq` are those of `model.fit` and mean the same. `x` may be a NumPy array (a memory map too,
@@ -33,6 +33,9 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     given, so that `keras.utils.set_random_seed` makes a run repeat itself. `on_nan="callback"` shows a loss that is not finite to the
     callbacks first, so that `TerminateOnNaN` can end training; without one that does, and by default, `memfit.NotFinite` is raised.
     `like="tensorflow"` computes gradients as Keras does on TensorFlow where memfit's differ by intent: docs/differences.md.
+
+    `guard="step"` lets a step in which anything is not finite change nothing at all, for some more memory and time: by default nothing
+    that is not finite is written, and the error names what such a step changed.
 
     `checkpoints` names a folder: a checkpoint is written there `every` "500steps", "10min" or "1epoch", and after the step that runs when
     SIGTERM, SIGHUP, SIGXCPU or SIGUSR1 comes; `keep` of them stay. `resume=True` goes on from the newest, bit for bit as the run that was
@@ -54,7 +57,7 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, class_weight=class_weight, shuffle=shuffle,
                    steps=steps_per_epoch)
     options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
-               "allow_batchnorm_split": allow_batchnorm_split, "seed": _drawn(seed), "like": like}
+               "allow_batchnorm_split": allow_batchnorm_split, "guard": guard, "seed": _drawn(seed), "like": like}
     validation_rows = None
     if validation_data is not None:
         validation_rows = _validation(model, validation_data, validation_batch_size or rows.batch_size, validation_steps)
