@@ -38,7 +38,7 @@ fn unknown_layers_are_named_with_the_nearest() {
         ],
         expect![[r#"
             layer `head`: the class `Dence` is not supported; did you mean `Dense`?
-            layer `hashing`: the class `Hashing` is not supported; apply it to the data beforehand, and let the model begin behind it
+            layer `hashing`: the class `Hashing` is not supported; apply it to the data beforehand, and let the model begin after it
         "#]],
     );
 }

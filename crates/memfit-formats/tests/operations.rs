@@ -136,7 +136,7 @@ fn what_recurrent_and_random_layers_cannot_do_is_told() {
             layer `spectral_normalization`: the class `SpectralNormalization` is not supported; give its layer `kernel_constraint="unit_norm"`, which bounds it too, or leave it out
             layer `random_crop` (RandomCrop), input: expected an image of at least 9×4, got f32[batch,8,8,2]; change the layer or what feeds it
             layer `random_zoom` (RandomZoom), argument `fill_mode` is mirror, which is not supported; use reflect or constant or nearest or wrap
-            layer `conv_lstm2d`: the class `ConvLSTM2D` is not supported; put convolutions in TimeDistributed, and an LSTM behind them
+            layer `conv_lstm2d`: the class `ConvLSTM2D` is not supported; put convolutions in TimeDistributed, and an LSTM after them
         "#]],
     );
 }

@@ -195,7 +195,7 @@ fn a_refusal_names_the_smallest_budget_and_it_is_honest() {
                          16 B  x: read by this step
                           4 B  activations: kept from step to step
           most   hidden holds 73 % of it, 688 B
-          fits   at 1.07 KiB and above: `--budget 1MiB`"#]].assert_eq(&answer.to_string());
+          fits   at 1.07 KiB and above: a budget of 1 MiB"#]].assert_eq(&answer.to_string());
     problem.budget.total = answer.smallest;
     plan(&problem).unwrap();
     problem.budget.total = answer.smallest - Bytes(1);

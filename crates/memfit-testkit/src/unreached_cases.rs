@@ -3,7 +3,7 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Applied, Applying, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change,
-    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, LossKind, Norm, Op, Pads,
+    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads,
     PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary,
 };
 
@@ -21,11 +21,26 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
             graphs.push((format!("augment {change:?} of {dtype}"), augment(change, dtype)));
         }
     }
+    graphs.push(("an embedding whose squares are summed as TensorFlow does".to_owned(), like_tensorflow()));
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("values that their readers make again".to_owned(), folded()));
     graphs.push(("gradients applied where they are made".to_owned(), applied()));
     graphs.push(("a gradient applied where it is made behind a pool".to_owned(), applied_behind_a_pool()));
     graphs
+}
+
+/// An embedding under Adam, with `like = "tensorflow"`.
+fn like_tensorflow() -> Graph {
+    let mut forward = Graph::default();
+    let layer = forward.layer("words");
+    let ids = forward.tensor("ids", Shape::rows([3]), DType::I32, Kind::Input, layer);
+    let weight = Kind::Weight { trainable: true };
+    let table = forward.tensor("table", Shape::fixed([5, 4]), DType::F32, weight, layer);
+    forward.inputs.push(ids);
+    forward.outputs = forward.push(Op::Embedding, &[ids, table], layer).expect("a table");
+    let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
+    let training = Training { losses, like_tensorflow: true, ..Training::new(Optimizer::adam()) };
+    training_graph(&forward, &training).expect("Adam can do as TensorFlow does")
 }
 
 /// A normalisation with a chain behind it, and its moving statistics.
