@@ -66,11 +66,36 @@ pub(crate) fn find(mut job: Job, observer: &mut dyn Observer) -> Result<(Job, Op
             let step = found.as_ref().map_or(0, |found| found.state.step);
             observer.event(Event::GoesOn { from, step, broken: &broken });
             if let Some(found) = &found {
-                found.state.numerics.pin(&mut job);
+                pin(&mut job, found)?;
             }
             Ok((job, found))
         }
     }
+}
+
+/// Has a job planned as the run that it goes on from was. With another batch that means nothing.
+fn pin(job: &mut Job, found: &Checkpoint) -> Result<(), Error> {
+    let batch = [("batch".to_owned(), job.train.batch.to_string())];
+    let was: Vec<(String, String)> =
+        found.state.job.iter().filter(|(name, _)| name == "batch").cloned().collect();
+    match (differences(&was, &batch).first(), job.resume) {
+        (Some(differs), Resume::No | Resume::Newest) => Err(other_job(found, differs)),
+        (Some(_), Resume::Force) => Ok(()),
+        (None, _) => {
+            found.state.numerics.pin(job);
+            Ok(())
+        }
+    }
+}
+
+/// The answer that a checkpoint is of another job.
+fn other_job(found: &Checkpoint, differs: &str) -> Error {
+    Error::job(
+        found.file.path().display().to_string(),
+        format!(
+            "it is of another job: {differs}; give what it had, start in another folder, or force it where the change is meant"
+        ),
+    )
 }
 
 /// The state that a run begins with: that of its checkpoint, which must be of the same job and the same numbers.
@@ -83,27 +108,22 @@ pub(crate) fn begin(
 ) -> Result<RunState, Error> {
     let numerics = Numerics::of(prepared, plan, validation);
     let asked = fingerprint(job, prepared)?;
-    let Some(Checkpoint { file, state }) = checkpoint else { return Ok(RunState::new(numerics, asked)) };
-    let place = file.path().display().to_string();
-    if state.numerics != numerics {
+    let Some(found) = checkpoint else { return Ok(RunState::new(numerics, asked)) };
+    let Checkpoint { file, state } = found;
+    let differences = differences(&state.job, &asked);
+    if !differences.is_empty() && job.resume != Resume::Force {
+        return Err(other_job(found, &differences.join("; ")));
+    }
+    let same_batch = !differences.iter().any(|differs| differs.starts_with("batch was"));
+    if same_batch && state.numerics != numerics {
         let differs = state.numerics.differences(&numerics).join("; ");
         return Err(Error::job(
-            place,
+            file.path().display().to_string(),
             format!("it cannot go on bit for bit here: {differs}; resume it on a machine that can"),
         ));
     }
-    let differences = differences(&state.job, &asked);
-    if !differences.is_empty() && job.resume != Resume::Force {
-        return Err(Error::job(
-            place,
-            format!(
-                "it is of another job: {}; give what it had, start in another folder, or force it where the change is meant",
-                differences.join("; ")
-            ),
-        ));
-    }
     let mut state = state.clone();
-    state.job = asked;
+    (state.job, state.numerics) = (asked, numerics);
     Ok(state)
 }
 

@@ -91,8 +91,12 @@ impl Arithmetic {
     /// That of a plan.
     pub(crate) fn of(plan: &CheckedPlan) -> Arithmetic {
         let Pinned { algorithms, .. } = Pinned::of_plan(plan.problem(), plan.plan());
-        let region = plan.plan().region.map(|Region { boundary, slices, keeps }| (boundary.0, slices, keeps));
-        let algorithms = algorithms.iter().map(|(node, workspace)| (node.0, workspace.0)).collect();
+        let algorithms: Vec<(usize, u64)> =
+            algorithms.iter().map(|(node, workspace)| (node.0, workspace.0)).collect();
+        // Whether values of a region are kept changes no bits; it only says which nodes there are that algorithms belong to.
+        let keeps = |keeps: bool| keeps && !algorithms.is_empty();
+        let region = plan.plan().region;
+        let region = region.map(|region| (region.boundary.0, region.slices, keeps(region.keeps)));
         Arithmetic { micro_batch: plan.plan().micro_batch, region, algorithms }
     }
 

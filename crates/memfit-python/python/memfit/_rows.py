@@ -90,8 +90,8 @@ class _Epochs:
         """Lets the next epoch begin with the first batch."""
         self.iterator, self.taken = None, 0
 
-    def skip(self, epochs, batches, crc):
-        """Goes on after some epochs and batches of the next one. What cannot be read from the middle is read again from its start, and
+    def skip(self, epochs, batches, crc, is_over):
+        """Goes on after some epochs and batches of the next one, which may be over with them. What cannot be read from the middle is read again from its start, and
         must have the checksum that it had."""
         for _ in range(epochs):
             for _ in self.epoch():
@@ -104,6 +104,10 @@ class _Epochs:
                 raise Error(f"the data ended at batch {number} of an epoch that had {batches} when the checkpoint was written")
         if self.crc != crc:
             raise Error("the rows of this epoch are not those that the checkpoint's run had seen; give data that comes in the same order")
+        if is_over:
+            for _ in self.current:
+                pass
+            self.current = None
 
     # An epoch that goes on in its middle, and the checksum of its batches so far, where they are summed.
     current, crc, sums = None, 0, False
@@ -164,8 +168,8 @@ class Arrays(_Epochs):
         return [array[:rows] for array in self.arrays]
 
     # Batches are views of arrays: they can be passed over, and need no checksum.
-    def skip(self, epochs, batches, crc):
-        super().skip(epochs, batches, 0)
+    def skip(self, epochs, batches, crc, is_over):
+        super().skip(epochs, batches, 0, is_over)
 
     def digest(self):
         """What tells these rows from others."""

@@ -218,7 +218,7 @@ class _Training:
         self.is_open = True
         if hasattr(self.rows, "seed"):
             self.rows.seed = kept["shuffle"]
-        self.rows.skip(kept["epoch"] - self.initial_epoch, kept["done"], kept["crc"])
+        self.rows.skip(kept["epoch"] - self.initial_epoch, kept["done"], kept["crc"], kept["is_over"])
         model.stop_training = kept["stop_training"]
         return kept["epoch"]
 
