@@ -104,16 +104,21 @@ def _interval(text):
 
 def state_of_callbacks(callbacks):
     """Plain values among the attributes of each callback: patience, best values, the history."""
-    return [[type(one).__name__, {name: value for name, value in vars(one).items() if name not in _THEIRS and _is_plain(value)}]
-            for one in callbacks]
+    def plain(one):
+        return {name: value for name, value in vars(one).items() if name not in _THEIRS and _is_plain(value)}
+
+    return [[type(one).__name__, plain(one), getattr(one, "monitor_op", None) is not None] for one in callbacks]
 
 
 def restore_callbacks(callbacks, kept):
     """Gives callbacks of the same kinds, in the same order, their values back."""
-    names = [type(one).__name__ for one in callbacks]
-    if names != [name for name, _ in kept]:
-        raise Error(f"the run had the callbacks {[name for name, _ in kept]} and has {names} now; give the same ones")
-    for one, (_, values) in zip(callbacks, kept):
+    names, theirs = [type(one).__name__ for one in callbacks], [name for name, *_ in kept]
+    if names != theirs:
+        raise Error(f"the run had the callbacks {theirs} and has {names} now; give the same ones")
+    for one, (_, values, compares) in zip(callbacks, kept):
+        # Keras decides at the end of the first epoch which way a value improves, and forgets the best one with that.
+        if compares and getattr(one, "monitor_op", True) is None:
+            one._set_monitor_op()
         for name, value in values.items():
             setattr(one, name, value)
 
