@@ -372,7 +372,7 @@ impl CheckpointArguments {
             section.keep = self.keep.unwrap_or(section.keep);
             section.keep_best = self.keep_best.clone().or(section.keep_best.take());
         }
-        job.resume = self.resume.unwrap_or(job.resume);
+        job.caller.resume = self.resume.unwrap_or(job.caller.resume);
     }
 }
 

@@ -40,7 +40,7 @@ pub fn plan(py: Python<'_>, request: &str) -> PyResult<PlanAnswer> {
     without_python(py, || {
         let request = Request::parse(request)?;
         let mut job = request.job()?;
-        job.memory.seconds_measuring = Some(SECONDS_GLANCE);
+        job.caller.seconds_measuring = Some(SECONDS_GLANCE);
         let prepared = prepare(&job, request.threads)?;
         let report = Report::of_plan(&prepared);
         prepared.outcome?;

@@ -62,8 +62,8 @@ impl Request {
         job.train.precision = parse("precision", self.precision.as_deref())?;
         job.train.device = parse("device", self.device.as_deref())?.unwrap_or_default();
         job.train.like = parse("like", self.like.as_deref())?;
-        job.data.lent_sample_weights = self.sample_weights;
-        job.data.lent_weights_of_samples.clone_from(&self.weights_of_samples);
+        job.caller.sample_weights = self.sample_weights;
+        job.caller.weights_of_samples.clone_from(&self.weights_of_samples);
         job.memory.budget = match &self.budget {
             None => None,
             Some(Amount::Count(bytes)) => Some(Bytes(*bytes).into()),
@@ -72,18 +72,18 @@ impl Request {
         job.memory.disk = parse("disk", self.disk.as_deref())?;
         job.memory.costs = parse("costs", self.costs.as_deref())?.unwrap_or_default();
         job.memory.allow_batchnorm_split = self.allow_batchnorm_split;
-        job.memory.handover = self.handover.map(Bytes);
-        job.memory.baseline = Bytes(self.baseline.max(1));
+        job.caller.handover = self.handover.map(Bytes);
+        job.caller.baseline = Bytes(self.baseline.max(1));
         job.memory.guard = parse("guard", self.guard.as_deref())?.unwrap_or_default();
         if let Some(folder) = &self.checkpoints {
             let section = CheckpointSection::in_folder(folder.into());
             job.checkpoint = Some(CheckpointSection { keep: self.keep.unwrap_or(section.keep), ..section });
         }
-        job.resume = parse("resume", self.resume.as_deref())?.unwrap_or_default();
+        job.caller.resume = parse("resume", self.resume.as_deref())?.unwrap_or_default();
         if let Some(pinned) = &self.pinned {
-            job.memory.pinned = Arithmetic::parse(pinned)?.pinned();
+            job.caller.pinned = Arithmetic::parse(pinned)?.pinned();
         }
-        job.train.vectors.clone_from(&self.vectors);
+        job.caller.vectors.clone_from(&self.vectors);
         Ok(job)
     }
 }

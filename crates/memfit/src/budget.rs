@@ -186,7 +186,7 @@ impl Watch {
 /// all come back. In the process of another program, or beside a GPU's libraries, those pages are not ours to judge.
 pub(crate) fn planning_ended(job: &Job) {
     process::trim();
-    if job.memory.baseline == Bytes::ZERO && !job.is_on_gpu() {
+    if job.caller.baseline == Bytes::ZERO && !job.is_on_gpu() {
         process::give_back_program();
     }
 }

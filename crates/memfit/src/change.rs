@@ -88,12 +88,12 @@ fn changed(job: &Job, change: &mut dyn FnMut(LayerConfig<'_>) -> bool) -> Result
             arguments.insert("class".to_owned(), class);
         }
     } else {
-        let mut config = match job.model.config.take() {
+        let mut config = match job.caller.config.take() {
             Some(config) => config,
             None => read_config(&job)?,
         };
         any = walk(&mut config, "", change);
-        job.model.config = Some(config);
+        job.caller.config = Some(config);
     }
     Ok(any.then_some(job))
 }
@@ -160,12 +160,12 @@ mod tests {
         let inner = json!({"class_name": "Functional", "config": {"name": "inner", "layers": [input, conv]}});
         let mut job = job("");
         job.model.layers = None;
-        job.model.config = Some(json!({"class_name": "Sequential", "config": {
+        job.caller.config = Some(json!({"class_name": "Sequential", "config": {
             "build_input_shape": [null, 8, 8, 3], "layers": [inner]}}));
         let half = with_half(&job, "inner/conv", &["filters"]).unwrap().unwrap();
         let filters = "/config/layers/0/config/layers/1/config/filters";
-        assert_eq!(half.job.model.config.unwrap().pointer(filters), Some(&json!(2)));
-        let image = with_image_size(&job, [8, 8], [4, 4]).unwrap().unwrap().model.config.unwrap();
+        assert_eq!(half.job.caller.config.unwrap().pointer(filters), Some(&json!(2)));
+        let image = with_image_size(&job, [8, 8], [4, 4]).unwrap().unwrap().caller.config.unwrap();
         assert_eq!(image["config"]["build_input_shape"], json!([null, 4, 4, 3]));
         let shape = "/config/layers/0/config/layers/0/config/batch_shape";
         assert_eq!(image.pointer(shape), Some(&json!([null, 4, 4, 3])));

@@ -26,7 +26,7 @@ pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
 
 fn open_in_order(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     let source = open_all(job, graph)?;
-    let Some(share) = job.data.held_out.or(job.data.validation_split) else { return Ok(source) };
+    let Some(share) = job.caller.held_out.or(job.data.validation_split) else { return Ok(source) };
     let place = "data.validation_split";
     if !(0.0 < share && share < 1.0) {
         return Err(Error::job(place, format!("it is {share}; give a share between 0 and 1")));
@@ -40,7 +40,7 @@ fn open_in_order(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
         let problem = format!("it leaves {trained} of {rows} rows to train on; give another share");
         return Err(Error::job(place, problem));
     }
-    Ok(Box::new(match job.data.held_out {
+    Ok(Box::new(match job.caller.held_out {
         Some(_) => Part::new(source, trained, rows - trained),
         None => Part::new(source, 0, trained),
     }))

@@ -12,6 +12,7 @@ use memfit_ir::{Bytes, Graph, Pinned, TensorId};
 use memfit_run::{Means, Runner};
 
 use crate::budget::Watch;
+use crate::lease::Lease;
 use crate::pass::{Look, Pass};
 use crate::prepare::{Asked, training};
 use crate::solve::Solved;
@@ -48,6 +49,7 @@ pub struct Ran {
 
 /// Loss and metrics of a model over all rows of the job's data.
 pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
+    let _lease = Lease::take();
     let (model, watch) = open(job)?;
     let compiled = compiled(job, &model)?;
     let forward = &model.model.graph;
@@ -63,6 +65,7 @@ pub fn evaluate(job: &Job, threads: Threads) -> Result<Evaluation, Error> {
 
 /// Writes what a model predicts for all rows of the job's data, one `.npy` file for each output.
 pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, Error> {
+    let _lease = Lease::take();
     let (model, watch) = open(job)?;
     let graph = prediction_graph(&model.model.graph);
     if outputs.len() != graph.outputs.len() {
@@ -104,7 +107,7 @@ pub fn predict(job: &Job, outputs: &[PathBuf], threads: Threads) -> Result<Ran, 
 
 fn open(job: &Job) -> Result<(ModelFile, Watch), Error> {
     job.check()?;
-    let watch = Watch::begin(job.memory.baseline);
+    let watch = Watch::begin(job.caller.baseline);
     Ok((ModelFile::open(job, Mode::Inference)?, watch))
 }
 

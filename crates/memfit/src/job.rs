@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::early_stopping::EarlyStoppingRule;
 use crate::set::Setting;
-use crate::{CheckpointSection, Costs, Error, Lack, Resume, Size};
+use crate::{Caller, CheckpointSection, Costs, Error, Lack, Size};
 
 /// Rows of a step where a model file comes without a job, as in Keras.
 const MODEL_BATCH: u32 = 32;
@@ -31,12 +31,9 @@ pub struct Job {
     pub memory: MemorySection,
     /// Where checkpoints go, where there are any.
     pub checkpoint: Option<CheckpointSection>,
-    /// The folder that relative paths start from.
+    /// What the caller adds.
     #[serde(skip)]
-    pub folder: PathBuf,
-    /// Whether training goes on from the newest checkpoint.
-    #[serde(skip)]
-    pub resume: Resume,
+    pub caller: Caller,
 }
 
 /// `[model]`: a Keras 3 configuration, or layers in place.
@@ -51,9 +48,6 @@ pub struct ModelSection {
     pub weights: Option<PathBuf>,
     /// Names of the output layers; the last layer where it is not given.
     pub outputs: Option<Vec<String>>,
-    /// What the file holds, where it is not the file's own text that counts.
-    #[serde(skip)]
-    pub config: Option<Value>,
 }
 
 /// `[train]`.
@@ -92,9 +86,6 @@ pub struct TrainSection {
     /// Where it runs: `cpu`, `cuda` or `cuda:N`. The first GPU where there is one, else the CPU, where it is not given.
     #[serde(default, deserialize_with = "device")]
     pub device: Choice,
-    /// The vector instructions that kernels use, where a run that goes on had them; else the environment's, or the widest.
-    #[serde(skip)]
-    pub vectors: Option<String>,
     /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
     pub tf32: Option<bool>,
     /// Whose gradients these are where memfit's differ from others' by intent; its own where it is not said.
@@ -157,15 +148,6 @@ pub struct DataSection {
     /// Whether rows come in another order in every epoch: `true`, `false`, or the seed of the order. Where it is not given, files are
     /// shuffled by the seed of the training, as in Keras, and synthetic rows are not.
     pub shuffle: Option<Shuffle>,
-    /// The share of the rows, the last ones, that are all there is to a validation.
-    #[serde(skip)]
-    pub held_out: Option<f64>,
-    /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
-    #[serde(skip)]
-    pub lent_sample_weights: usize,
-    /// Which of them weigh every sample of a row.
-    #[serde(skip)]
-    pub lent_weights_of_samples: Vec<bool>,
 }
 
 /// In which order rows come.
@@ -252,21 +234,6 @@ pub struct MemorySection {
     pub first: bool,
     /// Split the batch into exactly this many micro-batches, instead of as few as fit.
     pub micro_batches: Option<usize>,
-    /// Everything of the training's plan that is decided beforehand, as a run that goes on had it.
-    #[serde(skip)]
-    pub pinned: Pinned,
-    /// The same of the plan of its validation.
-    #[serde(skip)]
-    pub pinned_validation: Pinned,
-    /// What the process held before, of a program that trains within itself: the line does not count it.
-    #[serde(skip)]
-    pub baseline: Bytes,
-    /// The most bytes of variables that such a program has on their way at once; twice the largest where it does not say.
-    #[serde(skip)]
-    pub handover: Option<Bytes>,
-    /// How long costs may be measured; a few seconds where it is not said.
-    #[serde(skip)]
-    pub seconds_measuring: Option<f64>,
 }
 
 /// What a step with a result that is not finite may change. Nothing that is not finite is ever written.
@@ -384,7 +351,7 @@ impl Job {
         let job = Job::deserialize(table);
         let mut job = job.map_err(|error| Error::job("--set", error.to_string().trim_end().to_owned()))?;
         if !is_model {
-            job.folder = path.parent().unwrap_or(Path::new("")).to_owned();
+            job.caller.folder = path.parent().unwrap_or(Path::new("")).to_owned();
         }
         Ok(job)
     }
@@ -392,7 +359,8 @@ impl Job {
     /// A job on a Keras configuration that the caller holds, as `model.to_json()` gives it.
     pub fn for_config(config: Value) -> Job {
         let mut job = Job::for_model(Path::new(""));
-        job.model = ModelSection { config: Some(config), ..ModelSection::default() };
+        job.model = ModelSection::default();
+        job.caller.config = Some(config);
         job
     }
 
@@ -406,8 +374,7 @@ impl Job {
             data: DataSection::default(),
             memory: MemorySection::default(),
             checkpoint: None,
-            folder: PathBuf::new(),
-            resume: Resume::No,
+            caller: Caller::default(),
         }
     }
 
@@ -419,13 +386,13 @@ impl Job {
     fn parse_named(text: &str, name: &str, folder: PathBuf) -> Result<Job, Error> {
         let mut job: Job = toml::from_str(text)
             .map_err(|error| Error::job(name, error.to_string().trim_end().to_owned()))?;
-        job.folder = folder;
+        job.caller.folder = folder;
         Ok(job)
     }
 
     /// A path of the job, from where the job file stands.
     pub fn path(&self, path: &Path) -> PathBuf {
-        self.folder.join(path)
+        self.caller.folder.join(path)
     }
 
     /// Whether it runs on a GPU, on this machine.
@@ -436,7 +403,7 @@ impl Job {
     /// Opens the device that it runs on.
     pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<memfit_device::Setup, Error> {
         let tf32 = self.train.tf32.unwrap_or(true);
-        let vectors = self.train.vectors.as_deref();
+        let vectors = self.caller.vectors.as_deref();
         let mut setup =
             memfit_device::open_again(self.train.device, threads, self.train.batch, tf32, vectors)?;
         if self.memory.fixed_algorithms {
@@ -447,7 +414,7 @@ impl Job {
 
     /// What is decided of the training's plan: what a caller pinned, or the number of micro-batches.
     pub(crate) fn pinned(&self) -> Result<Pinned, Error> {
-        let Some(count) = self.memory.micro_batches else { return Ok(self.memory.pinned.clone()) };
+        let Some(count) = self.memory.micro_batches else { return Ok(self.caller.pinned.clone()) };
         let (batch, place) = (self.train.batch, "memory.micro_batches (--micro-batches)");
         let rows = batch.div_ceil(count.clamp(1, batch.max(1)));
         if count == 0 || batch.div_ceil(rows.max(1)) != count {
@@ -458,10 +425,10 @@ impl Job {
             );
             return Err(Error::job(place, problem));
         }
-        if self.memory.pinned.micro_batch.is_some_and(|pinned| pinned != rows) {
+        if self.caller.pinned.micro_batch.is_some_and(|pinned| pinned != rows) {
             return Err(Error::job(place, "the run that goes on had another number of micro-batches"));
         }
-        Ok(Pinned { micro_batch: Some(rows), ..self.memory.pinned.clone() })
+        Ok(Pinned { micro_batch: Some(rows), ..self.caller.pinned.clone() })
     }
 
     /// What must hold whatever the model is.
@@ -497,7 +464,7 @@ impl Job {
         }
         crate::log::check(self)?;
         match (&self.model.file, &self.model.layers) {
-            (None, None) if self.model.config.is_some() => Ok(()),
+            (None, None) if self.caller.config.is_some() => Ok(()),
             (Some(_), None) | (None, Some(_)) => Ok(()),
             (None, None) => Err(Error::job("model", "give `file = \"model.json\"` or `[[model.layers]]`")),
             (Some(_), Some(_)) => {

@@ -12,6 +12,7 @@
 
 mod budget;
 mod cache;
+mod caller;
 mod change;
 mod charge;
 mod checkpoint;
@@ -32,6 +33,7 @@ mod handover;
 mod inference;
 mod job;
 mod layer_table;
+mod lease;
 mod length;
 mod log;
 mod model_file;
@@ -63,6 +65,7 @@ mod validation;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
+pub use caller::Caller;
 pub use checkpoint::{CheckpointSection, Every};
 pub use checkpoint_writer::Stalls;
 pub use compile::parse_loss;

@@ -80,7 +80,7 @@ fn read(
     if let Some(layers) = &job.model.layers {
         return Ok((model_from_layers(layers, job.model.outputs.as_deref(), &options)?, None));
     }
-    if let Some(config) = &job.model.config {
+    if let Some(config) = &job.caller.config {
         return Ok((model_from_keras(config, &options)?, None));
     }
     let path = path_of(job);

@@ -75,7 +75,7 @@ fn prepare_and(
     find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
 ) -> Result<Prepared, Error> {
     job.check()?;
-    let watch = Watch::begin(job.memory.baseline);
+    let watch = Watch::begin(job.caller.baseline);
     let (opened, before) = heap::measured(|| Opened::of(job, threads));
     let Opened { model, compiled, training, metrics, resumes, saving, asked, precision, validation } =
         opened?;
@@ -206,8 +206,8 @@ pub(crate) fn problem_of(
 ) -> Result<Problem, Error> {
     let total = match job.memory.budget {
         Some(Size::Bytes(budget)) => budget,
-        Some(share @ Size::Share(_)) => share.of(allowed_on(setup, job.memory.baseline)?),
-        None => default_budget_on(setup, job.memory.baseline)?,
+        Some(share @ Size::Share(_)) => share.of(allowed_on(setup, job.caller.baseline)?),
+        None => default_budget_on(setup, job.caller.baseline)?,
     };
     let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let host = job.memory.host.unwrap_or(disk);
@@ -254,13 +254,13 @@ pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Prob
 pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
     /// Arrays from this size on have pages of their own, whatever the allocator has learnt.
     const OF_ITS_OWN: Bytes = Bytes(32 << 20);
-    if job.memory.baseline == Bytes::ZERO {
+    if job.caller.baseline == Bytes::ZERO {
         return Bytes::ZERO;
     }
     let sizes = model.model.weights.iter().map(|weight| Bytes::of::<f32>(weight.dims.iter().product()));
     let largest = sizes.clone().max().unwrap_or_default();
     let small = sizes.filter(|size| *size < OF_ITS_OWN).sum::<Bytes>();
-    job.memory.handover.unwrap_or(largest * 2) + Bytes(small.0 * back as u64 / 8)
+    job.caller.handover.unwrap_or(largest * 2) + Bytes(small.0 * back as u64 / 8)
 }
 
 impl Prepared {
@@ -318,8 +318,8 @@ pub(crate) fn training(
             }
         }
     }
-    let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.data.lent_sample_weights);
-    let weights_of_samples = job.data.lent_weights_of_samples.clone();
+    let sample_weights = usize::from(job.data.sample_weight.is_some()).max(job.caller.sample_weights);
+    let weights_of_samples = job.caller.weights_of_samples.clone();
     let optimizer = compiled.optimizer.clone();
     let training = Training {
         losses,

@@ -42,7 +42,7 @@ impl std::str::FromStr for Resume {
 /// The checkpoint that a job goes on from, and the job planned as that run was.
 pub(crate) fn find(mut job: Job, observer: &mut dyn Observer) -> Result<(Job, Option<Checkpoint>), Error> {
     let Some(folder) = job.checkpoint_folder() else {
-        if job.resume != Resume::No {
+        if job.caller.resume != Resume::No {
             return Err(Error::job(
                 "checkpoint.folder",
                 "there is none to resume from; name the folder of the checkpoints",
@@ -51,7 +51,7 @@ pub(crate) fn find(mut job: Job, observer: &mut dyn Observer) -> Result<(Job, Op
         return Ok((job, None));
     };
     let (found, broken) = checkpoint::newest(&folder)?;
-    match (&found, job.resume) {
+    match (&found, job.caller.resume) {
         (Some(found), Resume::No) => Err(Error::job(
             "checkpoint.folder",
             format!(
@@ -78,7 +78,7 @@ fn pin(job: &mut Job, found: &Checkpoint) -> Result<(), Error> {
     let batch = [("batch".to_owned(), job.train.batch.to_string())];
     let was: Vec<(String, String)> =
         found.state.job.iter().filter(|(name, _)| name == "batch").cloned().collect();
-    match (differences(&was, &batch).first(), job.resume) {
+    match (differences(&was, &batch).first(), job.caller.resume) {
         (Some(differs), Resume::No | Resume::Newest) => Err(other_job(found, differs)),
         (Some(_), Resume::Force) => Ok(()),
         (None, _) => {
@@ -111,7 +111,7 @@ pub(crate) fn begin(
     let Some(found) = checkpoint else { return Ok(RunState::new(numerics, asked)) };
     let Checkpoint { file, state } = found;
     let differences = differences(&state.job, &asked);
-    if !differences.is_empty() && job.resume != Resume::Force {
+    if !differences.is_empty() && job.caller.resume != Resume::Force {
         return Err(other_job(found, &differences.join("; ")));
     }
     let same_batch = !differences.iter().any(|differs| differs.starts_with("batch was"));
@@ -268,11 +268,11 @@ impl Numerics {
 
     /// Has a job planned and run as this one was.
     fn pin(&self, job: &mut Job) {
-        job.memory.pinned = self.training.pinned();
+        job.caller.pinned = self.training.pinned();
         if let Some(validation) = &self.validation {
-            job.memory.pinned_validation = validation.pinned();
+            job.caller.pinned_validation = validation.pinned();
         }
-        job.train.vectors = Some(self.vectors.clone());
+        job.caller.vectors = Some(self.vectors.clone());
     }
 
     /// What differs from another, in words.

@@ -11,6 +11,7 @@ use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget::Watch;
 use crate::data::{Feeder, explain};
+use crate::lease::Lease;
 use crate::prepare::{Asked, Prepared, handed_over, training};
 use crate::run_state::Arithmetic;
 use crate::session_checkpoints::SessionCheckpoints;
@@ -116,6 +117,7 @@ enum Memory {
 impl Session {
     /// Plans a job for a purpose. No arena is taken yet.
     pub fn plan(job: &Job, purpose: Purpose, threads: Threads) -> Result<Session, Error> {
+        let _lease = Lease::take();
         let job = within_machine(job, &mut Quiet);
         match purpose {
             Purpose::Training => Session::for_training(job, threads),
@@ -150,7 +152,7 @@ impl Session {
 
     fn for_inference(job: Job, purpose: Purpose, threads: Threads) -> Result<Session, Error> {
         job.check()?;
-        let watch = Watch::begin(job.memory.baseline);
+        let watch = Watch::begin(job.caller.baseline);
         let model = ModelFile::open(&job, Mode::Inference)?;
         let (graph, metrics) = if purpose == Purpose::Evaluation {
             let compiled = compiled(&job, &model)?;
@@ -159,7 +161,7 @@ impl Session {
         } else {
             (prediction_graph(&model.model.graph), Vec::new())
         };
-        let (asked, before) = heap::measured(|| Asked::of(&job, graph, threads, job.memory.pinned.clone()));
+        let (asked, before) = heap::measured(|| Asked::of(&job, graph, threads, job.caller.pinned.clone()));
         let for_file = handed_over(&job, &model, 0);
         let (setup, _, Solved { problem, outcome, .. }) = asked?.solve(&job, &watch, before, for_file)?;
         let mut session = Session::new(purpose, job, threads, &problem.graph, &model, setup, outcome?.plan);
@@ -359,7 +361,7 @@ impl Session {
         self.iteration = iteration;
     }
 
-    /// What of its plan decides bits, as JSON: a session that goes on elsewhere is planned with it (`memory.pinned`).
+    /// What of its plan decides bits, as JSON: a session that goes on elsewhere is planned with it (`Caller::pinned`).
     pub fn arithmetic(&self) -> String {
         self.arithmetic.to_text()
     }

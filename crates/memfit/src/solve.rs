@@ -145,8 +145,8 @@ fn choose(
         return plan;
     }
     if memory.costs == Costs::Measured && !memory.first {
-        let of = costs::Process { baseline: memory.baseline, files: ask.watch.files };
-        *costs = costs::measure(ask.setup, problem, of, memory.seconds_measuring);
+        let of = costs::Process { baseline: ask.job.caller.baseline, files: ask.watch.files };
+        *costs = costs::measure(ask.setup, problem, of, ask.job.caller.seconds_measuring);
     }
     memfit_plan::fastest_beside(problem, &lowest.plan, &|plan| may_hold(problem, plan))
 }

@@ -6,6 +6,7 @@ use memfit_device::process::{self, Limits};
 use memfit_ir::Bytes;
 use memfit_run::{Means, Runner, StepRecord};
 
+use crate::lease::Lease;
 use crate::length::Length;
 use crate::log::{Done, Logged, Logs};
 use crate::monitor::watchables;
@@ -127,7 +128,10 @@ impl Observer for Quiet {
 }
 
 /// Trains a job inside its budget.
+///
+/// It measures the whole process, so a second one in the same process waits for it.
 pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<Report, Error> {
+    let _lease = Lease::take();
     let job = within_machine(job, observer);
     let (job, checkpoint) = resume::find(job, observer)?;
     let job = &job;
@@ -156,7 +160,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let output = saving.output.map(|(path, saving)| saving.create(&path).map(|file| (saving, file)));
     let output = output.transpose()?;
     let done = done(&length, &state);
-    let resumed = (job.resume != Resume::No).then_some(done);
+    let resumed = (job.caller.resume != Resume::No).then_some(done);
     let logs = Logs::open(job, &metrics, validation.is_some(), resumed)?;
     let observer = &mut Logged::new(observer, logs);
     budget::planning_ended(job);
@@ -239,7 +243,7 @@ pub fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
         return job;
     }
     let mut allowed = process::limits().beside_threads();
-    allowed.available = allowed.available.saturating_sub(job.memory.baseline);
+    allowed.available = allowed.available.saturating_sub(job.caller.baseline);
     let asked = job.memory.budget.map(|budget| budget.of(allowed.available));
     if let Some(asked) = asked.filter(|asked| allowed.available < *asked) {
         observer.event(Event::Lowered { asked, allowed });

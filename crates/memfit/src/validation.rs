@@ -51,7 +51,7 @@ impl Unplanned {
         let graph = evaluation_graph(&model.model.graph, &training)?;
         setup.make_ready(&graph)?;
         let source = data::open(&job, &graph)?;
-        let problem = problem_of(&job, graph, setup, &*source, job.memory.pinned_validation.clone())?;
+        let problem = problem_of(&job, graph, setup, &*source, job.caller.pinned_validation.clone())?;
         let weights = tensors(trained).into_iter().zip(tensors(&model)).collect();
         Ok(Some(Unplanned { job, problem, source, weights }))
     }
@@ -99,7 +99,7 @@ impl Validation {
         assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
         training.give_back(staying);
         let inputs = plan.problem().graph.inputs.clone();
-        let mut runner = Runner::new(plan, training.setup_beside(), &self.job.folder)?;
+        let mut runner = Runner::new(plan, training.setup_beside(), &self.job.caller.folder)?;
         for (from, to) in &self.weights {
             runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
         }
@@ -121,6 +121,7 @@ fn staying(plan: &Plan) -> Bytes {
 /// The job that evaluates what this one trains, where it asks for that.
 fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
     let data = &job.data;
+    let mut caller = job.caller.clone();
     let is_given = !data.validation_x.paths().is_empty() || !data.validation_y.paths().is_empty();
     let data = match (is_given, data.validation_split) {
         (false, None) => return Ok(None),
@@ -134,15 +135,17 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
             sample_weight: data.validation_sample_weight.clone(),
             ..DataSection::default()
         },
-        (false, Some(share)) => DataSection {
-            held_out: Some(share),
-            validation_split: None,
-            validation_x: OneOrMany::None,
-            validation_y: OneOrMany::None,
-            ..data.clone()
-        },
+        (false, Some(share)) => {
+            caller.held_out = Some(share);
+            DataSection {
+                validation_split: None,
+                validation_x: OneOrMany::None,
+                validation_y: OneOrMany::None,
+                ..data.clone()
+            }
+        }
     };
-    let mut job = Job { data: data.in_order(), ..job.clone() };
+    let mut job = Job { data: data.in_order(), caller, ..job.clone() };
     // Times decide nothing here that is worth measuring, and the training's file has the disk.
     job.memory.costs = Costs::Analytic;
     job.memory.disk = None;

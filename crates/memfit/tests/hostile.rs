@@ -129,7 +129,7 @@ fn a_hostile_value_anywhere_in_a_model_is_an_answer() {
         for case in &cases {
             for _ in 0..ROUNDS {
                 let mut job = job(case, case["config"].clone());
-                let mut targets = vec![job.model.config.as_mut().unwrap()];
+                let mut targets = vec![job.caller.config.as_mut().unwrap()];
                 targets.extend([&mut job.train.loss, &mut job.train.optimizer]);
                 let target = if random.below(10) == 0 { 1 + random.below(2) } else { 0 };
                 let place: Vec<Option<String>> = (0..1 + random.below(2))

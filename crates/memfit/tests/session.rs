@@ -14,7 +14,7 @@ batch = 16
 
 fn session(purpose: Purpose) -> Session {
     let mut job = Job::parse(JOB, "".into()).unwrap();
-    job.memory.baseline = process::resident();
+    job.caller.baseline = process::resident();
     job.memory.budget = Some(Bytes::mib(64).into());
     Session::plan(&job, purpose, Some(2)).unwrap()
 }
@@ -110,4 +110,32 @@ fn evaluation_and_prediction_take_the_weights_of_the_training() {
     step(&mut prediction);
     assert_eq!(prediction.prediction(0, 16).len(), 16 * 4);
     assert!(prediction.prediction(0, 16).iter().any(|byte| *byte != 0));
+}
+
+/// Trains through the front door, and returns the loss of every step.
+fn fitted(seed: u64) -> Vec<f64> {
+    struct Losses(Vec<f64>);
+    impl memfit::Observer for Losses {
+        fn event(&mut self, event: memfit::Event<'_>) {
+            if let memfit::Event::Step { record, .. } = event {
+                self.0.push(record.loss);
+            }
+        }
+    }
+    let mut job = Job::parse(JOB, "".into()).unwrap();
+    (job.train.steps, job.train.seed) = (Some(20), seed);
+    job.memory.budget = Some(Bytes::mib(4096).into());
+    let mut losses = Losses(Vec::new());
+    memfit::fit(&job, Some(1), &mut losses).unwrap();
+    losses.0
+}
+
+#[test]
+fn two_jobs_of_one_process_do_not_disturb_each_other() {
+    let alone: Vec<Vec<f64>> = (0..4).map(fitted).collect();
+    let at_once: Vec<Vec<f64>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|seed| scope.spawn(move || fitted(seed))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(alone, at_once);
 }

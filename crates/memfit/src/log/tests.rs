@@ -14,7 +14,7 @@ const EPOCH: u64 = 2;
 
 fn job(folder: &Path, log: &str) -> Job {
     let mut job = Job::for_model(Path::new("model.keras"));
-    job.folder = folder.to_owned();
+    job.caller.folder = folder.to_owned();
     job.train.log = Some(log.into());
     job.train.tensorboard = Some("board".into());
     job
@@ -59,7 +59,7 @@ fn text(job: &Job) -> String {
 fn events(job: &Job) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for run in ["train", "validation"] {
-        all.extend(events::without_times(&job.folder.join("board").join(run)));
+        all.extend(events::without_times(&job.caller.folder.join("board").join(run)));
     }
     all
 }
