@@ -122,7 +122,7 @@ impl Runtime {
     }
 
     /// What planning counts for whose heap, with all that was held before, is this much at its peak; nothing in a process whose heap is
-    /// not counted. Holes take an eighth, and threads of the planner and the packer some stack and some heap that they keep.
+    /// not counted. Holes take a quarter, and threads of the planner and the packer some stack and some heap that they keep.
     pub(crate) fn planning(&self, heap: u64, threads: usize) -> Bytes {
         const LEAST: u64 = 512 << 10;
         const PER_THREAD: u64 = 256 << 10;
@@ -131,7 +131,7 @@ impl Runtime {
         if !self.is_counted() {
             return Bytes::ZERO;
         }
-        let beside = heap + (heap / 8).min(HOLES) + LEAST + PER_THREAD * threads as u64;
+        let beside = heap + (heap / 4).min(HOLES) + LEAST + PER_THREAD * threads as u64;
         (self.files + Bytes(beside)).align_up(FINE)
     }
 
