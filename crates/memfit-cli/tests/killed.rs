@@ -1,4 +1,4 @@
-//! Training that is killed, stopped by signals or short of disk at any moment goes on bit for bit, and leaves nothing behind.
+//! Training that is killed, stopped by signals or short of disk at any moment goes on bit for bit, and leaves no file over.
 //!
 //! `MEMFIT_KILLS` and `MEMFIT_STOPS` say how often each job is killed by SIGKILL, and stopped by SIGTERM or a full disk: a few times by
 //! default, as often as is wanted by `tools/soak`.

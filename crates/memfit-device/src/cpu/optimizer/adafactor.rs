@@ -288,7 +288,7 @@ impl Steps<'_> {
         }
     }
 
-    /// Lines of so many elements.
+    /// Lines of this number of elements.
     fn lines(&self, elements: usize) -> usize {
         elements.div_ceil(self.width().max(1))
     }
