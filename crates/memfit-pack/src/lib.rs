@@ -45,6 +45,6 @@ pub use bound::bound;
 pub use effort::Effort;
 pub use irreducible::{Irreducible, irreducible};
 pub use item::{Gap, Item, Window};
-pub use pack::{pack, pack_while};
+pub use pack::{bytes_of_search, pack, pack_while};
 pub use packing::Packing;
 pub use validate::{Overlap, validate};

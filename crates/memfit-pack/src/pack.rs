@@ -18,6 +18,13 @@ pub fn pack(items: &[Item], effort: Effort) -> Packing {
     pack_while(items, effort, &|| true)
 }
 
+/// Heap that a search for a lower packing holds at the most, besides the items and what greedy placements take, whatever its threads do
+/// when.
+pub fn bytes_of_search(items: &[Item]) -> u64 {
+    let parts = Instance::new(items).components();
+    parts.iter().map(search::bytes).max().unwrap_or(0)
+}
+
 /// The same, but gives the best packing so far when `keep_going` says no.
 ///
 /// This is the place for a limit in time, which makes the result depend on the machine; `pack`
@@ -43,7 +50,7 @@ pub fn pack_while(items: &[Item], effort: Effort, keep_going: &(dyn Fn() -> bool
             continue;
         }
         nodes -= greedy::improve(part, placed, height, nodes / 4, keep_going);
-        if placed.height > height && search::is_possible(part) {
+        if placed.height > height && search::is_possible(part) && search::bytes(part) <= effort.bytes {
             let wants_goal = effort.goal >= bound;
             let mut search = Search { bound, goal: height, wants_goal, nodes, keep_going };
             search::improve(part, placed, &mut search);

@@ -14,7 +14,7 @@ use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nan
 use crate::moves::region::Family;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
-use crate::place::{Packing, place};
+use crate::place::{Packing, bytes_of_packing_well, place};
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
 use crate::ways::{FASTEST, LEAST, Level, Variant, spend, variants};
@@ -76,7 +76,8 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
     unsplit(problem, &|_| true).or_else(|| {
         let family = Family::of(problem);
         let choices = Choices::new(&family, Way::DownAndUp);
-        choices.fastest(&choices.smallest(), &|_| true)
+        let smallest = choices.smallest();
+        choices.fastest(&smallest, &|_| true)
     })
 }
 
@@ -159,8 +160,20 @@ pub fn smallest_measured(problem: &Problem, gauge: &Gauge) -> (Plan, u64) {
         lowest = Some(all.lowest());
     });
     let (choices, (choice, plan)) = choices.zip(lowest).expect("the work was done");
-    // The packer's search is not counted: it runs on threads, and throws work away as these meet.
-    (choices.packed_well(&choice, plan), most.max(left + most_choosing + beside))
+    let (figures, schedule) = choices.taken(&choice);
+    let left_packing = ((gauge.here)() - before).max(0) as u64;
+    // The packer's search runs on threads and throws work away as these meet: what it may hold is known, and not measured.
+    let searched = if plan.bytes_peak == plan.bytes_bound {
+        0
+    } else {
+        bytes_of_packing_well(&figures, &schedule, choice.level)
+    };
+    let mut quick = None;
+    let most_placing =
+        (gauge.most)(&mut || quick = Some(place(&figures, &schedule, Packing::Quick, choice.level)));
+    drop(quick);
+    let most = most.max(left + most_choosing + beside).max(left_packing + most_placing + searched);
+    (packed_well(&figures, &schedule, choice.level, plan), most)
 }
 
 /// Reads how much heap a thread holds, in a program that counts it.
@@ -243,7 +256,7 @@ impl<'a> Choices<'a> {
     }
 
     /// The fastest plan that fits the budget and may be held; none below the smallest plan, even if what was measured led lower.
-    pub fn fastest(&self, smallest: &Plan, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
+    pub fn fastest(self, smallest: &Plan, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
         let arena = self.problem.budget.arena();
         let fits = |plan: &Plan| fits(self.problem, plan) && may_hold(plan);
         if !fits(smallest) {
@@ -256,7 +269,10 @@ impl<'a> Choices<'a> {
         let time = |plan: &Plan| seconds(self.problem, plan);
         Some(match found {
             // The smallest is packed well; it may be the only one that fits, or the fastest.
-            Some((choice, plan)) if time(&plan) <= time(smallest) => self.packed_well(choice, plan),
+            Some((choice, plan)) if time(&plan) <= time(smallest) => {
+                let (choice, (figures, schedule)) = (*choice, self.taken(choice));
+                packed_well(&figures, &schedule, choice.level, plan)
+            }
             Some(_) | None => smallest.clone(),
         })
     }
@@ -264,7 +280,8 @@ impl<'a> Choices<'a> {
     /// The plan with the lowest peak, whatever the budget.
     pub fn smallest(&self) -> Plan {
         let (choice, plan) = self.lowest();
-        self.packed_well(&choice, plan)
+        let size = &self.sizes[choice.size];
+        packed_well(&size.figures, &size.points[choice.point].schedule, choice.level, plan)
     }
 
     /// The choice with the lowest peak as greedy orders pack it, whatever the budget.
@@ -287,9 +304,10 @@ impl<'a> Choices<'a> {
         lowest.expect("there is the whole batch, or what is pinned")
     }
 
-    fn packed_well(&self, choice: &Choice, plan: Plan) -> Plan {
-        let size = &self.sizes[choice.size];
-        packed_well(&size.figures, &size.points[choice.point].schedule, choice.level, plan)
+    /// The schedule of a choice. All others are dropped, since packing it well takes memory itself.
+    fn taken(mut self, choice: &Choice) -> (Figures<'a>, Schedule) {
+        let Size { figures, mut points, .. } = self.sizes.swap_remove(choice.size);
+        (figures, points.swap_remove(choice.point).schedule)
     }
 
     /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it.

@@ -1,7 +1,7 @@
 //! Placing: offsets for every stretch, and the plan that follows from them.
 
 use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Slot, Step, TensorId};
-use memfit_pack::{Effort, Item, pack};
+use memfit_pack::{Effort, Item, bound, bytes_of_search, pack};
 
 use crate::figures::{Figures, persistent_tensors};
 use crate::schedule::{Event, Schedule};
@@ -14,6 +14,10 @@ const SEARCH_NODES: u64 = 5_000;
 
 /// Beyond so many stretches greedy orders must do.
 const SEARCH_ITEMS: usize = 6_000;
+
+/// What a search for a lower packing may hold whatever is packed. Beyond it, it may hold as much as the arena that it packs, which is taken
+/// when the search is over.
+const SEARCH_BYTES: u64 = 2 << 20;
 
 /// How hard the packer tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +34,14 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing, level: Le
     let mut storage = Storage::new(figures, schedule);
     ways::spend(figures, schedule, &mut storage, level);
     let items = storage.items();
+    let base = figures.persistent_bytes;
     let effort = match packing {
-        Packing::Well if items.len() <= SEARCH_ITEMS => Effort::nodes(SEARCH_NODES),
+        Packing::Well if items.len() <= SEARCH_ITEMS => {
+            Effort::nodes(SEARCH_NODES).holding(bytes_to_search(base, &items))
+        }
         Packing::Well | Packing::Quick => Effort::GREEDY,
     };
     let packing = pack(&items, effort);
-    let base = figures.persistent_bytes;
 
     let mut fixed: Vec<Option<Slot>> = vec![None; graph.tensors.len()];
     let mut next = Bytes::ZERO;
@@ -118,6 +124,21 @@ pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing, level: Le
     // Alignment may round the last stretch of the bound beyond the last byte that is used.
     plan.bytes_bound = (base + Bytes(packing.bound)).min(plan.bytes_peak);
     plan
+}
+
+/// What a search may hold.
+fn bytes_to_search(base: Bytes, items: &[Item]) -> u64 {
+    SEARCH_BYTES.max(base.0 + bound(items))
+}
+
+/// Heap that packing a schedule well holds at the most, besides what packing it quickly does.
+pub fn bytes_of_packing_well(figures: &Figures, schedule: &Schedule, level: Level) -> u64 {
+    let mut storage = Storage::new(figures, schedule);
+    ways::spend(figures, schedule, &mut storage, level);
+    let items = storage.items();
+    let bytes = if SEARCH_ITEMS < items.len() { 0 } else { bytes_of_search(&items) };
+    // A part beyond what may be held is not searched, and others hold no more than may be held.
+    bytes.min(bytes_to_search(figures.persistent_bytes, &items))
 }
 
 fn peak(plan: &Plan) -> Bytes {

@@ -44,6 +44,23 @@ pub(crate) fn is_possible(instance: &Instance) -> bool {
     presences <= PRESENCES_MOST && instance.pairs() <= PAIRS_MOST
 }
 
+/// Heap that a search holds at the most, with all its lanes: none where the problem is too large to be searched.
+pub(crate) fn bytes(instance: &Instance) -> u64 {
+    /// A pair is written out from both sides, first in lists that grow, then in a single one; each lane can take back what it lifted.
+    const PER_PAIR: u64 = 160;
+    /// What is in a section is known from the section and from the block, and once more in each lane.
+    const PER_PRESENCE: u64 = 120;
+    /// Each lane remembers its attempts of a round.
+    const PER_SECTION: u64 = 400;
+    const PER_BLOCK: u64 = 400;
+    if !is_possible(instance) {
+        return 0;
+    }
+    let presences: u64 = instance.blocks.iter().map(Block::length).sum();
+    let (blocks, sections) = (instance.blocks.len() as u64, instance.sections as u64);
+    instance.pairs() * PER_PAIR + presences * PER_PRESENCE + sections * PER_SECTION + blocks * PER_BLOCK
+}
+
 /// Lowers `placed` as far as the effort allows. What it proves and spends is noted in `search`.
 pub(crate) fn improve(instance: &Instance, placed: &mut Placed, search: &mut Search<'_>) {
     let model = Model::new(instance);
