@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 use memfit::{
-    Bytes, CheckpointSection, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Guard, Job,
-    OneOrMany, Precision, Resume, Setting, Shuffle, Size,
+    Bytes, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Guard, Job, Precision, Resume,
+    Setting, Size,
 };
 
 use crate::devices::DevicesArguments;
@@ -14,6 +14,7 @@ use crate::layers::LayersArguments;
 use crate::model_arguments::ModelArguments;
 use crate::predict::PredictArguments;
 use crate::replay::ReplayArguments;
+use crate::settings::{absolute_text, checked, files, from_here, given};
 use crate::summary::SummaryArguments;
 
 /// fit() that fits: train neural networks inside a byte budget.
@@ -106,39 +107,39 @@ pub struct JobArguments {
     pub file: PathBuf,
     /// What the whole process may hold, as in 2GiB, 1536MiB, or 50% of what the machine allows [default: a little less than
     /// all of that].
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
-    pub budget: Option<Size>,
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = checked::<Size>)]
+    pub budget: Option<String>,
     /// Rows of one training step, instead of the job's.
     #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
+    pub batch: Option<u64>,
     /// Split the batch into exactly N micro-batches, instead of as few as fit [default: the fastest plan that fits].
     #[arg(long, value_name = "N")]
-    pub micro_batches: Option<usize>,
+    pub micro_batches: Option<u64>,
     /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
     #[arg(long, value_name = "FOLDER:SIZE")]
     pub disk: Option<Disk>,
     /// Copy values out to host memory. Only for a device with memory of its own: on the CPU, host memory is what the
     /// budget is about, so this is refused; --disk is the way there.
-    #[arg(long, value_name = "SIZE")]
-    pub host: Option<Bytes>,
+    #[arg(long, value_name = "SIZE", value_parser = checked::<Bytes>)]
+    pub host: Option<String>,
     /// What the fastest plan is chosen by: measured on this machine at the first start, where a choice depends on time, or
     /// analytic, the same on every machine [default: measured].
-    #[arg(long, value_name = "measured|analytic")]
-    pub costs: Option<Costs>,
+    #[arg(long, value_name = "measured|analytic", value_parser = checked::<Costs>)]
+    pub costs: Option<String>,
     /// Take the first plan that is found to fit, in about a tenth of the time that planning takes, instead of the fastest.
     #[arg(long)]
     pub first: bool,
     /// What a step with a result that is not finite may change: blocks whose results are finite (block), or nothing at all (step),
     /// for which all results are computed before the first is written [default: block].
-    #[arg(long, value_name = "block|step")]
-    pub guard: Option<Guard>,
+    #[arg(long, value_name = "block|step", value_parser = checked::<Guard>)]
+    pub guard: Option<String>,
     /// Compute in half the bytes where layers do not say otherwise: mixed_float16, mixed_bfloat16 or float32.
-    #[arg(long, value_name = "POLICY")]
-    pub precision: Option<Precision>,
+    #[arg(long, value_name = "POLICY", value_parser = checked::<Precision>)]
+    pub precision: Option<String>,
     /// Where it runs: cpu, cuda or cuda:N. On a GPU, the budget is what the process holds of its memory [default: the
     /// first GPU where there is one, else the CPU].
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<DeviceChoice>,
+    #[arg(long, value_name = "DEVICE", value_parser = checked::<DeviceChoice>)]
+    pub device: Option<String>,
     /// Worker threads [default: the machine's, or its control group's share]. The environment's MEMFIT_VECTORS (plain,
     /// avx2, avx512 or neon) names the vector instructions they use, else the widest.
     #[arg(long, value_name = "N")]
@@ -205,11 +206,12 @@ pub enum Machine {
 impl PlanArguments {
     /// A job as it would be trained.
     pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
-        let mut job = self.model.apply(self.job.read_file(path)?);
-        self.validation.apply(&mut job);
+        let mut settings = self.model.settings()?;
+        settings.extend(self.validation.settings()?);
         if let Some(output) = self.output.as_deref().filter(|path| is_trained_model(path)) {
-            job.train.output = Some(std::path::absolute(output).unwrap_or(output.to_owned()));
+            settings.push(from_here("train.output", &output.to_string_lossy())?);
         }
+        let job = self.job.read_file(path, settings)?;
         match self.machine {
             Machine::This => Ok(memfit::within_machine(&job, &mut Said)),
             Machine::None if job.memory.budget.is_none() => Err(Error::Job {
@@ -249,24 +251,25 @@ impl memfit::Observer for Said {
 pub struct ValidationArguments {
     /// Validate after every epoch on these: files of the inputs, then of the targets, as in xv.npy,yv.npy.
     #[arg(long, value_name = "FILES", value_delimiter = ',', conflicts_with = "validation_split")]
-    pub validation_data: Vec<PathBuf>,
+    pub validation_data: Vec<String>,
     /// Validate after every epoch on this share of the rows, the last ones, instead of training on them.
     #[arg(long, value_name = "SHARE")]
     pub validation_split: Option<f64>,
 }
 
 impl ValidationArguments {
-    fn apply(&self, job: &mut Job) {
+    /// Files take the place of a share of the rows, and the reverse.
+    fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let mut settings = Vec::new();
         if !self.validation_data.is_empty() {
-            let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
-            job.data.validation_x = OneOrMany::Many(self.validation_data.iter().map(here).collect());
-            job.data.validation_y = OneOrMany::None;
-            job.data.validation_split = None;
+            settings.push(files("data.validation_x", &self.validation_data)?);
+            settings.extend(["data.validation_y", "data.validation_split"].map(Setting::without));
         }
-        if self.validation_split.is_some() {
-            job.data.validation_split = self.validation_split;
-            (job.data.validation_x, job.data.validation_y) = (OneOrMany::None, OneOrMany::None);
+        if let Some(share) = self.validation_split {
+            settings.push(Setting::new("data.validation_split", share));
+            settings.extend(["data.validation_x", "data.validation_y"].map(Setting::without));
         }
+        Ok(settings)
     }
 }
 
@@ -311,24 +314,24 @@ pub struct TrainArguments {
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     pub learning_rate: Option<f64>,
     /// Stop when a value has not improved for some epochs, as in val_loss:5 or val_accuracy:3:0.01.
-    #[arg(long, value_name = "MONITOR:PATIENCE[:MIN_DELTA]")]
-    pub early_stopping: Option<EarlyStoppingRule>,
+    #[arg(long, value_name = "MONITOR:PATIENCE[:MIN_DELTA]", value_parser = checked::<EarlyStoppingRule>)]
+    pub early_stopping: Option<String>,
     /// Take the rows in another order in every epoch, by the seed of the training or this one [default: files are shuffled,
     /// synthetic rows are not].
-    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true)]
-    pub shuffle: Option<Option<u64>>,
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, value_parser = clap::value_parser!(i64).range(0..))]
+    pub shuffle: Option<Option<i64>>,
     /// Take the rows in the order of the files.
     #[arg(long, conflicts_with = "shuffle")]
     pub no_shuffle: bool,
     /// Write loss, metrics, learning rate, rows a second and bytes of every step and epoch to this file.
     #[arg(long, value_name = "FILE.csv|.jsonl")]
-    pub log: Option<PathBuf>,
+    pub log: Option<String>,
     /// Write the same to event files in this folder, for TensorBoard.
     #[arg(long, value_name = "FOLDER")]
-    pub tensorboard: Option<PathBuf>,
+    pub tensorboard: Option<String>,
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
+    pub output: Option<String>,
     #[command(flatten)]
     pub checkpoints: CheckpointArguments,
     /// Write where every byte was to this page.
@@ -342,13 +345,13 @@ pub struct CheckpointArguments {
     /// Write checkpoints to this folder: .keras files with all that it takes to go on bit for bit. A signal (Ctrl-C, SIGTERM) writes
     /// one after the step that runs; a second signal ends at once.
     #[arg(long, value_name = "FOLDER")]
-    pub checkpoints: Option<PathBuf>,
+    pub checkpoints: Option<String>,
     /// How often, as in 500steps, 10min or 1epoch [default: 1epoch, or 500steps of data without end].
-    #[arg(long, value_name = "INTERVAL", requires = "checkpoints")]
-    pub every: Option<Every>,
+    #[arg(long, value_name = "INTERVAL", requires = "checkpoints", value_parser = checked::<Every>)]
+    pub every: Option<String>,
     /// How many checkpoints are kept, the newest [default: 3].
     #[arg(long, value_name = "N", requires = "checkpoints")]
-    pub keep: Option<usize>,
+    pub keep: Option<u64>,
     /// Also keep the best by this value, as in val_loss: best.keras in the folder.
     #[arg(long, value_name = "NAME", requires = "checkpoints")]
     pub keep_best: Option<String>,
@@ -359,97 +362,84 @@ pub struct CheckpointArguments {
 }
 
 impl CheckpointArguments {
-    fn apply(&self, job: &mut Job) {
-        if let Some(folder) = &self.checkpoints {
-            let folder = std::path::absolute(folder).unwrap_or(folder.clone());
-            job.checkpoint = Some(match job.checkpoint.take() {
-                Some(section) => CheckpointSection { folder, ..section },
-                None => CheckpointSection::in_folder(folder),
-            });
-        }
-        if let Some(section) = &mut job.checkpoint {
-            section.every = self.every.or(section.every);
-            section.keep = self.keep.unwrap_or(section.keep);
-            section.keep_best = self.keep_best.clone().or(section.keep_best.take());
-        }
-        job.caller.resume = self.resume.unwrap_or(job.caller.resume);
+    fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let folder =
+            self.checkpoints.as_deref().map(|folder| from_here("checkpoint.folder", folder)).transpose()?;
+        let others = [
+            given("checkpoint.every", self.every.as_deref()),
+            given("checkpoint.keep", self.keep),
+            given("checkpoint.keep_best", self.keep_best.as_deref()),
+        ];
+        Ok(folder.into_iter().chain(others.into_iter().flatten()).collect())
     }
 }
 
 impl JobArguments {
-    /// The job with what was typed in place of what the file says.
-    pub fn read(&self) -> Result<Job, Error> {
-        self.read_file(&self.file)
+    /// The job with what was typed in place of what the file says, and further settings.
+    pub fn read(&self, more: Vec<Setting>) -> Result<Job, Error> {
+        self.read_file(&self.file, more)
     }
 
-    /// Another job under the same overrides.
-    pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
-        let mut job = Job::read_with(path, &self.set)?;
-        if let Some(batch) = self.batch {
-            job.train.batch = batch;
-        }
-        if self.micro_batches.is_some() {
-            job.memory.micro_batches = self.micro_batches;
-        }
-        if self.precision.is_some() {
-            job.train.precision = self.precision;
-        }
-        if self.budget.is_some() {
-            job.memory.budget = self.budget;
-        }
-        if let Some(costs) = self.costs {
-            job.memory.costs = costs;
-        }
-        job.memory.first |= self.first;
-        if let Some(guard) = self.guard {
-            job.memory.guard = guard;
-        }
-        if let Some(disk) = &self.disk {
-            // What is typed is relative to where it is typed, and not to the job file.
-            let folder = std::path::absolute(&disk.folder).unwrap_or(disk.folder.clone());
-            job.memory.disk = Some(Disk { folder, size: disk.size });
-        }
-        if let Some(device) = self.device {
-            job.train.device = device;
-        }
-        if self.host.is_some() {
-            job.memory.host = self.host;
-        }
-        Ok(job)
+    /// Another job under the same settings.
+    pub fn read_file(&self, path: &Path, more: Vec<Setting>) -> Result<Job, Error> {
+        let mut settings = self.set.clone();
+        settings.extend(self.settings()?);
+        settings.extend(more);
+        Job::read_with(path, &settings)
+    }
+
+    fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let disk = self.disk.as_ref().map(|disk| -> Result<Setting, Error> {
+            let folder = absolute_text("memory.disk", &disk.folder.to_string_lossy())?;
+            Ok(Setting::new("memory.disk", format!("{folder}:{}B", disk.size.0)))
+        });
+        let settings = [
+            given("train.batch", self.batch),
+            given("memory.micro_batches", self.micro_batches),
+            given("train.precision", self.precision.as_deref()),
+            given("memory.budget", self.budget.as_deref()),
+            given("memory.costs", self.costs.as_deref()),
+            self.first.then(|| Setting::new("memory.first", true)),
+            given("memory.guard", self.guard.as_deref()),
+            disk.transpose()?,
+            given("train.device", self.device.as_deref()),
+            given("memory.host", self.host.as_deref()),
+        ];
+        Ok(settings.into_iter().flatten().collect())
     }
 }
 
 impl TrainArguments {
-    /// The job with its length as typed.
-    pub fn apply(&self, mut job: Job) -> Job {
+    /// The job as it is typed.
+    pub fn read(&self) -> Result<Job, Error> {
+        let mut settings = self.validation.settings()?;
         if self.steps.is_some() || self.epochs.is_some() {
-            job.train.steps = self.steps;
-            job.train.epochs = self.epochs;
+            settings.extend(["train.steps", "train.epochs"].map(Setting::without));
         }
-        self.validation.apply(&mut job);
-        if self.learning_rate.is_some() {
-            job.train.learning_rate = self.learning_rate;
+        let shuffle = self.shuffle.map(|seed| match seed {
+            None => Setting::new("data.shuffle", true),
+            Some(seed) => Setting::new("data.shuffle", seed),
+        });
+        let more = [
+            given("train.steps", self.steps),
+            given("train.epochs", self.epochs),
+            given("train.learning_rate", self.learning_rate),
+            given("train.early_stopping", self.early_stopping.as_deref()),
+            shuffle,
+            self.no_shuffle.then(|| Setting::new("data.shuffle", false)),
+        ];
+        settings.extend(more.into_iter().flatten());
+        for (key, file) in [
+            ("train.log", &self.log),
+            ("train.tensorboard", &self.tensorboard),
+            ("train.output", &self.output),
+        ] {
+            settings.extend(file.as_deref().map(|file| from_here(key, file)).transpose()?);
         }
-        if self.early_stopping.is_some() {
-            job.train.early_stopping = self.early_stopping.clone();
-        }
-        if let Some(seed) = self.shuffle {
-            job.data.shuffle = Some(seed.map_or(Shuffle::On, Shuffle::Seed));
-        }
-        if self.no_shuffle {
-            job.data.shuffle = Some(Shuffle::Off);
-        }
-        let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
-        if let Some(log) = &self.log {
-            job.train.log = Some(here(log));
-        }
-        if let Some(folder) = &self.tensorboard {
-            job.train.tensorboard = Some(here(folder));
-        }
-        if let Some(output) = &self.output {
-            job.train.output = Some(std::path::absolute(output).unwrap_or(output.clone()));
-        }
-        self.checkpoints.apply(&mut job);
-        self.model.apply(job)
+        settings.extend(self.checkpoints.settings()?);
+        settings.extend(self.model.settings()?);
+        let mut job = self.job.read(settings)?;
+        job.caller.resume = self.checkpoints.resume.unwrap_or(job.caller.resume);
+        Ok(job)
     }
 }

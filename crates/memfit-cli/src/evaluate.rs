@@ -21,7 +21,7 @@ pub struct EvaluateArguments {
 
 /// Evaluates, and prints what came out.
 pub fn run(arguments: &EvaluateArguments) -> Result<ExitCode, Error> {
-    let job = arguments.model.apply(arguments.job.read()?);
+    let job = arguments.job.read(arguments.model.settings()?)?;
     let evaluation = evaluate(&job, arguments.job.threads)?;
     if arguments.job.json {
         let mut line = ran_json(&evaluation.ran);

@@ -16,6 +16,7 @@ mod plan;
 mod predict;
 mod remedy;
 mod replay;
+mod settings;
 mod signals;
 mod summary;
 mod tables;
@@ -89,8 +90,7 @@ fn run() -> ExitCode {
 }
 
 fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
-    let job = arguments.job.read()?;
-    let job = arguments.apply(job);
+    let job = arguments.read()?;
     let report_file =
         arguments.report.as_deref().map(|path| NewFile::reserve("--report", path)).transpose()?;
     let (mut lines, mut bar) = (Lines, Bar::default());
@@ -119,7 +119,7 @@ fn run_train(arguments: &TrainArguments) -> Result<ExitCode, Error> {
 }
 
 fn run_batch(arguments: &JobArguments) -> Result<ExitCode, Error> {
-    let mut job = arguments.read()?;
+    let mut job = arguments.read(Vec::new())?;
     // No batch depends on time.
     job.memory.costs = Costs::Analytic;
     let prepared = prepare_without_hints(&job, arguments.threads)?;

@@ -1,20 +1,19 @@
 //! What stands beside a model file in place of a job file: data, loss, optimizer and metrics.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use memfit::{Job, OneOrMany};
-use serde_json::Value;
+use memfit::{Error, Setting};
+
+use crate::settings::{files, from_here, given};
 
 /// What a model is run on, and what it is compiled with.
 #[derive(Args)]
 pub struct ModelArguments {
     /// Files of the inputs, then of the targets, as in x.npy,y.npy.
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
-    pub data: Vec<PathBuf>,
+    pub data: Vec<String>,
     /// Weights to begin with: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
-    pub weights: Option<PathBuf>,
+    pub weights: Option<String>,
     /// The loss, instead of the model's own.
     #[arg(long, value_name = "NAME")]
     pub loss: Option<String>,
@@ -27,27 +26,20 @@ pub struct ModelArguments {
 }
 
 impl ModelArguments {
-    /// The job with these in place of what it says.
-    pub fn apply(&self, mut job: Job) -> Job {
-        // What is typed is relative to where it is typed, and not to the job file.
-        let here = |path: &PathBuf| std::path::absolute(path).unwrap_or(path.clone());
+    /// These as keys of a job.
+    pub fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let mut settings = Vec::new();
         if !self.data.is_empty() {
-            job.data.rows = None;
-            job.data.x = OneOrMany::Many(self.data.iter().map(here).collect());
-            job.data.y = OneOrMany::None;
+            settings.push(files("data.x", &self.data)?);
+            settings.extend(["data.rows", "data.y"].map(Setting::without));
         }
-        if let Some(weights) = &self.weights {
-            job.model.weights = Some(here(weights));
-        }
-        if let Some(loss) = &self.loss {
-            job.train.loss = Value::from(loss.as_str());
-        }
-        if let Some(optimizer) = &self.optimizer {
-            job.train.optimizer = Value::from(optimizer.as_str());
-        }
+        settings.extend(self.weights.as_deref().map(|file| from_here("model.weights", file)).transpose()?);
+        let named =
+            [given("train.loss", self.loss.as_deref()), given("train.optimizer", self.optimizer.as_deref())];
+        settings.extend(named.into_iter().flatten());
         if !self.metrics.is_empty() {
-            job.train.metrics = self.metrics.iter().map(|name| Value::from(name.as_str())).collect();
+            settings.push(Setting::new("train.metrics", self.metrics.clone()));
         }
-        job
+        Ok(settings)
     }
 }

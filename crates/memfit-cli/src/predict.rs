@@ -25,7 +25,7 @@ pub struct PredictArguments {
 
 /// Predicts, and says what it took.
 pub fn run(arguments: &PredictArguments) -> Result<ExitCode, Error> {
-    let job = arguments.model.apply(arguments.job.read()?);
+    let job = arguments.job.read(arguments.model.settings()?)?;
     let ran = predict(&job, &arguments.output, arguments.job.threads)?;
     out(&if arguments.job.json { ran_json(&ran).to_string() } else { ran_text(&ran) });
     Ok(ExitCode::SUCCESS)

@@ -17,7 +17,7 @@ pub struct SummaryArguments {
 
 /// Prints the table.
 pub fn run(arguments: &SummaryArguments) -> Result<ExitCode, Error> {
-    let table = layer_table(&arguments.job.read()?)?;
+    let table = layer_table(&arguments.job.read(Vec::new())?)?;
     out(&if arguments.job.json { table.to_json().to_string() } else { text(&table) });
     Ok(ExitCode::SUCCESS)
 }

@@ -74,7 +74,7 @@ fn keys_are_set_in_three_ways_with_one_result() {
     assert_eq!(losses(&train(folder.path(), &by_key)), set);
     for (more, wanted) in [
         ("train.optimiser=adam", "did you mean `optimizer`?"),
-        ("train.batch=many", "--set"),
+        ("train.batch=many", "train.batch: invalid type: string \"many\""),
         ("train.optimizer.momentun=0.9", "SGD has no argument `momentun`"),
     ] {
         let said = refused(folder.path(), &["--set", more]).to_lowercase();

@@ -312,6 +312,15 @@ impl DataSection {
     }
 }
 
+/// What a job on a model alone begins with.
+fn model_job() -> toml::Table {
+    let train = toml::Table::from_iter([("batch".to_owned(), toml::Value::from(MODEL_BATCH))]);
+    toml::Table::from_iter([
+        ("model".to_owned(), toml::Table::new().into()),
+        ("train".to_owned(), train.into()),
+    ])
+}
+
 /// The most rows of a batch.
 const ROWS_MOST: usize = 1 << 40;
 
@@ -325,57 +334,51 @@ impl Job {
 
     /// Reads a job file, or takes a model file alone, with some keys set to other values.
     pub fn read_with(path: &Path, settings: &[Setting]) -> Result<Job, Error> {
-        let is_model = is_model(path);
-        if settings.is_empty() {
-            return if is_model { Ok(Job::for_model(path)) } else { Job::read(path) };
+        if is_model(path) {
+            return Job::on_model(path, settings);
         }
-        let name = path.display().to_string();
-        let mut table = if is_model {
-            let file = ("file".to_owned(), toml::Value::from(name.as_str()));
-            let batch = ("batch".to_owned(), toml::Value::from(MODEL_BATCH));
-            let sections = [("model", file), ("train", batch)];
-            sections
-                .map(|(section, key)| (section.to_owned(), toml::Table::from_iter([key]).into()))
-                .into_iter()
-                .collect()
-        } else {
-            let text = memfit_files::text_of(path)?;
-            // Its own mistakes are named with their lines.
-            Job::parse_named(&text, &name, PathBuf::new())?;
-            toml::from_str(&text)
-                .map_err(|error| Error::job(&name, error.to_string().trim_end().to_owned()))?
-        };
-        for setting in settings {
-            setting.apply(&mut table)?;
-        }
-        let job = Job::deserialize(table);
-        let mut job = job.map_err(|error| Error::job("--set", error.to_string().trim_end().to_owned()))?;
-        if !is_model {
-            job.caller.folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let mut job = Job::read(path)?;
+        if !settings.is_empty() {
+            // The file's own mistakes have been named with their lines.
+            let name = path.display().to_string();
+            let table = toml::from_str(&memfit_files::text_of(path)?)
+                .map_err(|error| Error::job(&name, error.to_string().trim_end().to_owned()))?;
+            job = Job { caller: job.caller, ..Job::from_table(table, settings)? };
         }
         Ok(job)
     }
 
     /// A job on a Keras configuration that the caller holds, as `model.to_json()` gives it.
-    pub fn for_config(config: Value) -> Job {
-        let mut job = Job::for_model(Path::new(""));
-        job.model = ModelSection::default();
+    pub fn for_config(config: Value, settings: &[Setting]) -> Result<Job, Error> {
+        let mut job = Job::from_table(model_job(), settings)?;
         job.caller.config = Some(config);
-        job
+        Ok(job)
     }
 
     /// A job on a model file alone, `.keras` or `model.to_json()`, with what `model.fit` begins with.
     pub fn for_model(path: &Path) -> Job {
-        let train = TrainSection { batch: MODEL_BATCH as usize, ..TrainSection::default() };
-        let model = ModelSection { file: Some(path.to_owned()), ..ModelSection::default() };
-        Job {
-            model,
-            train,
-            data: DataSection::default(),
-            memory: MemorySection::default(),
-            checkpoint: None,
-            caller: Caller::default(),
-        }
+        Job::on_model(path, &[]).expect("a job without settings has nothing that could be wrong")
+    }
+
+    fn on_model(path: &Path, settings: &[Setting]) -> Result<Job, Error> {
+        let mut job = Job::from_table(model_job(), settings)?;
+        job.model.file.get_or_insert_with(|| path.to_owned());
+        Ok(job)
+    }
+
+    /// **The one path from options to a job**: those of a file, of the command and of Python are keys of this table.
+    fn from_table(table: toml::Table, settings: &[Setting]) -> Result<Job, Error> {
+        let read = |table: &toml::Table| {
+            Job::deserialize(table.clone()).map_err(|error| error.to_string().trim_end().to_owned())
+        };
+        let mut set = table.clone();
+        settings.iter().try_for_each(|setting| setting.apply(&mut set))?;
+        read(&set).map_err(|problem| {
+            let mut set = table;
+            let mut is_wrong = |setting: &&Setting| setting.apply(&mut set).is_err() || read(&set).is_err();
+            let place = settings.iter().find(&mut is_wrong).map_or("the job".to_owned(), Setting::key);
+            Error::job(place, problem)
+        })
     }
 
     /// Reads the text of a job file whose relative paths start from `folder`.

@@ -1,4 +1,5 @@
-//! `--set KEY=VALUE`: any key of a job, in place of what its file says.
+//! Settings: any key of a job and its value, in place of what its file says. The shell's options and Python's arguments are settings too,
+//! so that there is one path from all of them to a job.
 
 use std::str::FromStr;
 
@@ -15,7 +16,8 @@ use crate::job::{DataSection, Job, MemorySection, ModelSection, TrainSection};
 pub struct Setting {
     /// The parts of the key, as in `train`, `optimizer`, `learning_rate`.
     path: Vec<String>,
-    value: Value,
+    /// `None` removes the key.
+    value: Option<Value>,
 }
 
 impl FromStr for Setting {
@@ -31,15 +33,35 @@ impl FromStr for Setting {
         let value = value.trim();
         let read: Option<Table> = toml::from_str(&format!("value = {value}")).ok();
         let read = read.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
-        Ok(Setting { path, value: read.unwrap_or_else(|| Value::from(value)) })
+        Ok(Setting { path, value: Some(read.unwrap_or_else(|| Value::from(value))) })
     }
 }
 
 impl Setting {
+    /// A key, as in `train.batch`, and its value.
+    pub fn new(key: &str, value: impl Into<Value>) -> Setting {
+        Setting { path: key.split('.').map(str::to_owned).collect(), value: Some(value.into()) }
+    }
+
+    /// The same of a value in JSON.
+    pub fn from_json(key: &str, value: &serde_json::Value) -> Result<Setting, Error> {
+        let value = Value::try_from(value).map_err(|error| Error::job(key, error.to_string()))?;
+        Ok(Setting::new(key, value))
+    }
+
+    /// A key that the job is to have no value for.
+    pub fn without(key: &str) -> Setting {
+        Setting { value: None, ..Setting::new(key, "") }
+    }
+
+    /// The key, as in `train.batch`.
+    pub(crate) fn key(&self) -> String {
+        self.path.join(".")
+    }
+
     /// Writes the value to the table of a job.
     pub(crate) fn apply(&self, job: &mut Table) -> Result<(), Error> {
-        let key = self.path.join(".");
-        let wrong = |problem: String| Error::job(format!("--set {key}"), problem);
+        let wrong = |problem: String| Error::job(self.key(), problem);
         let section = &self.path[0];
         let sections = sections();
         let Some((_, keys)) = sections.iter().find(|(name, _)| name == section) else {
@@ -50,8 +72,12 @@ impl Setting {
             let known = hint(&self.path[1], keys.iter().copied());
             return Err(wrong(format!("there is no key `{}` under [{section}]; {known}", self.path[1])));
         }
+        let Some(value) = &self.value else {
+            job.get_mut(section).and_then(Value::as_table_mut).and_then(|table| table.remove(&self.path[1]));
+            return Ok(());
+        };
         let table = job.entry(section).or_insert_with(|| Table::new().into());
-        put(table, &self.path[1..], &self.value).map_err(wrong)
+        put(table, &self.path[1..], value).map_err(wrong)
     }
 }
 

@@ -109,7 +109,7 @@ fn mutate(value: &mut Value, number: &mut usize, random: &mut Random) -> Option<
 }
 
 fn job(case: &Value, config: Value) -> Job {
-    let mut job = Job::for_config(config);
+    let mut job = Job::for_config(config, &[]).expect("no settings");
     job.train.loss = case.get("loss").filter(|loss| !loss.is_number()).cloned().unwrap_or(json!("mse"));
     job.train.optimizer = case.get("optimizer").cloned().unwrap_or(json!("adam"));
     job.train.batch = 3;
