@@ -56,7 +56,7 @@ def models():
 
 
 def test(*more, **environment):
-    command = ["cargo", "test", "-p", "memfit-testkit", "--test", "corpus", "--", *more]
+    command = ["cargo", "test", "-p", "memfit-testkit", "--test", "engine", "corpus::", "--", *more]
     subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=True)
 
 

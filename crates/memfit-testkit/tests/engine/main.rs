@@ -1,0 +1,26 @@
+//! The engine as a whole: graphs, plans and kernels against references. Tests that need a process of their own, those that travel to a GPU
+//! and the rules of the house have binaries of their own.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on says where it stopped"
+)]
+
+mod applied;
+mod augmentation;
+mod checker;
+mod corpus;
+mod costs;
+mod emulated;
+mod gradients;
+mod keras_files;
+mod metrics;
+mod networks;
+mod oracle;
+mod pinned;
+mod poison;
+mod properties;
+mod references;
+mod regions;
+mod text;
+mod ways;
