@@ -1,10 +1,12 @@
 """A run that is stopped anywhere goes on bit for bit: with arrays, streams, validation, callbacks, and by a signal."""
 
+import functools
 import itertools
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import keras
@@ -74,16 +76,19 @@ def fit(made, folder, given, **more):
                       callbacks=callbacks, **more)
 
 
-def whole(case, tmp_path):
+@functools.cache
+def whole(case):
+    """What a run that is never stopped ends with: the same for every test of a case."""
     made = model()
-    history = fit(made, tmp_path / "whole", CASES[case](), callbacks=[Stop(10**9)])
+    with tempfile.TemporaryDirectory() as folder:
+        history = fit(made, folder, CASES[case](), callbacks=[Stop(10**9)])
     return made.get_weights() + [np.asarray(v) for v in made.optimizer.variables], history.history
 
 
 @pytest.mark.parametrize("batches", [1, 5, 6, 7, 12])
 @pytest.mark.parametrize("case", CASES)
 def test_a_stopped_run_goes_on_bit_for_bit(case, batches, tmp_path):
-    wanted, history = whole(case, tmp_path)
+    wanted, history = whole(case)
     with pytest.raises(RuntimeError, match="stopped"):
         fit(model(), tmp_path / "parts", CASES[case](), callbacks=[Stop(batches)])
     made = model()
@@ -96,7 +101,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(case, batches, tmp_path):
 
 
 def test_without_a_checkpoint_it_starts_from_the_beginning(tmp_path):
-    wanted, _ = whole("shuffled arrays", tmp_path)
+    wanted, _ = whole("shuffled arrays")
     made = model()
     fit(made, tmp_path / "new", CASES["shuffled arrays"](), callbacks=[Stop(10**9)], resume=True)
     for one, other in zip(wanted, made.get_weights()):
