@@ -1,14 +1,14 @@
-//! What the front page shows is what the command prints. `UPDATE_EXPECT=1 cargo test --release -p memfit-cli --test command readme` prints it again.
+//! What README.md and the pages of docs/ show is what the command prints. `UPDATE_EXPECT=1 cargo test --release -p memfit-cli --test command readme` prints it again.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::harness::{example, memfit_in, repository};
 
 const DEMONSTRATION: &str = "cargo run --release";
 
-/// Rows of a long table that are shown.
-const ROWS: usize = 3;
+/// A line of a page that stands for lines that are left out.
+const LEFT_OUT: &str = "...";
 
 /// A block of the page that begins with a command: where its output stands, and the command.
 struct Block {
@@ -17,6 +17,21 @@ struct Block {
     command: String,
 }
 
+/// The pages that show outputs.
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> =
+        docs.filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
+    pages.push(repository().join("README.md"));
+    pages.sort();
+    pages
+}
+
+fn is_ours(command: &str) -> bool {
+    command == DEMONSTRATION || command.starts_with("memfit ")
+}
+
+/// Every block whose command is ours. Its command must stand right after the opening line, so that no output is left unchecked.
 fn blocks(page: &str) -> Vec<Block> {
     const OPEN: &str = "```text\n$ ";
     let of = |(at, _): (usize, &str)| {
@@ -25,7 +40,14 @@ fn blocks(page: &str) -> Vec<Block> {
         let end = start + page[start..].find("```").unwrap();
         Block { start, end, command: page[command..start].trim_end().to_owned() }
     };
-    page.match_indices(OPEN).map(of).collect()
+    let found: Vec<Block> =
+        page.match_indices(OPEN).map(of).filter(|block| is_ours(&block.command)).collect();
+    let commands = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+        .filter(|line| line.starts_with("memfit") || line.starts_with("cargo run"));
+    assert_eq!(found.len(), commands.count(), "every command of ours begins a block of text");
+    found
 }
 
 /// What the command prints on both outputs.
@@ -41,12 +63,13 @@ fn words(command: &str) -> Vec<&str> {
     command.strip_prefix("memfit ").expect("a command of ours").split(' ').collect()
 }
 
-/// A long table as the page shows it: its first rows.
-fn shortened(text: &str) -> String {
-    let is_head = |line: &&str| line.trim_start().starts_with("budget  ") && line.contains("recomputed");
-    let lines: Vec<&str> = text.lines().collect();
-    let Some(head) = lines.iter().position(is_head) else { return lines.join("\n") };
-    [&lines[..(head + 1 + ROWS).min(lines.len())], &["         ..."]].concat().join("\n")
+/// A text as a page shows it: where the page leaves lines out, as many lines as it shows before and after them.
+fn shortened(text: &str, shown: &str) -> String {
+    let (lines, shown): (Vec<&str>, Vec<&str>) = (text.lines().collect(), shown.lines().collect());
+    let Some(at) = shown.iter().position(|line| line.trim() == LEFT_OUT) else { return lines.join("\n") };
+    let head = at.min(lines.len());
+    let tail = lines.len().saturating_sub(shown.len() - at - 1).max(head);
+    [&lines[..head], &[shown[at]], &lines[tail..]].concat().join("\n")
 }
 
 /// A line without what differs from machine to machine and from build to build: numbers and the width of columns.
@@ -77,34 +100,44 @@ fn skeletons(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_front_page_shows_what_the_command_prints() {
-    let path = repository().join("README.md");
-    let mut page = fs::read_to_string(&path).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let update = std::env::var_os("UPDATE_EXPECT").is_some();
-    let found = blocks(&page);
-    assert_eq!(found.len(), 3, "every block that begins with a command is seen");
-    for Block { start, end, command } in found.into_iter().rev() {
-        if update {
-            let printed = match command.as_str() {
-                DEMONSTRATION => print(folder.path(), &[]),
-                command => print(&repository(), &words(command)),
-            };
-            let printed = shortened(printed.trim_end());
-            let printed = printed.split("\n\nyour own:").next().unwrap();
-            page.replace_range(start..end, &format!("{printed}\n"));
-            continue;
+fn pages_show_what_the_command_prints() {
+    let mut count = 0;
+    for path in pages() {
+        let page = fs::read_to_string(&path).unwrap();
+        let found = blocks(&page);
+        count += found.len();
+        match std::env::var_os("UPDATE_EXPECT") {
+            Some(_) => fs::write(path, updated(page, found)).unwrap(),
+            None => check_page(&page, found),
         }
-        let shown = skeletons(&page[start..end]);
+    }
+    assert!(count >= 5, "the blocks of README.md and docs/ are seen");
+}
+
+/// A page with what the commands print now.
+fn updated(mut page: String, found: Vec<Block>) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    for Block { start, end, command } in found.into_iter().rev() {
+        let printed = match command.as_str() {
+            DEMONSTRATION => print(folder.path(), &[]),
+            command => print(&repository(), &words(command)),
+        };
+        let printed = printed.split("\n\nyour own:").next().unwrap().trim_end();
+        page.replace_range(start..end, &format!("{}\n", shortened(printed, &page[start..end])));
+    }
+    page
+}
+
+fn check_page(page: &str, found: Vec<Block>) {
+    let folder = tempfile::tempdir().unwrap();
+    for Block { start, end, command } in found {
+        let shown = &page[start..end];
         if command == DEMONSTRATION {
-            check_demonstration(folder.path(), &shown);
+            check_demonstration(folder.path(), &skeletons(shown));
             continue;
         }
         let printed = print(&repository(), &words(&command));
-        check(&command, &shown, &skeletons(&shortened(printed.trim_end())));
-    }
-    if update {
-        fs::write(path, page).unwrap();
+        check(&command, &skeletons(shown), &skeletons(&shortened(printed.trim_end(), shown)));
     }
 }
 
@@ -150,7 +183,8 @@ fn check_demonstration(folder: &Path, shown: &[String]) {
     ];
     known.extend(skeletons(&print(folder, &arguments)));
     let is_costs = |line: &str| line.starts_with("costs measured on this machine");
-    for line in shown {
+    let left_out = skeleton(LEFT_OUT);
+    for line in shown.iter().filter(|line| **line != left_out) {
         assert!(is_costs(line) || known.contains(line), "the command prints no line like `{line}`");
     }
 }
