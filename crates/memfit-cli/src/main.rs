@@ -1,4 +1,15 @@
 //! The `memfit` command: arguments in, tables and progress out.
+//!
+//! # Decisions
+//!
+//! - **Only this crate prints.** Everything it says comes from `memfit` as data; `--json` prints the same for
+//!   programs.
+//! - **Options are settings of a job's keys** (`settings`), so that a file, the shell and Python take one
+//!   path; messages name what would help in the caller's syntax (`remedy`).
+//! - **Only the command knows signals** (`signals`): the first ends training after its step, a second ends
+//!   the process.
+//! - **The heap is counted** by the global allocator, so that a byte that grows from step to step is seen.
+//! - **A file that an option names is found writable before the work starts** (`new_file`).
 
 mod arguments;
 mod bar;

@@ -1,6 +1,7 @@
-//! Rows for training: sources that read or make any stretch of rows straight into the bytes they are given.
+//! Rows for training: sources that read or make any range of rows straight into the bytes they are given.
 //!
-//! A source holds no more than [`Source::bytes`] says; nothing is mapped, cached or read ahead behind the budget's back.
+//! A source holds no more than [`Source::bytes`] says; nothing is mapped, cached or read ahead without the
+//! budget's knowledge.
 //!
 //! ```
 //! use memfit_data::{Field, Source, Synthetic, Values};
@@ -12,6 +13,14 @@
 //! source.read(0, 98, 2, &mut rows).unwrap();
 //! assert!(source.read(0, 99, 2, &mut rows).is_err());
 //! ```
+//!
+//! # Decisions
+//!
+//! - **The order of rows is a function** of seed, epoch and index (`permutation`): nothing is buffered, any
+//!   position of any epoch can be read first, and a checkpoint keeps a seed and a position.
+//! - **Shuffled rows are read one by one to their places** ([`Source::read_scattered`]); messages name the
+//!   row of the file ([`Source::file_row`]).
+//! - **A caller's arrays are read where they stand** (`lent`).
 
 mod convert;
 mod error;

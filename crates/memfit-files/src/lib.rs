@@ -1,8 +1,9 @@
-//! Weights in files: `.keras` archives, `.weights.h5` and `.safetensors`, read and written without a second copy in memory.
+//! Weights in files: `.keras` archives, `.weights.h5` and `.safetensors`, read and written without a second
+//! copy in memory.
 //!
-//! Knows nothing of graphs: arrays have names, dimensions and a place in a file. Reading goes from the file straight into the
-//! caller's bytes; writing lays the whole file out first, so that its size is known and its space taken before training
-//! starts, and then streams.
+//! Knows nothing of graphs: arrays have names, dimensions and a place in a file. Reading goes from the file
+//! straight into the caller's bytes; writing lays the whole file out first, so that its size is known and its
+//! space taken before training starts, and then streams.
 //!
 //! ```
 //! use memfit_files::{Array, Bytes, Element, FileKind, Layout, WeightsFile};
@@ -21,6 +22,19 @@
 //! assert_eq!(read, values);
 //! # std::fs::remove_dir_all(&folder).unwrap();
 //! ```
+//!
+//! # Decisions
+//!
+//! - **A file is laid out before training** (`layout`): the memory of its headers is a line of the budget,
+//!   and the arrays go from slot to file and from file to slot with no copy between.
+//! - **Zip and HDF5 are read and written by hand,** as far as Keras uses them, because libraries for them
+//!   hold a file whole; other forms are refused by name.
+//! - **The reader trusts no number:** every offset is checked against the file before a byte is asked for, no
+//!   byte of a file describes two things, and JSON is counted (`json`) before it is taken apart. An archive's
+//!   checksums are compared where its weights are about to be used.
+//! - **A file has no name until it is whole** (`new_file`): it is opened without one, synced, and linked.
+//!   Where a file system cannot do that, it stands beside under a name and a lock that ends with its process,
+//!   so that the next run knows a leftover from a file that is being written.
 
 mod archive;
 mod error;

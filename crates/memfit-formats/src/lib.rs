@@ -1,7 +1,8 @@
-//! Models as others write them down: Keras 3 configurations, and layers listed in a job file, become a forward graph.
+//! Models as others write them down: Keras 3 configurations, and layers listed in a job file, become a
+//! forward graph.
 //!
-//! One loader serves both. A table of layer classes says which arguments there are, which must be given, and what
-//! the others begin as; whatever it does not list is refused by name, before anything is built.
+//! One loader serves both. A table of layer classes says which arguments there are, which must be given, and
+//! what the others begin as; whatever it does not list is refused by name, before anything is built.
 //!
 //! ```
 //! use memfit_formats::{Mode, Options, graph_from_layers};
@@ -16,6 +17,27 @@
 //! let graph = graph_from_layers(&layers, None, &options).unwrap();
 //! assert_eq!(graph.tensors[graph.outputs[0].0].shape.dims, [10]);
 //! ```
+//!
+//! # Decisions
+//!
+//! - **Layers are built from few ops** (`layers`). A sequence is an image one pixel high; a transposed
+//!   convolution is the convolution's own gradient op, and the reverse; groups are normalised by a transpose,
+//!   a layer normalisation and a transpose back. `Noise` draws what `Dropout` does not: other kinds, or one
+//!   draw for many elements.
+//! - **A ReLU before a max pool runs after it** (`commute`), with the same values and gradients: where it
+//!   made 0, there is no argmax.
+//! - **A mask is a tensor of the graph,** 1 where a place counts, made by `Op::Mask` and handed from layer to
+//!   layer (`layers/masks.rs`) as Keras does. What Keras writes into a functional model to hand masks on is
+//!   left out (`mask_operations`). Recurrent layers and attention read masks as operands.
+//! - **A model on every step** (`distribute`) is called step by step, as a shared model is; cells within
+//!   `RNN` are the layers of their names.
+//! - **Whole numbers that come in stay whole** only where an Embedding looks them up (`fed`).
+//! - **A function of `keras.ops` is a layer without weights** (`operations`): most are chains, sums and
+//!   views; transposes and products are ops.
+//! - **Half types** (`precision`): a layer's policy casts what it reads (`Op::Cast`), and the shape rules
+//!   carry the type on, so that values between layers and their gradients are f16 or bf16 and everything else
+//!   is f32: weights (read as they are), their gradients, statistics, sums, state.
+//! - **Weights in a `.keras` file are named by class and order,** `layers/dense_1/vars/0` (`stored`).
 
 mod activation;
 mod argument;

@@ -1,8 +1,8 @@
-//! memfit's data: what to compute (`Graph`), what it costs (`Problem`), exactly what happens (`Plan`),
-//! and the stranger who checks the one against the other (`check`).
+//! memfit's data: what to compute (`Graph`), what it costs (`Problem`), exactly what happens (`Plan`), and
+//! the checker that holds the one against the other (`check`).
 //!
-//! Everything here is plain data without behaviour of its own. Nothing here allocates device memory,
-//! opens a file or knows a file format.
+//! Everything here is plain data without behaviour of its own. Nothing here allocates device memory, opens a
+//! file or knows a file format.
 //!
 //! ```
 //! use memfit_ir::{Chain, DType, Graph, Kind, Op, Shape, Unary};
@@ -13,6 +13,60 @@
 //! let y = graph.push(Op::Elementwise(Chain::unary(Unary::Relu)), &[x], layer).unwrap();
 //! assert_eq!(graph.tensors[y[0].0].shape, Shape::rows([4]));
 //! ```
+//!
+//! # Decisions
+//!
+//! - **`Op` is a closed enum** (`op`). A node reads `inputs`, writes `outputs`, changes `updates` in place.
+//!   Shape, gradient and kernel are exhaustive matches: add a variant and the compiler lists the work. Layout
+//!   is NHWC.
+//! - **The order of a graph's nodes is its meaning.** Where a tensor is updated in place, nodes before the
+//!   update read the old value. The checker holds every schedule to the versions that the graph's own order
+//!   gives.
+//! - **One symbolic dimension,** the batch, in front. Kernels learn their rows when they are launched, so the
+//!   last micro-batch may be smaller than planned.
+//! - **A weight's gradient is a sum** that nodes add to: a `Zero` opens it before the first micro-batch, an
+//!   `Update` applies it after the last.
+//! - **The loss comes with its gradient** as one op, scaled by the rows of the whole batch. That is what
+//!   makes micro-batches add up to the batch, also when they are unequal.
+//! - **A metric is sums, and a function of them** (`metric`, `counts`): weighted values and weights for a
+//!   mean, the weight of positives and negatives between thresholds for counts and areas, overlaps of true
+//!   and predicted classes. One op adds the sums of a micro-batch to a small tensor of the plan.
+//! - **Large layers are one op.** Attention is one op over all heads, without a matrix of all queries and
+//!   keys; the projections around it are dense ops on the same bytes under other dimensions. A recurrent
+//!   layer is one op over all steps; states that come and go are further rows of its input and its states. A
+//!   volume's convolution is an op; its pools run one axis after the other as pools of images, since maxima
+//!   and means of windows are those of their lines.
+//! - **A batch's statistics are a node of their own,** so that normalising again is one pass and moves no
+//!   average twice.
+//! - **Memory moves that change the graph are rewrites, node by node:** a plan names them and `check` applies
+//!   them. `region` runs a prefix of the network in slices of the batch: some tensors hold a slice's rows
+//!   (`Tensor::slice`), `PutRows` writes a slice into the boundary and `TakeRows` reads one of its gradient.
+//!   `tail` does so with the last layer, its loss and its gradients. `fold` lets consumers recompute an
+//!   activation inside their own kernels; what they cost then stands beside the costs. `applied` runs the
+//!   optimizer where the gradient is computed: one node for producer, zero and update, after the last reader
+//!   of the old weight; never where others read the gradient (norms, checks, sums over steps) or it is added
+//!   to twice.
+//! - **A sum joins the node that computes one of its terms** (`summand`): a residual is added by the product,
+//!   or by the gradient of the normalisation, that writes the branch.
+//! - **Which convolutions use Winograd, and which take a pool inside, is a matter of geometry** (`geometry`),
+//!   since those who rewrite graphs and those who compute must agree, and an image's bits must not depend on
+//!   its batch.
+//! - **What is asked of weights stands beside the graph** (`penalties` and `constraints`, as `initial` does,
+//!   and `activities` for what is asked of activations, each a loss without targets).
+//! - **What changes bits can be pinned** (`pinned`): micro-batch, region and algorithms are data of the
+//!   problem that the planner may be restricted to; `check` holds it to them.
+//! - **A cost is data:** a node's workspace and time are affine in its rows, and a device may offer several
+//!   algorithms of one node, each with less workspace than the one before it and slower.
+//! - **`check` shares no code with the planner or the packer,** runs the plan in its head, and is the only
+//!   constructor of `CheckedPlan`; the runner takes nothing else. It knows no other workspaces than those of
+//!   the costs, and rejects a plan that touches bytes while a copy to or from them is under way.
+//! - **Graphs, problems and plans have an exact text form** (`text`): one line for each tensor, node, cost
+//!   and step, parsed back to the same value, bit for bit. A type's text follows from one list of its fields
+//!   (`text/fields.rs`), which does not compile while a field is missing. What parses can be planned: ids
+//!   exist, values are written before they are read, sizes do not overflow.
+//! - **A plan's digest is made of numbers alone** (`digest`), so that renaming changes none.
+//! - **Random numbers are counter-based** (`random`), and synthetic rows are a function of seed and place
+//!   (`made_up`): host and device draw the same numbers, and any part can be drawn again.
 
 mod applied;
 mod attention;

@@ -1,17 +1,17 @@
 //! Placing lifetimes at offsets: what lives at the same time must not share a byte.
 //!
-//! An [`Item`] has a half-open life, a size and an alignment. [`pack`] gives every item an offset
-//! so that everything together is as low as it can find, [`bound`] says how low it could be at
-//! best, and [`validate`] checks a packing without knowing how it was made. [`irreducible`] names
-//! the items to blame when a capacity is too small, and [`csv`] reads and writes the files of the
-//! minimalloc benchmarks. This crate knows nothing of tensors or graphs, reads no clock and prints
-//! nothing.
+//! An [`Item`] has a half-open life, a size and an alignment. [`pack`] gives every item an offset so that
+//! everything together is as low as it can find, [`bound`] says how low it could be at best, and [`validate`]
+//! checks a packing without knowing how it was made. [`irreducible`] names the items to blame when a capacity
+//! is too small, and [`csv`] reads and writes the files of the minimalloc benchmarks. This crate knows
+//! nothing of tensors or graphs, reads no clock and prints nothing.
 //!
-//! Packing goes from quick to thorough and stops as soon as the bound or the goal is met: parts
-//! that never meet are packed apart; a portfolio of greedy placements gives an answer in
-//! milliseconds; changing the order of the best kind of these lowers it a little; and a search
-//! over packings from the bottom up, restarted often and led by where it got stuck before, lowers
-//! it much, or proves that nothing is lower.
+//! Packing goes from quick to thorough and stops as soon as the bound or the goal is met: parts that never
+//! meet are packed apart; a portfolio of greedy placements gives an answer in milliseconds; changing the
+//! order of the best kind of these lowers it a little; and a search over packings from the bottom up,
+//! restarted often and led by where it got stuck before, lowers it much, or proves that nothing is lower.
+//! What the search takes of the heap is known before it begins ([`bytes_of_search`]), so that it can be
+//! charged to a budget.
 //!
 //! ```
 //! use memfit_pack::{Effort, Item, pack, validate};

@@ -1,13 +1,48 @@
 //! From a problem to a plan that fits its budget, or the answer why there is none.
 //!
-//! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values share bytes
-//! and how long each stretch lives, *placing* packs the stretches into the arena. A move changes the schedule to buy
-//! bytes: `release` (an update as early as its gradient is whole), `reorder` (what frees more
-//! comes first), `split` (the batch in pieces), `region` (a prefix of the network in slices of the batch), `fold` (values
-//! that their readers make again), `apply` (gradients applied where they are made), `recompute` (a value given
-//! up and computed again, or copied out and in again: `offload`). The *choice* is the fastest of all that fits.
+//! A plan is made in three stages: a *schedule* says what happens in which order, *storage* says which values
+//! share bytes and how long each buffer lives, *placing* packs the buffers into the arena, above the
+//! persistent tensors. A move changes the schedule to buy bytes: `release` (an update as early as its
+//! gradient is whole), `reorder` (what frees more comes first), `split` (the batch in micro-batches),
+//! `region` (a prefix of the network in slices of the batch, or its last layer), `fold` (consumers recompute
+//! an activation), `apply` (the optimizer runs where the gradient is computed), `recompute` (a value given up
+//! and computed again, or copied out and in again). The *choice* is the fastest of all that fits.
 //!
-//! No clock, no thread and no hash order decides anything here: one problem, one plan, byte for byte.
+//! # Decisions
+//!
+//! - **Plans are pure:** one problem, one plan, byte for byte; no hash order, clock, thread race or
+//!   environment decides anything. Measured costs are part of the problem.
+//! - **In one micro-batch,** the zero of a gradient is dropped and its first producer overwrites it, and the
+//!   update comes right after the last, so that the gradient lives as short as it can.
+//! - **The choice does not depend on the budget** (`choose`): all points of all search paths are what there
+//!   is to choose from; the fastest whose *packed* peak fits is taken, and the one with the lowest packed
+//!   peak is the smallest budget. So a larger budget never gives a slower plan or a refusal.
+//! - **Recomputing is searched down and up again** (`moves/recompute`), for each micro-batch size, level by
+//!   level: above a level, what costs the least time for the bytes it gives is given up; from the bottom up,
+//!   what costs the most for its bytes is kept again as soon as there is room, and what is dear is tried
+//!   another way. Where the network is a chain of segments, equal blocks are solved once
+//!   (`moves/recompute/blocks.rs`), and a dynamic program over them (`moves/recompute/chain.rs`) says what
+//!   each gives up; the way up begins there if that is faster. The chain sees far and knows whole segments
+//!   alone; the search sees single values of any graph, and only near where it stands. Only ways down by
+//!   estimates say how low one can go.
+//! - **`region`** (`moves/region.rs`) picks the cut and the counts that are planned beside the whole batch.
+//!   The values of the slices wait for backward, or their forward stands in the graph twice. The last layer
+//!   in slices is planned beside the split batch where it predicts an eighth of what waits for backward, in
+//!   two or four slices of the whole batch: logits of a large vocabulary then never exist whole.
+//! - **`fold`** (`moves/fold.rs`) folds, by estimates, what is cheaper to fold than to compute again; that
+//!   graph is planned beside the whole one, and has no place where everything fits.
+//! - **`apply`** (`moves/apply.rs`) is tried first for the whole batch, since it is faster; on a GPU it is
+//!   not offered.
+//! - **Devices offer algorithms, the plan chooses** (`ways`): schedules are made with the least workspaces;
+//!   then every launch takes the fastest algorithm whose workspace has room beside what lives at its time, up
+//!   to one of a few heights that do not depend on the budget.
+//! - **A copy to or from offload memory runs beside launches,** between the step that begins it and its
+//!   `Wait` (`transfers`): it begins as early as bytes lie free and waits as late as it may, once every
+//!   offset is known.
+//! - **Rows of the next step may wait on the device** (`ahead`), in a place above everything else, which the
+//!   plan counts and has where the budget leaves room.
+//! - **A refusal speaks of the smallest plan:** `reason` says why each holder of its peak is there, `hints`
+//!   changes the problem and plans it again, at most six times a hint.
 
 mod ahead;
 mod choose;

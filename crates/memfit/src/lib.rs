@@ -9,6 +9,54 @@
 //! assert_eq!(report.bytes_peak_predicted, report.bytes_peak_measured);
 //! # Ok::<(), memfit::Error>(())
 //! ```
+//!
+//! # Decisions
+//!
+//! - **`fit` is the line of arrows as code** (`train`): model, training graph, costs, plan (`prepare`), then
+//!   the loop after the one-way door (`training`). `evaluate` and `predict` plan a graph without gradients
+//!   within the same budget (`inference`).
+//! - **Planning is one call** (`solve`). It finds the plan that is charged the least first, by estimates
+//!   alone and whatever the budget: that is the smallest budget, and a budget is accepted if and only if it
+//!   is at least that. Then it takes the fastest plan that is charged no more than the budget. Of the plan by
+//!   measured costs and the one by estimates the faster is taken; whether a job fits, and from which budget
+//!   on, is decided by the estimate alone, so that no clock decides it. Measured times are remembered for the
+//!   next start (`cache`).
+//! - **One function says what is charged to the budget** (`charge`): plan, training, smallest budget and
+//!   refusal ask it. What a plan takes of the heap, and what planning itself holds, is counted for each plan
+//!   that is looked at, so that two runs agree.
+//! - **The program is a line of the budget** (`budget`). Text pages are touched at start, worker threads
+//!   started, model and data opened. Then the program's own memory is the files' exact size and twice the
+//!   heap that lives, since holes take as much again, with thread stacks, the input's buffers and the loop's
+//!   own heap beside it. In Python the heap is not counted: there it is measured, with an allowance for each
+//!   node. When planning is over, the program's pages are given back: those that training runs on come back
+//!   by themselves, and all of them stay counted.
+//! - **`Job` is what a file says** (`job`); what a caller adds is `Caller`. Options of the shell and
+//!   arguments in Python are settings of a job's keys (`set`).
+//! - **A job that measures the process holds a lease** (`lease`), since resident memory and its peak are the
+//!   whole process's; a second one waits.
+//! - **One driver of steps** (`driver`): training, evaluation, prediction and validation begin and end theirs
+//!   through it, and so do the steps of Python's loop, which hands it batches of its own. What runs over rows
+//!   that can be read again says which come next.
+//! - **A caller's own loop** (`session`) is `fit` turned inside out: rows are borrowed, variables go in and
+//!   out by Keras's order, the arena comes and goes with the plan kept. There the budget counts what is added
+//!   to the process's baseline (`Caller::baseline`), and a validation takes the place of the training's
+//!   arena, since the caller holds the weights meanwhile. When values leave for good, the pages of each slot
+//!   go back before the next one is read (`handover`).
+//! - **The command validates beside what stays** (`validation`): after an epoch only weights, optimizer state
+//!   and sums are alive. The other pages are given back, an arena for the evaluation comes and goes, with the
+//!   weights copied over. It is planned before the training, each beside the other.
+//! - **A checkpoint is the model's own file and the state of the run** (`checkpoint`, `run_state`): variables
+//!   are streamed from their slots into a `.keras` archive (`checkpoint_writer`), beside them a JSON entry
+//!   with counters, sums of the epoch, loss scale, and what decides bits: micro-batch, region, algorithms
+//!   (`Pinned`) and vector instructions. Resuming (`resume`) plans with exactly these; a permutation of the
+//!   rows needs its seed and epoch alone. The library asks its observer after every step whether to stop;
+//!   only the command knows signals.
+//! - **Logs are observers** (`log`): they see the events that every observer sees, are flushed before a
+//!   checkpoint, and cut off what came after it when a run is resumed.
+//! - **Hints change the job too** (`tries`, `change`): another image size, layer or optimizer, each planned
+//!   before it is named.
+//! - **Optimizer variables in files are named by Keras's order** (`state`). Averages of weights (`use_ema`)
+//!   become the weights when training ends.
 
 mod budget;
 mod cache;

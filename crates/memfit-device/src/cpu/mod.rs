@@ -1,4 +1,45 @@
 //! The kernels of the CPU: plain functions over slices that receive every byte they touch.
+//!
+//! # Decisions
+//!
+//! - **Kernels are compiled for every level of vector instructions** (`lanes`) and one level is chosen at
+//!   start: the widest, or what `MEMFIT_VECTORS` names. Hot loops take vectors, not closures, which may be
+//!   compiled apart without them.
+//! - **Products are saved where that costs few digits:** 3×3 and 5×5 convolutions of stride 1 use Winograd's
+//!   minimal filtering (`convolution/winograd`). Whether or not is a matter of an image's shape alone.
+//! - **A thread keeps its share:** tasks are cut alike in every kernel and each thread of the pool takes the
+//!   same share of them, so that what it wrote is in its own caches when the next kernel reads it. The caller
+//!   is one of the threads; the others stay awake for a moment between kernels. Nothing is allocated for a
+//!   launch.
+//! - **Some results are written past the caches:** what every thread has read and one overwrites (weights,
+//!   Winograd filters, large results). Where cores share no cache, a line that another core still holds is
+//!   slow to write.
+//! - **Attention** computes scores a tile at a time in a worker's workspace. Forward keeps one logarithm a
+//!   query and head, backward computes the tile again, and its three gradients may stand where `y`, `k` and
+//!   `v` stood. Dropout of weights is drawn tile by tile, again in backward. A kernel keeps the axes that
+//!   Keras gives it.
+//! - **A recurrent layer** comes after one dense product of its whole input: each thread takes some rows
+//!   through all steps, forward keeps the gates, and the kernel's gradient is one product over many steps at
+//!   the end.
+//! - **A volume's convolution** gathers strips of windows.
+//! - **A convolution and its pool as one** (`convolution/pooled`): of few channels, the image between them
+//!   exists in registers alone; the argmax of a window is one byte, which says too where the ReLU made 0, and
+//!   a first layer's filter and bias learn from the gradient after the pool. Of Winograd convolutions
+//!   (`convolution/pooled/deep.rs`), a tile is a window; both gradients read `dy` of the pool and scatter it
+//!   by argmax on their way in, by tile for the filter, some lines at a time for the input. A dense layer of
+//!   few units (`convolution/pooled/dense`) takes both inside: a few windows at a time are convolved, pooled
+//!   and multiplied with their rows of the kernel, for all images, so that the kernel is read once; only the
+//!   argmax is kept. Sums are those of the layers apart, so the bits are the same.
+//! - **Folded activations** (`made`) are recomputed a few lines at a time in the cache, with the sums of the
+//!   plain kernel, so the bits are the same.
+//! - **A fused optimizer update** (`applied`): the gradient of a large dense kernel, narrow or of a small
+//!   `dy`, exists a block at a time in a worker's workspace, where the optimizer's rule takes it, with the
+//!   sums of the plain kernel.
+//! - **f16 and bf16 are storage:** kernels stay f32. Elementwise work, batch normalisation and copies convert
+//!   block by block; for all others `widen` converts a few rows at a time into workspace, or a band of lines
+//!   of a large image (`bands`), and narrows what they write. How much at once depends on shapes alone, and
+//!   is part of `Cost`.
+//! - **A loss as a metric** is the loss's own kernel without gradients.
 #![allow(
     unsafe_code,
     reason = "kernels use vector instructions and write disjoint parts of one buffer from many threads"

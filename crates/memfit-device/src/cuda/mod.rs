@@ -1,7 +1,46 @@
-//! NVIDIA GPUs: libraries that are opened at run time, one arena in device memory, and kernels compiled for the device.
+//! NVIDIA GPUs: libraries that are opened at run time, one arena in device memory, and kernels compiled for
+//! the device.
 //!
-//! Nothing here is needed to build, and a machine without a GPU says so in one sentence. What a node runs is decided by pure
-//! functions in `lower`; what touches the device stands beside them.
+//! Nothing here is needed to build, and a machine without a GPU says so in one sentence. What a node runs is
+//! decided by pure functions in `lower`; what touches the device stands beside them.
+//!
+//! # Decisions
+//!
+//! - **A GPU is a device like the CPU.** `lower` turns a node into data, by a pure function of shapes and
+//!   rows: kernels (a text, defines, a grid, arguments), copies, products and convolutions of libraries, and
+//!   the workspace of them all. So every kernel compiles and can be read without a GPU, and all but those
+//!   that multiply by groups of warps run without one: tests compile them as C++, a fiber a thread, and
+//!   compare every node with the CPU. The op match there is exhaustive.
+//! - **Steps are captured and replayed.** What changes from step to step is read from a block on the device
+//!   and not from arguments, so that a section of the plan that ran twice becomes a graph. The host looks at
+//!   copies of slots.
+//! - **Copies to and from the host have streams of their own** (`store`), which fork and join by events, in
+//!   captured graphs too. Rows that are not synthetic are staged in pinned memory while the device computes
+//!   the step before, and copied in beside it; synthetic rows are drawn on the device.
+//! - **The readback of a step** is copied after its last launch to pinned memory that has a place for two
+//!   steps, so that the next step can be launched before it is read.
+//! - **A loss that is not finite sets a flag on the device,** and no kernel that writes what outlives the
+//!   step writes while it is set, also in a step that was launched after it. The host learns of it from the
+//!   readback.
+//! - **Products and convolutions are timed** once in every algorithm that the library offers, with its
+//!   workspace; `Cost` has a handful of them, each with less workspace and slower. The size of a launch's
+//!   workspace says which one it is, and the device runs the fastest that fits the slot, at any number of
+//!   rows. Filters are transposed and rounded into the workspace by each launch.
+//! - **Convolutions are cuDNN's operation graphs** (`backend`, `engines`): of the engines that it suggests, a
+//!   dozen that give the same result twice and round no more than was asked are the algorithms.
+//! - **Filter gradients in TF32 run as f16** where there is much to multiply (`lower/scaled.rs`), with a
+//!   power of two for each channel and some rows after the other: f16 has TF32's significant bits, and tensor
+//!   cores take it in the order in which an image lies.
+//! - **Hopper multiplies by groups of four warps:** kernels are compiled for the very device, and the
+//!   gradients of attention in heads of 64 whose queries and keys fill all tiles have their right operands in
+//!   shared memory as that instruction wants them; on other devices the same text takes the products of one
+//!   warp.
+//! - **Updates of weights share a launch** (`updates`): the device keeps them back until something else
+//!   comes, at most 48 of one rule.
+//! - **Neighbours join** (`joined`): an elementwise node is kept back for the sums over its columns and a
+//!   function of its operands that is computed again, and all three are one pass with the bits of three.
+//! - **A first convolution and its max pool are one kernel** (`lower/pooled.rs`), on tensor cores where TF32
+//!   is allowed. A GPU has the dense layer after it apart, and no fused optimizer update.
 
 mod backend;
 mod call;
