@@ -139,7 +139,7 @@ fn dependencies_go_down() {
 
 #[test]
 fn every_path_the_map_names_exists() {
-    for page in ["ARCHITECTURE.md", "README.md"] {
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let named = text.split('`').skip(1).step_by(2).filter(|word| {
             let known = ["crates/", "examples/", "benches/", "references/", ".ci/", "docs/", "tools/"];
