@@ -1,4 +1,5 @@
-//! Attention forward: a largest score and a sum that run along while tile after tile of the keys goes by.
+//! Attention forward: a running maximum and a running sum for every query, while one tile of keys follows
+//! another.
 
 use std::ops::Range;
 
@@ -20,13 +21,13 @@ const QUERIES: usize = 24;
 /// The most keys of a tile: packed, they stay in the second-level cache.
 const KEYS: usize = 256;
 
-/// Floats of workspace that `forward` wants.
+/// Floats of workspace that `forward` needs.
 pub(crate) fn workspace(sizes: &Sizes, threads: usize) -> usize {
-    workspace_floats(scratch_floats(&pieces(sizes)), threads)
+    workspace_floats(scratch_floats(&buffers(sizes)), threads)
 }
 
 /// Packed keys, packed values, queries, scores, and what runs along of every query.
-fn pieces(sizes: &Sizes) -> [usize; 6] {
+fn buffers(sizes: &Sizes) -> [usize; 6] {
     let (queries, keys) = (sizes.queries.min(QUERIES), sizes.keys.min(KEYS));
     let queries_task = sizes.queries.min(QUERIES_TASK);
     [
@@ -51,10 +52,10 @@ pub(crate) fn forward(operands: &Operands, kind: &Attention) {
         k: operands.input_floats(1),
         v: operands.input_floats(2),
         y: operands.output_floats(0),
-        log_sums: operands.output_floats(1),
+        logsumexp: operands.output_floats(1),
     };
     let chunks = sizes.queries.div_ceil(QUERIES_TASK);
-    run(operands, sizes.rows * sizes.heads * chunks, scratch_floats(&pieces(&sizes)), |task, scratch| {
+    run(operands, sizes.rows * sizes.heads * chunks, scratch_floats(&buffers(&sizes)), |task, scratch| {
         let start = task % chunks * QUERIES_TASK;
         let queries = start..sizes.queries.min(start + QUERIES_TASK);
         forward.task(task / chunks / sizes.heads, task / chunks % sizes.heads, queries, scratch);
@@ -70,7 +71,7 @@ struct Forward<'a> {
     k: Floats<'a>,
     v: Floats<'a>,
     y: Floats<'a>,
-    log_sums: Floats<'a>,
+    logsumexp: Floats<'a>,
 }
 
 impl Forward<'_> {
@@ -79,8 +80,8 @@ impl Forward<'_> {
         let Forward { sizes, kind, level, hiding, .. } = *self;
         let mask = hiding.of_row(row);
         let Sizes { width, value_width, .. } = sizes;
-        let [keys, values, query, scores, largest, sums] = pieces(&sizes).map(|floats| scratch.take(floats));
-        let running = Running { largest: largest.as_mut_ptr(), sums: sums.as_mut_ptr() };
+        let [keys, values, query, scores, maxima, sums] = buffers(&sizes).map(|floats| scratch.take(floats));
+        let running = Running { maxima: maxima.as_mut_ptr(), sums: sums.as_mut_ptr() };
         let key_head = head / (sizes.heads / sizes.key_heads);
         let k = sizes.key_head(self.k, row, key_head, width);
         let v = sizes.key_head(self.v, row, key_head, value_width);
@@ -118,16 +119,16 @@ impl Forward<'_> {
             }
         }
         let at = (row * sizes.heads + head) * sizes.queries + queries.start;
-        assert!(at + queries.len() <= self.log_sums.len(), "every query of every head has a sum");
-        let log_sums = self.log_sums.pointer().wrapping_add(at);
+        assert!(at + queries.len() <= self.logsumexp.len(), "every query of every head has a sum");
+        let logsumexp = self.logsumexp.pointer().wrapping_add(at);
         let values = y.from(queries.start);
-        level.call(Finish { values, value_width, queries: queries.len(), running, log_sums });
+        level.call(Finish { values, value_width, queries: queries.len(), running, logsumexp });
     }
 }
 
 impl Running {
     /// What was kept of the queries from one on.
     fn from(self, query: usize) -> Running {
-        Running { largest: self.largest.wrapping_add(query), sums: self.sums.wrapping_add(query) }
+        Running { maxima: self.maxima.wrapping_add(query), sums: self.sums.wrapping_add(query) }
     }
 }

@@ -12,7 +12,7 @@ use super::super::lanes::Level;
 use super::super::microkernel::Panels;
 use super::super::operands::{Floats, Operands};
 use super::hiding::{Hiding, RowMask};
-use super::kernels::{Clear, Copy, Deltas, Sight, Slopes};
+use super::kernels::{Clear, Copy, Deltas, ScoreGradients, Sight};
 use super::{
     Rows, Scratch, Sizes, multiply, packed, parts, run, scratch_floats, seen, skips, tile_step,
     workspace_floats,
@@ -21,17 +21,17 @@ use super::{
 /// The most queries and the most keys of a tile: all that belongs to it stays in the second-level cache.
 const QUERIES: usize = 128;
 const KEYS: usize = 128;
-/// The most queries of a tile where they do not see what is behind them: less is computed that nobody sees.
+/// The most queries of a tile under a causal mask: smaller tiles compute fewer scores that the mask hides.
 const QUERIES_CAUSAL: usize = 64;
 const _: () = assert!(QUERIES_CAUSAL <= QUERIES);
 
-/// Floats of workspace that `grad` wants.
+/// Floats of workspace that `grad` needs.
 pub(crate) fn workspace(sizes: &Sizes, threads: usize) -> usize {
-    workspace_floats(scratch_floats(&pieces(sizes)), threads)
+    workspace_floats(scratch_floats(&buffers(sizes)), threads)
 }
 
-/// Packed keys twice and values, queries and slopes plain and packed, two tiles, and a delta for every query.
-fn pieces(sizes: &Sizes) -> [usize; 10] {
+/// Packed keys twice and values, queries and `dy` plain and packed, two tiles, and a delta for every query.
+fn buffers(sizes: &Sizes) -> [usize; 10] {
     let Sizes { width, value_width, .. } = *sizes;
     let (queries, keys) = (sizes.queries.min(QUERIES), sizes.keys.min(KEYS));
     [
@@ -59,7 +59,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Attention) {
         inputs: [0, 1, 2, 3, 4, 5].map(|index| operands.input_floats(index)),
         outputs: [0, 1, 2].map(|index| operands.output_floats(index)),
     };
-    run(operands, sizes.rows * sizes.key_heads, scratch_floats(&pieces(&sizes)), |task, scratch| {
+    run(operands, sizes.rows * sizes.key_heads, scratch_floats(&buffers(&sizes)), |task, scratch| {
         grad.task(task / sizes.key_heads, task % sizes.key_heads, scratch);
     });
 }
@@ -69,7 +69,7 @@ struct Grad<'a> {
     kind: &'a Attention,
     hiding: Hiding<'a>,
     level: Level,
-    /// `dy, q, k, v, y, log_sums`.
+    /// `dy, q, k, v, y, logsumexp`.
     inputs: [Floats<'a>; 6],
     /// `dq, dk, dv`.
     outputs: [Floats<'a>; 3],
@@ -84,7 +84,7 @@ struct QueryHead<'a> {
     dy: Rows,
     q: Rows,
     dq: Rows,
-    log_sums: *const f32,
+    logsumexp: *const f32,
     deltas: *const f32,
 }
 
@@ -101,11 +101,11 @@ struct Tile {
 /// Scratch memory of a block of queries.
 struct Block<'a> {
     query: &'a mut [f32],
-    slope: &'a mut [f32],
+    dy_tile: &'a mut [f32],
     query_panels: &'a mut [f32],
-    slope_panels: &'a mut [f32],
+    dy_panels: &'a mut [f32],
     scores: Rows,
-    slopes: Rows,
+    dscores: Rows,
 }
 
 impl Grad<'_> {
@@ -118,16 +118,16 @@ impl Grad<'_> {
             values_across,
             keys_down,
             query,
-            slope,
+            dy_tile,
             query_panels,
-            slope_panels,
+            dy_panels,
             scores,
-            slopes,
+            dscores,
             deltas,
-        ] = pieces(&sizes).map(|floats| scratch.take(floats));
+        ] = buffers(&sizes).map(|floats| scratch.take(floats));
         let step = tile_step(sizes.keys.min(KEYS));
-        let (scores, slopes) = (Rows::over(scores, step), Rows::over(slopes, step));
-        let mut block = Block { query, slope, query_panels, slope_panels, scores, slopes };
+        let (scores, dscores) = (Rows::over(scores, step), Rows::over(dscores, step));
+        let mut block = Block { query, dy_tile, query_panels, dy_panels, scores, dscores };
         let group = sizes.heads / sizes.key_heads;
         for (member, deltas) in deltas.chunks_exact_mut(sizes.queries).enumerate() {
             let head = key_head * group + member;
@@ -177,7 +177,7 @@ impl Grad<'_> {
             dy: self.sizes.query_head(self.inputs[0], row, head, value_width),
             q: self.sizes.query_head(self.inputs[1], row, head, width),
             dq: self.sizes.query_head(self.outputs[0], row, head, width),
-            log_sums: self.inputs[5].pointer().wrapping_add(at),
+            logsumexp: self.inputs[5].pointer().wrapping_add(at),
             deltas: deltas.as_ptr(),
         }
     }
@@ -190,35 +190,35 @@ impl Grad<'_> {
         let (q, dy, dq) =
             (head.q.from(queries.start), head.dy.from(queries.start), head.dq.from(queries.start));
         let query = Rows::over(block.query, width);
-        let slope = Rows::over(block.slope, value_width);
+        let dy_tile = Rows::over(block.dy_tile, value_width);
         level.call(Copy { from: q, to: query, rows, width, factor: kind.scale });
-        level.call(Copy { from: dy, to: slope, rows, width: value_width, factor: 1.0 });
+        level.call(Copy { from: dy, to: dy_tile, rows, width: value_width, factor: 1.0 });
         let query_panels = q.right(level, rows, width, block.query_panels);
-        let slope_panels = slope.right(level, rows, value_width, block.slope_panels);
-        let Block { scores, slopes, .. } = *block;
+        let dy_panels = dy_tile.right(level, rows, value_width, block.dy_panels);
+        let Block { scores, dscores, .. } = *block;
 
         multiply(level, [rows, width, count], query.left(), tile.keys_across, scores, false);
-        multiply(level, [rows, value_width, count], slope.left(), tile.values_across, slopes, false);
+        multiply(level, [rows, value_width, count], dy_tile.left(), tile.values_across, dscores, false);
         let keys = tile.keys.start..tile.keys.start + count;
         if let Some(mask) = head.mask {
             mask.hide(scores, queries.clone(), keys.clone());
         }
-        hiding.drop(slopes, head.place, queries.clone(), keys.clone());
-        level.call(Slopes {
+        hiding.drop(dscores, head.place, queries.clone(), keys.clone());
+        level.call(ScoreGradients {
             scores,
-            slopes,
+            dscores,
             sight: Sight { queries: queries.clone(), key: tile.keys.start, count, causal: skips(kind) },
             scale: kind.scale,
-            log_sums: head.log_sums.wrapping_add(queries.start),
+            logsumexp: head.logsumexp.wrapping_add(queries.start),
             deltas: head.deltas.wrapping_add(queries.start),
         });
         if let Some(mask) = head.mask {
-            mask.clear(slopes, queries.clone(), count);
+            mask.clear(dscores, queries.clone(), count);
         }
         hiding.drop(scores, head.place, queries.clone(), keys);
         let across = scores.left_transposed();
-        multiply(level, [count, rows, value_width], across, slope_panels, tile.dv, true);
-        multiply(level, [count, rows, width], slopes.left_transposed(), query_panels, tile.dk, true);
-        multiply(level, [rows, count, width], slopes.left(), tile.keys_down, dq, 0 < tile.keys.start);
+        multiply(level, [count, rows, value_width], across, dy_panels, tile.dv, true);
+        multiply(level, [count, rows, width], dscores.left_transposed(), query_panels, tile.dk, true);
+        multiply(level, [rows, count, width], dscores.left(), tile.keys_down, dq, 0 < tile.keys.start);
     }
 }

@@ -7,7 +7,7 @@ use memfit_ir::{Attention, AttentionDropout, random};
 use super::super::operands::Operands;
 use super::{Rows, Sizes};
 
-/// A score that no softmax sees beside others.
+/// A score whose exponential is zero beside any other.
 const HIDDEN: f32 = -1e30;
 
 /// Masks and draws of one launch.
@@ -110,11 +110,11 @@ impl RowMask<'_> {
     }
 
     /// Takes the gradients of scores from queries whose scores are constant.
-    pub(super) fn clear(&self, slopes: Rows, queries: Range<usize>, keys: usize) {
+    pub(super) fn clear(&self, dscores: Rows, queries: Range<usize>, keys: usize) {
         for (index, query) in queries.enumerate() {
             if self.is_blind(query) {
                 // SAFETY: the tile is its worker's own and has as many rows and keys.
-                unsafe { slopes.write(index, keys) }.fill(0.0);
+                unsafe { dscores.write(index, keys) }.fill(0.0);
             }
         }
     }

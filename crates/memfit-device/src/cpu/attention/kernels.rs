@@ -9,7 +9,7 @@ use super::super::sums::sum_pairs;
 use super::super::vector_maths;
 use super::Rows;
 
-/// Copies rows of so many floats, times a factor.
+/// Copies rows of `width` floats, times a factor.
 pub(super) struct Copy {
     pub(super) from: Rows,
     pub(super) to: Rows,
@@ -22,14 +22,14 @@ impl Kernel for Copy {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         for row in 0..self.rows {
-            // SAFETY: whoever made this vouches for the rows of both ends, which are apart.
+            // SAFETY: the caller of the constructor guarantees the rows of both ends, which do not overlap.
             let (from, to) = unsafe { (self.from.read(row, self.width), self.to.write(row, self.width)) };
             to.iter_mut().zip(from).for_each(|(to, from)| *to = self.factor * from);
         }
     }
 }
 
-/// Sets rows of so many floats to zero.
+/// Sets rows of `width` floats to zero.
 pub(super) struct Clear {
     pub(super) rows: Rows,
     pub(super) count: usize,
@@ -40,13 +40,13 @@ impl Kernel for Clear {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         for row in 0..self.count {
-            // SAFETY: whoever made this vouches for the rows.
+            // SAFETY: the caller of the constructor guarantees the rows.
             unsafe { self.rows.write(row, self.width) }.fill(0.0);
         }
     }
 }
 
-/// Which of a tile's keys each query sees: the first so many.
+/// How many of a tile's keys each query sees: always the first ones.
 #[derive(Clone)]
 pub(super) struct Sight {
     pub(super) queries: Range<usize>,
@@ -63,14 +63,14 @@ impl Sight {
     }
 }
 
-/// What a query has seen so far: its largest score, and the sum of `e^(score − largest)`.
+/// What a query has seen so far: its maximum score, and the sum of `e^(score − maximum)`.
 #[derive(Clone, Copy)]
 pub(super) struct Running {
-    pub(super) largest: *mut f32,
+    pub(super) maxima: *mut f32,
     pub(super) sums: *mut f32,
 }
 
-/// Turns scores into powers of e, less the largest score so far; what was summed up before shrinks accordingly.
+/// Replaces scores by `e^(score − maximum so far)`; earlier sums are scaled to the new maximum.
 pub(super) struct Weigh {
     pub(super) scores: Rows,
     pub(super) sight: Sight,
@@ -84,21 +84,21 @@ impl Kernel for Weigh {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         for (row, query) in self.sight.queries.clone().enumerate() {
-            // SAFETY: whoever made this vouches for the scores and what was kept of every query.
-            let (scores, most, total) = unsafe {
-                let Running { largest, sums } = self.running;
-                (self.scores.write(row, self.sight.count), &mut *largest.add(row), &mut *sums.add(row))
+            // SAFETY: the caller of the constructor guarantees the scores and the state of every query.
+            let (scores, max, total) = unsafe {
+                let Running { maxima, sums } = self.running;
+                (self.scores.write(row, self.sight.count), &mut *maxima.add(row), &mut *sums.add(row))
             };
             let (scores, hidden) = scores.split_at_mut(self.sight.of(query));
             hidden.fill(0.0);
             if scores.is_empty() {
                 continue;
             }
-            let mut most_now = largest_of_many::<L>(scores);
+            let mut max_now = largest_of_many::<L>(scores);
             let mut before = 0.0;
             if let Some(values) = self.values {
-                most_now = if *most > most_now { *most } else { most_now };
-                let factor = exp(*most - most_now);
+                max_now = if *max > max_now { *max } else { max_now };
+                let factor = exp(*max - max_now);
                 before = *total * factor;
                 if factor != 1.0 {
                     // SAFETY: as above, for the values.
@@ -106,8 +106,8 @@ impl Kernel for Weigh {
                     values.iter_mut().for_each(|value| *value *= factor);
                 }
             }
-            *most = most_now;
-            *total = before + powers_of::<L>(scores, most_now) as f32;
+            *max = max_now;
+            *total = before + powers_of::<L>(scores, max_now) as f32;
         }
     }
 }
@@ -118,22 +118,22 @@ pub(super) struct Finish {
     pub(super) value_width: usize,
     pub(super) queries: usize,
     pub(super) running: Running,
-    pub(super) log_sums: *mut f32,
+    pub(super) logsumexp: *mut f32,
 }
 
 impl Kernel for Finish {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         for row in 0..self.queries {
-            // SAFETY: whoever made this vouches for every query.
-            let (values, most, total) = unsafe {
-                let Running { largest, sums } = self.running;
-                (self.values.write(row, self.value_width), *largest.add(row), *sums.add(row))
+            // SAFETY: the caller of the constructor guarantees every query.
+            let (values, max, total) = unsafe {
+                let Running { maxima, sums } = self.running;
+                (self.values.write(row, self.value_width), *maxima.add(row), *sums.add(row))
             };
             let factor = 1.0 / total;
             values.iter_mut().for_each(|value| *value *= factor);
             // SAFETY: as above.
-            unsafe { *self.log_sums.add(row) = most + ln(total) };
+            unsafe { *self.logsumexp.add(row) = max + ln(total) };
         }
     }
 }
@@ -151,7 +151,7 @@ impl Kernel for Deltas {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         for row in 0..self.queries {
-            // SAFETY: whoever made this vouches for every query.
+            // SAFETY: the caller of the constructor guarantees every query.
             unsafe {
                 let (dy, y) = (self.dy.read(row, self.width), self.y.read(row, self.width));
                 *self.deltas.add(row) = sum_pairs(dy, y, |dy, y| dy * y) as f32;
@@ -161,40 +161,40 @@ impl Kernel for Deltas {
 }
 
 /// Turns scores into probabilities, and the gradient of these into that of the scores before they were scaled.
-pub(super) struct Slopes {
+pub(super) struct ScoreGradients {
     pub(super) scores: Rows,
-    pub(super) slopes: Rows,
+    pub(super) dscores: Rows,
     pub(super) sight: Sight,
     pub(super) scale: f32,
     /// For every query.
-    pub(super) log_sums: *const f32,
+    pub(super) logsumexp: *const f32,
     pub(super) deltas: *const f32,
 }
 
-impl Kernel for Slopes {
+impl Kernel for ScoreGradients {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Slopes { sight, scale, .. } = self;
+        let ScoreGradients { sight, scale, .. } = self;
         for (row, query) in sight.queries.clone().enumerate() {
-            // SAFETY: whoever made this vouches for both tiles and every query.
-            let (scores, slopes, log_sum, delta) = unsafe {
-                let (log_sum, delta) = (*self.log_sums.add(row), *self.deltas.add(row));
-                (self.scores.write(row, sight.count), self.slopes.write(row, sight.count), log_sum, delta)
+            // SAFETY: the caller of the constructor guarantees both tiles and every query.
+            let (scores, dscores, logsumexp, delta) = unsafe {
+                let (logsumexp, delta) = (*self.logsumexp.add(row), *self.deltas.add(row));
+                (self.scores.write(row, sight.count), self.dscores.write(row, sight.count), logsumexp, delta)
             };
             let (scores, hidden) = scores.split_at_mut(sight.of(query));
             hidden.fill(0.0);
-            let (slopes, hidden) = slopes.split_at_mut(scores.len());
+            let (dscores, hidden) = dscores.split_at_mut(scores.len());
             hidden.fill(0.0);
-            let (length, scores, slopes) = (scores.len(), scores.as_mut_ptr(), slopes.as_mut_ptr());
+            let (length, scores, dscores) = (scores.len(), scores.as_mut_ptr(), dscores.as_mut_ptr());
             let mut at = 0;
             while at < length {
                 let count = L::COUNT.min(length - at);
-                // SAFETY: so many are left of both.
+                // SAFETY: `count` floats are left in both.
                 unsafe {
-                    let (score, slope): (L, L) = (load(scores.add(at), count), load(slopes.add(at), count));
-                    let probability = vector_maths::exp(score.sub(L::splat(log_sum)));
-                    let slope = slope.sub(L::splat(delta));
-                    store(probability.mul(L::splat(scale)).mul(slope), slopes.add(at), count);
+                    let (score, dscore): (L, L) = (load(scores.add(at), count), load(dscores.add(at), count));
+                    let probability = vector_maths::exp(score.sub(L::splat(logsumexp)));
+                    let dscore = dscore.sub(L::splat(delta));
+                    store(probability.mul(L::splat(scale)).mul(dscore), dscores.add(at), count);
                     store(probability, scores.add(at), count);
                 }
                 at += L::COUNT;
@@ -207,20 +207,20 @@ impl Rows {
     /// One row, to be read.
     ///
     /// # Safety
-    /// It has `width` floats that nobody writes meanwhile.
+    /// It has `width` floats, and they are not written while the slice lives.
     #[inline(always)]
     unsafe fn read<'a>(self, row: usize, width: usize) -> &'a [f32] {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { std::slice::from_raw_parts(self.start.add(row * self.step), width) }
     }
 
     /// One row, to be written.
     ///
     /// # Safety
-    /// It has `width` floats that nobody else reads or writes meanwhile.
+    /// It has `width` floats, and they are not read or written elsewhere while the slice lives.
     #[inline(always)]
     pub(super) unsafe fn write<'a>(self, row: usize, width: usize) -> &'a mut [f32] {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.step), width) }
     }
 }

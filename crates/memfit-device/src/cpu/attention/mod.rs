@@ -64,7 +64,8 @@ impl Sizes {
     }
 }
 
-/// Whether tiles that nobody sees are left out. With masks a query may take the mean of all values, and all tiles are looked at.
+/// Whether tiles that the causal mask hides are skipped. With other masks a query may take the mean of all
+/// values, and no tile is skipped.
 fn skips(kind: &Attention) -> bool {
     kind.causal && kind.masks() == 0
 }
@@ -77,7 +78,8 @@ fn seen(kind: &Attention, end: usize, keys: &Range<usize>) -> usize {
     }
 }
 
-/// Rows of floats, `step` apart. Whoever makes them keeps readers and writers of the same floats apart.
+/// Rows of floats, `step` apart. The code that builds them keeps readers and writers of the same floats
+/// apart.
 #[derive(Clone, Copy)]
 struct Rows {
     start: *mut f32,
@@ -90,7 +92,7 @@ unsafe impl Sync for Rows {}
 unsafe impl Send for Rows {}
 
 impl Rows {
-    /// One head of a tensor of so many rows, positions, heads and floats.
+    /// One head of a tensor of `rows` rows, `positions` positions, `heads` heads and `width` floats.
     fn new(tensor: Floats, [rows, positions, heads, width]: [usize; 4], row: usize, head: usize) -> Rows {
         assert_eq!(tensor.len(), rows * positions * heads * width, "a tensor has the elements of its shape");
         assert!(row < rows && head < heads, "a head lies inside its tensor");
@@ -118,7 +120,7 @@ impl Rows {
         View::new(self.start, self.step, true)
     }
 
-    /// Packs the first of these rows, `depth` of them, as the right operand of a product with so many columns.
+    /// Packs the first `depth` of these rows as the right operand of a product with `columns` columns.
     fn right(self, level: Level, depth: usize, columns: usize, buffer: &mut [f32]) -> Panels {
         self.pack(level, false, depth, columns, buffer)
     }
@@ -175,7 +177,7 @@ fn parts(range: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>>
     range.step_by(size).map(move |start| start..end.min(start + size))
 }
 
-/// The scratch memory of one worker, handed out piece by piece, each from a cache line on.
+/// The scratch memory of one worker, split into parts that each begin on a cache line.
 struct Scratch<'a>(&'a mut [f32]);
 
 impl<'a> Scratch<'a> {
@@ -186,12 +188,12 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Floats of scratch memory that pieces of such sizes take.
-fn scratch_floats(pieces: &[usize]) -> usize {
-    pieces.iter().map(|floats| floats.next_multiple_of(LINE)).sum()
+/// Floats of scratch memory that parts of these sizes take.
+fn scratch_floats(buffers: &[usize]) -> usize {
+    buffers.iter().map(|floats| floats.next_multiple_of(LINE)).sum()
 }
 
-/// Floats of workspace in which every worker has so many.
+/// Floats of workspace in which every worker has `worker` of them.
 fn workspace_floats(worker: usize, threads: usize) -> usize {
     threads * worker + LINE
 }
