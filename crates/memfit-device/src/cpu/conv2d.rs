@@ -49,7 +49,7 @@ pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
     convolution::grad_kernel(operands.threads, &shape, x, dy, dkernel, !operands.fresh, workspace);
 }
 
-/// The same, of images that are made again while they are read.
+/// The same, of images that are recomputed while they are read.
 pub(crate) fn grad_kernel_of(operands: &Operands, maker: &Maker, conv: &Conv2D) {
     let (x, dy) = (operands.input_shape(0), operands.input_shape(maker.inputs()));
     let shape = geometry(conv, x, dy, operands.context.rows);
@@ -68,48 +68,39 @@ pub(crate) fn pooled_geometry(conv: &PooledConv2D, input: &Shape, channels: usiz
     Pooled { conv: geometry(&conv.conv, input, &between, rows), relu: conv.relu }
 }
 
-/// `y = x ∗ kernel + bias`, of which only the largest of each window is written.
+/// `y = x ∗ kernel + bias`, of which only the maximum of each window is written.
 pub(crate) fn max_pool(operands: &Operands, conv: &PooledConv2D) {
     let channels = operands.output_shape(0).last();
     let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
     let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
     let (x, kernel) = (operands.input(0), operands.input(1));
-    let (y, winners) = (operands.output(0), operands.output(1));
+    let (y, argmax) = (operands.output(0), operands.output(1));
     let workspace = operands.workspace().floats();
-    pooled::forward(operands.threads, &shape, x, kernel, bias, y, winners, workspace);
+    pooled::forward(operands.threads, &shape, x, kernel, bias, y, argmax, workspace);
 }
 
 /// The gradients of the kernel and the bias, added to what is there.
 pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
     let channels = operands.input_shape(1).last();
     let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
-    let (images, winners) = ([operands.input(0), operands.input(1)], operands.input(2));
+    let (images, argmax) = ([operands.input(0), operands.input(1)], operands.input(2));
     let (dkernel, dbias) =
         (operands.update(0), (operands.node.updates.len() == 2).then(|| operands.update(1)));
     let workspace = operands.workspace().floats();
-    pooled::grad_kernel(
-        operands.threads,
-        &shape,
-        images,
-        winners,
-        dkernel,
-        dbias,
-        !operands.fresh,
-        workspace,
-    );
+    pooled::grad_kernel(operands.threads, &shape, images, argmax, dkernel, dbias, !operands.fresh, workspace);
 }
 
-/// The gradient of the input, from the gradient behind the pool.
+/// The gradient of the input, from the gradient of the pool's output.
 pub(crate) fn max_pool_grad_input(operands: &Operands, conv: &PooledConv2D) {
     let channels = operands.input_shape(0).last();
     let shape = pooled_geometry(conv, operands.output_shape(0), channels, operands.context.rows);
-    let (dy, winners, kernel) = (operands.input(0), operands.input(1), operands.input(2));
+    let (dy, argmax, kernel) = (operands.input(0), operands.input(1), operands.input(2));
     let (dx, workspace) = (operands.output(0), operands.workspace().floats());
-    pooled::grad_input(operands.threads, &shape, dy, winners, kernel, dx, workspace);
+    pooled::grad_input(operands.threads, &shape, dy, argmax, kernel, dx, workspace);
 }
 
-/// The geometry of all that is one with a dense layer behind a pool, by the shapes of image and filter, and of what has the units
-/// last: kernel or slopes.
+/// The geometry of a convolution, its pool and the dense layer after it, from the shapes of image and filter
+/// and of the tensor whose last dimension is the units: the kernel or `dy`.
 pub(crate) fn pooled_dense_geometry(
     conv: &PooledConv2D,
     [image, filter, units]: [&Shape; 3],
@@ -123,10 +114,10 @@ pub(crate) fn max_pool_dense(operands: &Operands, conv: &PooledConv2D) {
     let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
     let [x, filter, bias, kernel, kernel_bias] = [0, 1, 2, 3, 4].map(|index| operands.input(index));
-    let (y, winners) = (operands.output(0), operands.output(1));
+    let (y, argmax) = (operands.output(0), operands.output(1));
     let (convolution, layer) = ([filter, bias], [kernel, kernel_bias]);
     let workspace = operands.workspace().floats();
-    pooled::dense::forward(operands.threads, &shape, x, convolution, layer, y, winners, workspace);
+    pooled::dense::forward(operands.threads, &shape, x, convolution, layer, y, argmax, workspace);
 }
 
 /// The gradients of its kernel, of the filter and of the filter's bias, added to what is there.
@@ -134,7 +125,7 @@ pub(crate) fn max_pool_dense_grad(operands: &Operands, conv: &PooledConv2D) {
     let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
     let [x, filter, bias, kernel, dy] = [0, 1, 2, 3, 5].map(|index| operands.input(index));
-    let given = Grad { x, filter, bias, winners: operands.input(4), dy };
+    let given = Grad { x, filter, bias, argmax: operands.input(4), dy };
     let sum = Shared::new(operands.update(0));
     let learning = Learning::Sum { kernel, sum, accumulate: !operands.fresh };
     let sums = [operands.update(1), operands.update(2)];
@@ -147,7 +138,7 @@ pub(crate) fn max_pool_dense_apply(operands: &Operands, conv: &PooledConv2D, upd
     let shapes = [0, 1, 4].map(|index| operands.input_shape(index));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
     let [x, filter, bias, dy] = [0, 1, 2, 4].map(|index| operands.input(index));
-    let given = Grad { x, filter, bias, winners: operands.input(3), dy };
+    let given = Grad { x, filter, bias, argmax: operands.input(3), dy };
     let learning = Learning::Applied(Application::new(operands, update, 2));
     let sums = [operands.update(0), operands.update(1)];
     let workspace = operands.workspace().floats();

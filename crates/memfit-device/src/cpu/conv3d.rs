@@ -36,7 +36,7 @@ impl<'a> Sizes<'a> {
         2.0 * (self.rows * self.windows()) as f64 * (self.depth() * self.output[3]) as f64
     }
 
-    /// Floats of workspace that any of the three kernels wants, whatever the rows.
+    /// Floats of workspace that any of the three kernels needs, for any number of rows.
     pub(crate) fn workspace(&self, threads: usize) -> usize {
         threads * self.worker_floats()
     }
@@ -230,8 +230,8 @@ pub(crate) fn grad_input(operands: &Operands, conv: &Conv3D) {
                 .run(&alone, patches, workspace);
                 sizes.for_each_tap(windows.clone(), 0..sizes.lines(), group, |at, to| {
                     let Some(to) = to else { return };
-                    let slopes = &patches[at..at + channels];
-                    dx[to..to + channels].iter_mut().zip(slopes).for_each(|(to, slope)| *to += slope);
+                    let dpatch = &patches[at..at + channels];
+                    dx[to..to + channels].iter_mut().zip(dpatch).for_each(|(to, dpatch)| *to += dpatch);
                 });
             }
         }

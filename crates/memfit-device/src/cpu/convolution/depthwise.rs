@@ -89,7 +89,7 @@ fn for_each_row(
     });
 }
 
-/// How many floats of workspace `grad_kernel` wants.
+/// How many floats of workspace `grad_kernel` needs.
 pub(super) fn grad_kernel_workspace(shape: &Convolution) -> usize {
     splits(shape) * shape.kernel_floats()
 }
@@ -104,7 +104,7 @@ fn lines_seen(shape: &Convolution) -> usize {
     (shape.kernel[0] - 1) * shape.dilation[0] + 1
 }
 
-/// How many more floats each thread wants where images are made again.
+/// How many more floats each thread needs where images are recomputed.
 pub(super) fn window(shape: &Convolution) -> usize {
     Window::floats(lines_seen(shape), shape.input[1], shape.input[2])
 }
@@ -147,7 +147,8 @@ pub(super) fn grad_kernel(
     }
 }
 
-/// Adds up the gradient of the filter over some rows of output pixels, row by row as the lines that each sees are made.
+/// Adds up the gradient of the filter over some rows of output pixels. The input lines of each row are
+/// recomputed as they are needed.
 fn made_rows(
     level: Level,
     gather: &Gather,

@@ -6,7 +6,7 @@ use super::super::threads::Threads;
 use super::gather::Gather;
 use super::{Convolution, depthwise, winograd};
 
-/// How many floats of workspace `forward` wants, whatever the number of images.
+/// How many floats of workspace `forward` needs, whatever the number of images.
 pub fn forward_workspace(shape: &Convolution, threads: usize) -> usize {
     if shape.is_depthwise() {
         return 0;
@@ -37,7 +37,7 @@ pub fn forward(
     if winograd::applies(shape) {
         let filter = winograd::Filter::of(shape, kernel, false);
         let images =
-            winograd::Images { gather: &Gather::of_input(shape, x, 0), rows: shape.rows, slopes: None };
+            winograd::Images { gather: &Gather::of_input(shape, x, 0), rows: shape.rows, unpooled: None };
         return winograd::convolve(threads, &images, filter, bias, y, None, workspace);
     }
     let (channels, k) = (shape.channels_out(), shape.taps() * shape.channels_in());

@@ -65,7 +65,8 @@ pub(super) struct Gather<'a> {
     /// The channels that are seen: `channels` of them, from `channel` on.
     pub(super) channel: usize,
     pub(super) channels: usize,
-    /// How many lines of pixels there are room for: of all images, one after the other, each in the place of the one so many before.
+    /// How many lines of pixels there is room for. Lines of all images follow one another, and line `i` takes
+    /// the place of line `i − lines`.
     pub(super) lines: usize,
     pub(super) down: Axis,
     pub(super) across: Axis,
@@ -143,7 +144,7 @@ impl<'a> Gather<'a> {
         self.line(image, y) * self.across.size * self.pixel + self.channel
     }
 
-    /// Which of the lines that there is room for a line of an image is.
+    /// The slot of an image's line among the lines that there is room for.
     #[inline(always)]
     pub(super) fn line(&self, image: usize, y: usize) -> usize {
         let line = image * self.down.size + y;

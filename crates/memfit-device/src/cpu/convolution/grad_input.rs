@@ -13,7 +13,7 @@ use super::super::threads::Threads;
 use super::gather::{Axis, Gather};
 use super::{Convolution, depthwise, winograd};
 
-/// How many floats of workspace `grad_input` wants, whatever the number of images.
+/// How many floats of workspace `grad_input` needs, whatever the number of images.
 pub fn grad_input_workspace(shape: &Convolution, threads: usize) -> usize {
     if shape.is_depthwise() {
         return 0;
@@ -42,7 +42,7 @@ pub fn grad_input(
     if winograd::applies(shape) {
         let filter = winograd::Filter::of(shape, kernel, true);
         let gather = &Phase::new(shape, 0, 0).gather(shape, dy, 0);
-        let images = winograd::Images { gather, rows: shape.rows, slopes: None };
+        let images = winograd::Images { gather, rows: shape.rows, unpooled: None };
         return winograd::convolve(threads, &images, filter, None, dx, None, workspace);
     }
     let n = shape.channels_in();

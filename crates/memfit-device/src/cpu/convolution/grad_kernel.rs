@@ -7,7 +7,7 @@ use super::gather::Gather;
 use super::pack::Transposed;
 use super::{Convolution, depthwise, winograd};
 
-/// How many floats of workspace `grad_kernel` wants: never more for fewer images.
+/// How many floats of workspace `grad_kernel` needs: never more for fewer images.
 pub fn grad_kernel_workspace(shape: &Convolution, threads: usize) -> usize {
     if shape.is_depthwise() {
         return depthwise::grad_kernel_workspace(shape);
@@ -35,7 +35,7 @@ pub fn grad_kernel(
         return depthwise::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     if winograd::applies(shape) {
-        let dy = winograd::Slopes::Stored(dy);
+        let dy = winograd::Dy::Stored(dy);
         return winograd::grad_kernel(threads, shape, x, None, dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = product(shape);

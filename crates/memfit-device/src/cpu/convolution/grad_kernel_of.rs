@@ -1,6 +1,7 @@
-//! The gradient of a convolution by its filter, from images that are not stored: they are made again while they are read.
+//! The gradient of a convolution by its filter, from images that are not stored but recomputed while they are
+//! read.
 //!
-//! Work is cut, and sums are taken, as if the images were there, so that the bits are the same.
+//! Work is cut, and sums are taken, as if the images were stored, so that the bits are the same.
 
 use std::ops::Range;
 
@@ -17,7 +18,8 @@ use super::{Convolution, depthwise, grad_kernel, winograd};
 /// The most register tiles of a panel: few panels, none of which leaves the second-level cache.
 const TILES_PANEL: usize = 4;
 
-/// How many floats of workspace `grad_kernel_of` wants, besides what making the images does: never more for fewer images.
+/// How many floats of workspace `grad_kernel_of` needs, besides what recomputing the images does: never more
+/// for fewer images.
 pub(crate) fn grad_kernel_of_workspace(shape: &Convolution, threads: usize) -> usize {
     let window = if shape.is_depthwise() {
         depthwise::window(shape)
@@ -29,7 +31,7 @@ pub(crate) fn grad_kernel_of_workspace(shape: &Convolution, threads: usize) -> u
     grad_kernel::grad_kernel_workspace(shape, threads) + threads * window
 }
 
-/// About how often each element of an image is made again.
+/// About how often each element of an image is recomputed.
 pub(crate) fn times_made(shape: &Convolution) -> usize {
     if shape.is_depthwise() {
         1
@@ -57,7 +59,7 @@ pub(crate) fn grad_kernel_of(
         return depthwise::grad_kernel(threads, shape, x, Some(made), dy, dkernel, accumulate, workspace);
     }
     if winograd::applies(shape) {
-        let dy = winograd::Slopes::Stored(dy);
+        let dy = winograd::Dy::Stored(dy);
         return winograd::grad_kernel(threads, shape, x, Some(made), dy, dkernel, accumulate, workspace);
     }
     let (m, n, k) = grad_kernel::product(shape);
@@ -86,12 +88,12 @@ pub(super) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Floats of so many lines.
+    /// Floats of `count` lines.
     pub(super) fn floats(count: usize, width: usize, channels: usize) -> usize {
         (count * width * channels).next_multiple_of(LINE)
     }
 
-    /// A window of so many lines of some channels of what `gather` sees.
+    /// A window of `count` lines of some channels of what `gather` sees.
     pub(super) fn new(
         made: &'a Made<'a>,
         gather: &Gather,

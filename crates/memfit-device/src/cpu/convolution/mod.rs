@@ -33,7 +33,7 @@ pub struct Convolution {
     pub strides: [usize; 2],
     /// Input pixels between neighbouring taps of the filter, down and across.
     pub dilation: [usize; 2],
-    /// Channels are cut in so many groups, each convolved by itself.
+    /// How many groups the channels are cut into; each group is convolved by itself.
     pub groups: usize,
     /// Rows of zeros above an input image.
     pub pad_top: usize,

@@ -142,12 +142,13 @@ impl PackPositions<'_> {
     }
 }
 
-/// Where the floats of images come from: they are stored, or made again.
+/// Where the floats of images come from: they are stored, or recomputed.
 pub(super) trait Pixels {
-    /// Writes `count` floats of a pixel, the first of which stands at `start` in the images and in `column` of its pixel.
+    /// Writes `count` floats of a pixel, the first of which stands at `start` in the images and in `column`
+    /// of its pixel.
     ///
     /// # Safety
-    /// There are so many, and room for them, which nobody else touches.
+    /// The images have these floats, and `to` has room for them that no other task touches.
     unsafe fn write<L: Lanes>(&self, start: usize, column: usize, count: usize, to: *mut f32);
 }
 

@@ -152,7 +152,8 @@ pub(crate) fn shapes() -> Vec<Convolution> {
             shape(1, [5, 70], [8, 600, 1], [1, 5], [1, 2], [1, 1], same),
             shape(1, [9, 28], [12, 4, 1], [3, 3], [1, 1], [2, 1], same),
             shape(1, [9, 11], [6, 18, 6], [3, 3], [2, 2], [1, 1], same),
-            // At points, where both sides have channels enough: tiles at edges, deep sums, parts of the result.
+            // Winograd, where both sides have enough channels: tiles at edges, deep sums, parts of the
+            // result.
             shape(2, [7, 17], [65, 66, 1], [3, 3], [1, 1], [1, 1], same),
             shape(2, [14, 15], [33, 50, 1], [5, 5], [1, 1], [1, 1], same),
             shape(40, [12, 18], [16, 17, 1], [5, 5], [1, 1], [1, 1], same),

@@ -1,11 +1,11 @@
-//! The same where the convolution is computed at points: a tile is a window, so that its largest is known when it comes out of its
-//! points, and slopes are handed to their winners on the way in.
+//! Winograd convolutions with a 2×2 max pool: a tile is a window, so its maximum is known when the tile is
+//! transformed back, and `dy` is scattered to the argmax when a tile is transformed.
 
 use super::super as convolution;
 use super::super::super::threads::Threads;
 use super::super::gather::Gather;
 use super::super::grad_input::Phase;
-use super::super::winograd::{self, Filter, Images, Pool, Slopes, Unpooled};
+use super::super::winograd::{self, Dy, Filter, Images, Pool, Unpooled};
 use super::Pooled;
 
 /// Whether it is.
@@ -13,7 +13,7 @@ pub(super) fn applies(pooled: &Pooled) -> bool {
     winograd::applies(&pooled.conv)
 }
 
-/// Writes the largest of every window and its place, with the sums of a convolution by itself.
+/// Writes the maximum of every window and its argmax, with the sums of an unpooled convolution.
 pub(super) fn forward(
     threads: &Threads,
     pooled: &Pooled,
@@ -21,13 +21,13 @@ pub(super) fn forward(
     kernel: &[f32],
     bias: Option<&[f32]>,
     y: &mut [f32],
-    winners: &mut [u8],
+    argmax: &mut [u8],
     workspace: &mut [f32],
 ) {
     let Pooled { conv, relu } = *pooled;
-    let images = Images { gather: &Gather::of_input(&conv, x, 0), rows: conv.rows, slopes: None };
+    let images = Images { gather: &Gather::of_input(&conv, x, 0), rows: conv.rows, unpooled: None };
     let filter = Filter::of(&conv, kernel, false);
-    winograd::convolve(threads, &images, filter, bias, y, Some(Pool { relu, winners }), workspace);
+    winograd::convolve(threads, &images, filter, bias, y, Some(Pool { relu, argmax }), workspace);
 }
 
 /// Computes the gradient by the filter, with the sums of a convolution by itself. Where `accumulate`, adds it to what is there.
@@ -35,17 +35,17 @@ pub(super) fn grad_kernel(
     threads: &Threads,
     pooled: &Pooled,
     [x, dy]: [&[f32]; 2],
-    winners: &[u8],
+    argmax: &[u8],
     dkernel: &mut [f32],
     accumulate: bool,
     workspace: &mut [f32],
 ) {
     let conv = &pooled.conv;
-    let dy = Slopes::Unpooled(Unpooled::new(dy, winners, conv.output, conv.rows));
+    let dy = Dy::Unpooled(Unpooled::new(dy, argmax, conv.output, conv.rows));
     winograd::grad_kernel(threads, conv, x, None, dy, dkernel, accumulate, workspace);
 }
 
-/// How many floats of workspace `grad_input` wants, whatever the number of images.
+/// How many floats of workspace `grad_input` needs, whatever the number of images.
 pub fn grad_input_workspace(pooled: &Pooled, threads: usize) -> usize {
     let conv = &pooled.conv;
     let gather = Phase::new(conv, 0, 0).gather(conv, &[], 0);
@@ -53,12 +53,13 @@ pub fn grad_input_workspace(pooled: &Pooled, threads: usize) -> usize {
         + winograd::unpooled_workspace(&gather, conv.input[2], threads)
 }
 
-/// Computes the gradient by the input from the gradient behind the pool and the winners, for a convolution at points.
+/// Computes the gradient by the input from the gradient of the pool's output and the argmax, for a Winograd
+/// convolution.
 pub fn grad_input(
     threads: &Threads,
     pooled: &Pooled,
     dy: &[f32],
-    winners: &[u8],
+    argmax: &[u8],
     kernel: &[f32],
     dx: &mut [f32],
     workspace: &mut [f32],
@@ -66,8 +67,8 @@ pub fn grad_input(
     let conv = &pooled.conv;
     assert!(applies(pooled), "the shape rules ask for a convolution at points");
     conv.check(dx.len(), kernel.len(), conv.output_floats());
-    let slopes = Some(Unpooled::new(dy, winners, conv.output, conv.rows));
-    let images = Images { gather: &Phase::new(conv, 0, 0).gather(conv, &[], 0), rows: conv.rows, slopes };
+    let unpooled = Some(Unpooled::new(dy, argmax, conv.output, conv.rows));
+    let images = Images { gather: &Phase::new(conv, 0, 0).gather(conv, &[], 0), rows: conv.rows, unpooled };
     let filter = Filter::of(conv, kernel, true);
     winograd::convolve(threads, &images, filter, None, dx, None, workspace);
 }

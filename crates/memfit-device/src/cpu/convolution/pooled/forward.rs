@@ -1,4 +1,5 @@
-//! Convolution and pool of images: a tile of windows is summed in registers, and only their largest is written.
+//! Convolution and pool of images: a tile of windows is summed in registers, and only the maximum of each
+//! window is written.
 
 use memfit_ir::Pool2D;
 
@@ -8,9 +9,9 @@ use super::super::super::lanes::{COLUMNS_MAX, Lanes, Level, store};
 use super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::threads::{Shared, Threads};
 use super::super::gather::Gather;
-use super::{Lines, Pooled, deep, points};
+use super::{Lines, Pooled, deep, winograd_rgb};
 
-/// How many floats of workspace `forward` wants, whatever the number of images.
+/// How many floats of workspace `forward` needs, whatever the number of images.
 pub fn forward_workspace(pooled: &Pooled, threads: usize) -> usize {
     if deep::applies(pooled) {
         return convolution::forward_workspace(&pooled.conv, threads);
@@ -18,20 +19,26 @@ pub fn forward_workspace(pooled: &Pooled, threads: usize) -> usize {
     filter_floats(pooled) + threads * worker_floats(pooled) + LINE
 }
 
-/// Floats of the filter and the bias in panels, with zeros behind the last column, or at points.
+/// Floats of the filter and the bias in panels, with zeros after the last column, or of their Winograd
+/// transform.
 pub(super) fn filter_floats(pooled: &Pooled) -> usize {
     let channels = pooled.conv.output[2];
     let panels = (pooled.depth() + 1) * channels.next_multiple_of(COLUMNS_MAX);
-    if points::applies(pooled, usize::MAX) { panels.max(points::filter_floats(channels)) } else { panels }
+    if winograd_rgb::applies(pooled, usize::MAX) {
+        panels.max(winograd_rgb::filter_floats(channels))
+    } else {
+        panels
+    }
 }
 
-/// Floats of a worker: lines of the image, and points of them.
+/// Floats of a worker: lines of the image, and their Winograd transforms.
 fn worker_floats(pooled: &Pooled) -> usize {
-    Lines::new(pooled).floats(1) + points::reach(pooled) + points::buffer_floats(pooled)
+    Lines::new(pooled).floats(1) + winograd_rgb::reach(pooled) + winograd_rgb::buffer_floats(pooled)
 }
 
-/// Convolves images `x`, adds `bias` and writes the largest of every window to `y` and its place to `winners`; the first of
-/// equals wins. Where it is not done at points, sums are made as a convolution by itself makes them.
+/// Convolves images `x`, adds `bias` and writes the maximum of every window to `y` and its place to `argmax`:
+/// the first of equals. Except with the Winograd algorithm, sums are taken in the order of an unpooled
+/// convolution.
 pub fn forward(
     threads: &Threads,
     pooled: &Pooled,
@@ -39,18 +46,18 @@ pub fn forward(
     kernel: &[f32],
     bias: Option<&[f32]>,
     y: &mut [f32],
-    winners: &mut [u8],
+    argmax: &mut [u8],
     workspace: &mut [f32],
 ) {
     pooled.check();
     pooled.conv.check(x.len(), kernel.len(), pooled.conv.output_floats());
     let [height, width, channels] = pooled.output();
-    assert!(y.len() == pooled.output_floats() && winners.len() == y.len(), "a winner for each result");
+    assert!(y.len() == pooled.output_floats() && argmax.len() == y.len(), "an argmax for each result");
     if y.is_empty() {
         return;
     }
     if deep::applies(pooled) {
-        return deep::forward(threads, pooled, x, kernel, bias, y, winners, workspace);
+        return deep::forward(threads, pooled, x, kernel, bias, y, argmax, workspace);
     }
     let (packed, scratch) = aligned(workspace).split_at_mut(filter_floats(pooled));
     let filter = Filter::pack(pooled, threads.level(), kernel, bias, packed);
@@ -62,13 +69,13 @@ pub fn forward(
         cut,
         filter,
         y: Shared::new(y),
-        winners: Shared::new(winners),
+        argmax: Shared::new(argmax),
         scratch: Shared::new(scratch),
     };
     tasks::run(threads, cut.count(), &work);
 }
 
-/// Writes a filter of so many channels in panels, each with its bias in front.
+/// Writes a filter of `channels` output channels in panels, each with its bias in front.
 fn pack(
     depth: usize,
     channels: usize,
@@ -97,7 +104,7 @@ struct Forward<'a> {
     cut: Cut,
     filter: Filter<'a>,
     y: Shared<'a, f32>,
-    winners: Shared<'a, u8>,
+    argmax: Shared<'a, u8>,
     /// What each worker has for itself.
     scratch: Shared<'a, f32>,
 }
@@ -122,12 +129,12 @@ impl Tasks for Forward<'_> {
             self.lines.copy::<L>(&self.gather, item / height, [item % height, 0], 1, scratch);
             let start = item * width * channels;
             // SAFETY: every line of windows belongs to one task.
-            let (y, winners) = unsafe {
+            let (y, argmax) = unsafe {
                 let range = start..start + width * channels;
-                (self.y.slice(range.clone()), self.winners.slice(range))
+                (self.y.slice(range.clone()), self.argmax.slice(range))
             };
-            let (lines, buffer) = scratch.split_at_mut(floats - points::buffer_floats(pooled));
-            self.filter.line::<L>(&Line { pooled, lines, stride }, buffer, y, winners);
+            let (lines, buffer) = scratch.split_at_mut(floats - winograd_rgb::buffer_floats(pooled));
+            self.filter.line::<L>(&Line { pooled, lines, stride }, buffer, y, argmax);
         }
     }
 }
@@ -135,8 +142,8 @@ impl Tasks for Forward<'_> {
 /// A filter as lines of windows read it.
 #[derive(Clone, Copy)]
 pub(super) struct Filter<'a> {
-    at_points: bool,
-    /// In panels two vectors wide, or at points.
+    transformed: bool,
+    /// In panels two vectors wide, or transformed for Winograd.
     packed: &'a [f32],
 }
 
@@ -149,22 +156,22 @@ impl<'a> Filter<'a> {
         bias: Option<&[f32]>,
         packed: &'a mut [f32],
     ) -> Self {
-        let (channels, at_points) = (pooled.conv.output[2], points::applies(pooled, level.rows()));
-        if at_points {
-            points::pack(channels, level.lanes(), kernel, bias, packed);
+        let (channels, transformed) = (pooled.conv.output[2], winograd_rgb::applies(pooled, level.rows()));
+        if transformed {
+            winograd_rgb::pack(channels, level.lanes(), kernel, bias, packed);
         } else {
             pack(pooled.depth(), channels, 2 * level.lanes(), kernel, bias, packed);
         }
-        Filter { at_points, packed }
+        Filter { transformed, packed }
     }
 
-    /// Computes a line of windows. The buffer is for points, where they are computed at those.
+    /// Computes a line of windows. The buffer is for Winograd transforms, where they are used.
     #[inline(always)]
-    pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], winners: &mut [u8]) {
-        if self.at_points && L::ROWS >= points::ROWS {
-            points::line::<L>(line, self.packed, buffer, y, winners);
+    pub(super) fn line<L: Lanes>(&self, line: &Line, buffer: &mut [f32], y: &mut [f32], argmax: &mut [u8]) {
+        if self.transformed && L::ROWS >= winograd_rgb::ROWS {
+            winograd_rgb::line::<L>(line, self.packed, buffer, y, argmax);
         } else {
-            line.run::<L>(self.packed, y, winners);
+            line.run::<L>(self.packed, y, argmax);
         }
     }
 }
@@ -172,7 +179,7 @@ impl<'a> Filter<'a> {
 impl Line<'_> {
     /// Computes the windows, as many at once as registers hold.
     #[inline(always)]
-    fn run<L: Lanes>(&self, filter: &[f32], y: &mut [f32], winners: &mut [u8]) {
+    fn run<L: Lanes>(&self, filter: &[f32], y: &mut [f32], argmax: &mut [u8]) {
         let [_, width, channels] = self.pooled.output();
         let panel = (self.pooled.depth() + 1) * 2 * L::COUNT;
         for (index, filter) in filter.chunks_exact(panel).enumerate() {
@@ -186,12 +193,12 @@ impl Line<'_> {
                 let tile = Tile { line: self, filter, across, column };
                 let narrow = channels - column <= L::COUNT;
                 match (windows, narrow) {
-                    (3, false) if L::ROWS >= 12 => tile.run::<L, 3, 12, 2>(y, winners),
-                    (3, true) if L::ROWS >= 12 => tile.run::<L, 3, 12, 1>(y, winners),
-                    (2, false) if L::ROWS >= 8 => tile.run::<L, 2, 8, 2>(y, winners),
-                    (2, true) if L::ROWS >= 8 => tile.run::<L, 2, 8, 1>(y, winners),
-                    (_, false) => tile.run::<L, 1, 4, 2>(y, winners),
-                    (_, true) => tile.run::<L, 1, 4, 1>(y, winners),
+                    (3, false) if L::ROWS >= 12 => tile.run::<L, 3, 12, 2>(y, argmax),
+                    (3, true) if L::ROWS >= 12 => tile.run::<L, 3, 12, 1>(y, argmax),
+                    (2, false) if L::ROWS >= 8 => tile.run::<L, 2, 8, 2>(y, argmax),
+                    (2, true) if L::ROWS >= 8 => tile.run::<L, 2, 8, 1>(y, argmax),
+                    (_, false) => tile.run::<L, 1, 4, 2>(y, argmax),
+                    (_, true) => tile.run::<L, 1, 4, 1>(y, argmax),
                 }
                 across += windows;
             }
@@ -213,12 +220,12 @@ impl Tile<'_> {
     fn run<L: Lanes, const WINDOWS: usize, const POSITIONS: usize, const VECTORS: usize>(
         &self,
         y: &mut [f32],
-        winners: &mut [u8],
+        argmax: &mut [u8],
     ) {
         let sums = self.sums::<L, POSITIONS, VECTORS>();
-        self.pool::<L, WINDOWS, POSITIONS, VECTORS, 0>(&sums, y, winners);
+        self.pool::<L, WINDOWS, POSITIONS, VECTORS, 0>(&sums, y, argmax);
         if VECTORS == 2 {
-            self.pool::<L, WINDOWS, POSITIONS, VECTORS, 1>(&sums, y, winners);
+            self.pool::<L, WINDOWS, POSITIONS, VECTORS, 1>(&sums, y, argmax);
         }
     }
 
@@ -259,7 +266,7 @@ impl Tile<'_> {
         sums
     }
 
-    /// Writes the largest of each window, for one vector of channels.
+    /// Writes the maximum of each window, for one vector of channels.
     #[inline(always)]
     fn pool<
         L: Lanes,
@@ -271,7 +278,7 @@ impl Tile<'_> {
         &self,
         sums: &[[L; VECTORS]; POSITIONS],
         y: &mut [f32],
-        winners: &mut [u8],
+        argmax: &mut [u8],
     ) {
         let channels = self.line.pooled.conv.output[2];
         let column = self.column + VECTOR * L::COUNT;
@@ -280,7 +287,7 @@ impl Tile<'_> {
         let bias: L = unsafe { L::load(self.filter[..2 * L::COUNT].as_ptr().add(VECTOR * L::COUNT)) };
         let first = self.across * channels + column;
         let end = first + (WINDOWS - 1) * channels + count;
-        assert!(end <= y.len() && end <= winners.len());
+        assert!(end <= y.len() && end <= argmax.len());
         for window in 0..WINDOWS {
             let (above, below) = (2 * window, POSITIONS / 2 + 2 * window);
             let values = [
@@ -292,34 +299,35 @@ impl Tile<'_> {
             let at = first + window * channels;
             // SAFETY: checked above.
             unsafe {
-                let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                write(L::largest_of(values), self.line.pooled.relu, count, y, winners);
+                let (y, argmax) = (y.as_mut_ptr().add(at), argmax.as_mut_ptr().add(at));
+                write(L::max_and_argmax(values), self.line.pooled.relu, count, y, argmax);
             }
         }
     }
 }
 
-/// Writes the largest of a window and its place, for `count` channels; where `relu`, nothing that is negative.
+/// Writes the maximum of a window and its argmax, for `count` channels; with `relu`, negative maxima become
+/// 0.
 ///
 /// # Safety
-/// Both have room for so many, which are no more than a vector holds.
+/// Both have room for `count` elements, which are no more than a vector holds.
 #[inline(always)]
 pub(in super::super) unsafe fn write<L: Lanes>(
-    (mut most, mut winner): (L, L),
+    (mut max, mut place): (L, L),
     relu: bool,
     count: usize,
     y: *mut f32,
-    winners: *mut u8,
+    argmax: *mut u8,
 ) {
     if relu {
-        let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
-        most = most.at_least(L::splat(0.0));
+        let positive = max.between(L::splat(0.0), L::splat(f32::INFINITY));
+        max = max.at_least(L::splat(0.0));
         let none = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
-        winner = none.or_where(positive, winner);
+        place = none.or_where(positive, place);
     }
     // SAFETY: the caller's promise.
     unsafe {
-        store(most, y, count);
-        winner.store_low_bytes(winners, count);
+        store(max, y, count);
+        place.store_low_bytes(argmax, count);
     }
 }

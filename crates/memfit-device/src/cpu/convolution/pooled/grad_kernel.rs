@@ -1,4 +1,4 @@
-//! The gradient of a convolution by its filter and its bias, from the gradient behind its pool.
+//! The gradient of a convolution by its filter and its bias, from the gradient of its pool's output.
 
 use memfit_ir::Pool2D;
 
@@ -15,7 +15,7 @@ const WINDOWS: usize = 256;
 /// The most parts that are summed apart.
 const PARTS: usize = 64;
 
-/// How many floats of workspace `grad_kernel` wants, with or without a bias: never more for fewer images.
+/// How many floats of workspace `grad_kernel` needs, with or without a bias: never more for fewer images.
 pub fn grad_kernel_workspace(pooled: &Pooled, with_bias: bool, threads: usize) -> usize {
     if deep::applies(pooled) && !with_bias {
         return convolution::grad_kernel_workspace(&pooled.conv, threads);
@@ -51,13 +51,13 @@ fn worker_floats(pooled: &Pooled) -> usize {
     Lines::new(pooled).floats(lines_at_once(pooled)) + pairs
 }
 
-/// Computes the gradients by the filter and the bias from images `x`, the gradient behind the pool and the winners.
-/// Where `accumulate`, adds them to what is there.
+/// Computes the gradients by the filter and the bias from images `x`, the gradient of the pool's output and
+/// the argmax. With `accumulate`, adds them to what is there.
 pub fn grad_kernel(
     threads: &Threads,
     pooled: &Pooled,
     [x, dy]: [&[f32]; 2],
-    winners: &[u8],
+    argmax: &[u8],
     dkernel: &mut [f32],
     dbias: Option<&mut [f32]>,
     accumulate: bool,
@@ -65,10 +65,11 @@ pub fn grad_kernel(
 ) {
     pooled.check();
     pooled.conv.check(x.len(), dkernel.len(), pooled.conv.output_floats());
-    assert!(dy.len() == pooled.output_floats() && winners.len() == dy.len(), "a winner for each slope");
-    // At points a bias has an op of its own, as it has without a pool; who asks for both at once gets them from the plain sums.
+    assert!(dy.len() == pooled.output_floats() && argmax.len() == dy.len(), "an argmax for each value of dy");
+    // With the Winograd algorithm a bias has an op of its own, as it has without a pool. A caller that asks
+    // for both at once gets the direct sums.
     if deep::applies(pooled) && dbias.is_none() {
-        return deep::grad_kernel(threads, pooled, [x, dy], winners, dkernel, accumulate, workspace);
+        return deep::grad_kernel(threads, pooled, [x, dy], argmax, dkernel, accumulate, workspace);
     }
     let cut = cut(pooled);
     let (parts, scratch) = aligned(workspace).split_at_mut(cut.count() * part_floats(pooled));
@@ -78,7 +79,7 @@ pub fn grad_kernel(
         gather: Gather::of_input(&pooled.conv, x, 0),
         cut,
         dy,
-        winners,
+        argmax,
         parts: Shared::new(parts),
         scratch: Shared::new(scratch),
     };
@@ -101,7 +102,7 @@ pub(super) struct Sums<'a> {
     gather: Gather<'a>,
     cut: Cut,
     pub(super) dy: &'a [f32],
-    pub(super) winners: &'a [u8],
+    pub(super) argmax: &'a [u8],
     /// The sums of every part.
     parts: Shared<'a, f32>,
     /// Lines of the image, for each worker.
@@ -162,7 +163,7 @@ impl Block<'_> {
         unsafe { L::load(to).add(value).store(to) };
     }
 
-    /// A product for every place of a window, in which only the lanes count whose winner it is: for any filter.
+    /// A product for every place of a window, masked to the lanes whose argmax it is: for any filter.
     #[inline(always)]
     fn masked<L: Lanes>(&self, lines: &[f32], sums: &mut [f32]) {
         let pooled = self.work.pooled;
@@ -198,24 +199,24 @@ impl Masked<'_> {
     /// Adds the products of `K` floats of a row of taps, from one on; returns `K`.
     #[inline(always)]
     fn products<L: Lanes, const K: usize>(&self, tap: usize, first: usize, sums: &mut [f32]) -> usize {
-        let Sums { pooled, lines, dy, winners, .. } = *self.block.work;
+        let Sums { pooled, lines, dy, argmax, .. } = *self.block.work;
         let Convolution { strides, input, .. } = pooled.conv;
         let mut partial = [L::splat(0.0); K];
         for line in 0..self.block.count {
             for across in 0..pooled.output()[1] {
                 let at = self.block.at(line, across) + self.column;
-                let (dy, winners) = (&dy[at..at + self.columns], &winners[at..at + self.columns]);
-                // SAFETY: both have so many elements.
-                let slopes: L = unsafe { load(dy.as_ptr(), self.columns) };
+                let (dy, argmax) = (&dy[at..at + self.columns], &argmax[at..at + self.columns]);
+                // SAFETY: both have `columns` elements.
+                let all: L = unsafe { load(dy.as_ptr(), self.columns) };
                 for place in 0..4 {
                     // SAFETY: as above.
-                    let wins = unsafe { L::bytes_equal(winners.as_ptr(), place as u8, self.columns) };
-                    let slope = slopes.keep(wins);
+                    let is_argmax = unsafe { L::bytes_equal(argmax.as_ptr(), place as u8, self.columns) };
+                    let dy_here = all.keep(is_argmax);
                     let y = line * lines.step + place / 2 * strides[0] + tap;
                     let x = (2 * across + place % 2) * strides[1] * input[2] + first;
                     let values = &self.lines[y * lines.stride + x..][..K];
                     for (sum, value) in partial.iter_mut().zip(values) {
-                        *sum = L::splat(*value).mul_add(slope, *sum);
+                        *sum = L::splat(*value).mul_add(dy_here, *sum);
                     }
                 }
             }
@@ -226,18 +227,18 @@ impl Masked<'_> {
         K
     }
 
-    /// Adds the gradients of all windows that have a winner.
+    /// Adds the gradients of all windows that have an argmax.
     #[inline(always)]
     fn bias<L: Lanes>(&self, row: usize, sums: &mut [f32]) {
-        let Sums { pooled, dy, winners, .. } = *self.block.work;
+        let Sums { pooled, dy, argmax, .. } = *self.block.work;
         let mut sum = L::splat(0.0);
         for line in 0..self.block.count {
             for across in 0..pooled.output()[1] {
                 let at = self.block.at(line, across) + self.column;
-                let (dy, winners) = (&dy[at..at + self.columns], &winners[at..at + self.columns]);
-                // SAFETY: both have so many elements.
+                let (dy, argmax) = (&dy[at..at + self.columns], &argmax[at..at + self.columns]);
+                // SAFETY: both have `columns` elements.
                 unsafe {
-                    let none = L::bytes_equal(winners.as_ptr(), Pool2D::NOBODY, self.columns);
+                    let none = L::bytes_equal(argmax.as_ptr(), Pool2D::NOBODY, self.columns);
                     sum = sum.add(load::<L>(dy.as_ptr(), self.columns).keep(!none));
                 }
             }

@@ -1,12 +1,13 @@
-//! A convolution and the max pool behind it, two by two pixels: what is convolved goes from registers into the pool, and
-//! the gradient of the filter is made of the gradient behind the pool. The image between them exists nowhere.
+//! A convolution and the 2×2 max pool after it: results of the convolution go from registers into the pool,
+//! and the gradient of the filter is computed from the gradient of the pool's output. The image between them
+//! is never stored.
 
 mod deep;
 pub mod dense;
 mod forward;
 mod grad_kernel;
 mod picked;
-mod points;
+mod winograd_rgb;
 
 pub use deep::{grad_input, grad_input_workspace};
 pub(super) use forward::write;
@@ -23,18 +24,18 @@ use super::gather::Gather;
 pub struct Pooled {
     /// The convolution; its output is the image between it and the pool.
     pub conv: Convolution,
-    /// Whether negative results become 0, and then have no winner.
+    /// Whether negative results become 0, and then have no argmax.
     pub relu: bool,
 }
 
 impl Pooled {
-    /// Height, width and channels behind the pool.
+    /// Height, width and channels of the pool's output.
     pub fn output(&self) -> [usize; 3] {
         let [height, width, channels] = self.conv.output;
         [height / 2, width / 2, channels]
     }
 
-    /// Floats behind the pool.
+    /// Floats of the pool's output.
     fn output_floats(&self) -> usize {
         self.conv.rows * self.output().iter().product::<usize>()
     }
@@ -55,7 +56,8 @@ impl Pooled {
     }
 }
 
-/// The lines of an image that lines of windows see, copied one behind the other with the zeros around the image.
+/// The lines of an image that lines of windows see, copied one after the other with the zeros around the
+/// image.
 #[derive(Clone, Copy, Debug)]
 struct Lines {
     /// Floats that are seen of a line, and floats from one line to the next: a vector may reach past the end.
@@ -75,20 +77,20 @@ impl Lines {
         Lines { seen, stride, first: strides[0] + kernel[0], step: 2 * strides[0] }
     }
 
-    /// Floats under so many lines of windows.
+    /// Floats under `windows` lines of windows.
     fn floats(&self, windows: usize) -> usize {
         (self.first + windows.saturating_sub(1) * self.step) * self.stride
     }
 
-    /// What a line of windows sees, where it lies in the image with no zeros around it, and so many floats can be read behind it; then
-    /// lines are as far apart as the image's.
+    /// What a line of windows sees, in the image itself where no zeros are needed around it and `past` floats
+    /// can be read after it; then lines are as far apart as the image's.
     #[inline(always)]
     fn seen<'a>(
         &self,
         gather: &Gather<'a>,
         image: usize,
         [window, across]: [usize; 2],
-        behind: usize,
+        past: usize,
     ) -> Option<(&'a [f32], usize)> {
         let (x, y) =
             (gather.across.seen(2 * across, 0), gather.down.seen(0, 0) + (window * self.step) as isize);
@@ -96,11 +98,11 @@ impl Lines {
         let stride = gather.across.size * gather.pixel;
         let fits = y + self.first <= gather.down.size && x * gather.pixel + self.seen <= stride;
         let start = gather.line_start(image, y) + x * gather.pixel;
-        let end = start + (self.first - 1) * stride + self.seen + behind;
+        let end = start + (self.first - 1) * stride + self.seen + past;
         (fits && end <= gather.images.len()).then(|| (&gather.images[start..], stride))
     }
 
-    /// Copies what so many lines of windows see, from a window of an image on, whose line and column are given.
+    /// Copies what some lines of windows see, from a window of an image on, whose line and column are given.
     #[inline(always)]
     fn copy<L: Lanes>(
         &self,

@@ -1,7 +1,8 @@
-//! The gradient of a filter over few channels: a slope goes to one of four places, and each lane of a vector picks what its own
-//! place sees, so that one product does the work of four.
+//! The gradient of a filter over few channels: `dy` of a window belongs to one of four places, and each lane
+//! of a vector picks what its own place sees, so that one product does the work of four.
 //!
-//! Two lines are stored in pairs, so that what the four places of a window see through one tap lies within eight floats:
+//! Two lines are stored in pairs, so that what the four places of a window see through one tap lies within
+//! eight floats:
 //!
 //! ```text
 //! line      a₀ a₁ a₂ a₃ …                 places of the window at pixel 0, through tap 0:
@@ -27,7 +28,7 @@ pub(super) fn pairs_floats(pooled: &Pooled) -> usize {
     pooled.conv.kernel[0] * 2 * Lines::new(pooled).stride + LANES_MAX
 }
 
-/// Writes the pairs under a line of windows, of the lines that it sees, which lie so many floats apart.
+/// Writes the pairs under a line of windows, of the lines that it sees, which lie `stride` floats apart.
 #[inline(always)]
 pub(super) fn pairs<L: Lanes>(pooled: &Pooled, lines: &[f32], apart: usize, pairs: &mut [f32]) {
     let stride = Lines::new(pooled).stride;
@@ -102,13 +103,13 @@ impl Taps<'_> {
         first: usize,
         sums: &mut [f32],
     ) {
-        let Sums { pooled, lines: Lines { stride, .. }, dy, winners, .. } = *self.block.work;
+        let Sums { pooled, lines: Lines { stride, .. }, dy, argmax, .. } = *self.block.work;
         let [_, width, channels] = pooled.output();
         let pixel = pooled.conv.input[2];
         let columns = if WHOLE { L::COUNT } else { L::COUNT.min(channels - self.column) };
         let at = self.block.at(self.line, 0) + self.column;
-        let behind = at + (width - 1) * channels + columns;
-        assert!(behind <= dy.len() && behind <= winners.len());
+        let end = at + (width - 1) * channels + columns;
+        assert!(end <= dy.len() && end <= argmax.len());
         assert!(2 * ((first + ROWS - 1) * stride + 2 * (width - 1) * pixel + K) + 8 <= self.pairs.len());
         // Where each place stands among the eight floats.
         let mut places = [0.0; 8];
@@ -117,23 +118,23 @@ impl Taps<'_> {
         }
         let mut partial = [[L::splat(0.0); K]; ROWS];
         let mut bias = L::splat(0.0);
-        let (mut dy, mut winners) = (dy[at..].as_ptr(), winners[at..].as_ptr());
+        let (mut dy, mut argmax) = (dy[at..].as_ptr(), argmax[at..].as_ptr());
         let mut pairs = self.pairs[2 * first * stride..].as_ptr();
         for _ in 0..width {
             // SAFETY: checked above.
             unsafe {
-                let place = L::load_bytes(winners, columns).pick(places.as_ptr());
-                let none = L::bytes_equal(winners, Pool2D::NOBODY, columns);
-                let slope = load::<L>(dy, columns).keep(!none);
-                bias = bias.add(slope);
+                let place = L::load_bytes(argmax, columns).pick(places.as_ptr());
+                let none = L::bytes_equal(argmax, Pool2D::NOBODY, columns);
+                let dy_here = load::<L>(dy, columns).keep(!none);
+                bias = bias.add(dy_here);
                 for (row, partial) in partial.iter_mut().enumerate() {
                     for (k, sum) in partial.iter_mut().enumerate() {
                         let seen = place.pick(pairs.wrapping_add(2 * (row * stride + k)));
-                        *sum = seen.mul_add(slope, *sum);
+                        *sum = seen.mul_add(dy_here, *sum);
                     }
                 }
             }
-            (dy, winners) = (dy.wrapping_add(channels), winners.wrapping_add(channels));
+            (dy, argmax) = (dy.wrapping_add(channels), argmax.wrapping_add(channels));
             pairs = pairs.wrapping_add(4 * pixel);
         }
         for (row, partial) in partial.iter().enumerate() {

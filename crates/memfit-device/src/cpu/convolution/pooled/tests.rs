@@ -9,7 +9,7 @@ use super::super::super::threads::Threads;
 use super::super::{self as convolution, Convolution};
 use super::*;
 
-/// A convolution of `input` by `kernel` to so many channels.
+/// A convolution of `input` by `kernel` to `channels` channels.
 pub(super) fn pooled(
     input: [usize; 3],
     kernel: [usize; 2],
@@ -53,7 +53,7 @@ fn cases() -> Vec<Pooled> {
     .collect()
 }
 
-/// Convolutions that are computed at points, with whole windows and with some that hang over.
+/// Winograd convolutions, with whole windows and with some that reach past the edge.
 fn deep_cases() -> Vec<Pooled> {
     let same = |pad: usize| Pads { top: pad, bottom: pad, left: pad, right: pad };
     let cases = vec![
@@ -92,39 +92,43 @@ fn check_forward(threads: &[Threads], pooled: &Pooled) {
         largest::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places, relu);
         let mut results = Vec::new();
         for threads in threads {
-            let (mut y, mut winners) = (vec![f32::NAN; expected.len()], vec![9; expected.len()]);
+            let (mut y, mut argmax) = (vec![f32::NAN; expected.len()], vec![9; expected.len()]);
             let mut workspace = vec![f32::NAN; forward_workspace(pooled, threads.count())];
-            forward(threads, pooled, &x, &kernel, bias, &mut y, &mut winners, &mut workspace);
-            if points::applies(pooled, threads.level().rows()) {
-                assert_near(pooled, &between, [&y, &expected], &winners);
+            forward(threads, pooled, &x, &kernel, bias, &mut y, &mut argmax, &mut workspace);
+            if winograd_rgb::applies(pooled, threads.level().rows()) {
+                assert_near(pooled, &between, [&y, &expected], &argmax);
             } else {
-                assert!(y == expected && winners == places, "{} {pooled:?}", threads.vectors());
+                assert!(y == expected && argmax == places, "{} {pooled:?}", threads.vectors());
             }
-            results.push((y, winners));
+            results.push((y, argmax));
         }
         assert!(results.iter().all(|result| *result == results[0]), "bits depend on the threads");
     }
 }
 
-/// At points, sums are rounded elsewhere: a winner may be any place that is as large up to that.
-fn assert_near(pooled: &Pooled, between: &[f32], [y, expected]: [&[f32]; 2], winners: &[u8]) {
+/// Winograd rounds differently: the argmax may be any place whose value is as large up to that rounding.
+fn assert_near(pooled: &Pooled, between: &[f32], [y, expected]: [&[f32]; 2], argmax: &[u8]) {
     let [height, width, channels] = pooled.output();
-    for (at, ((value, expected), winner)) in y.iter().zip(expected).zip(winners).enumerate() {
+    for (at, ((value, expected), argmax)) in y.iter().zip(expected).zip(argmax).enumerate() {
         let near = |other: f32| (value - other).abs() <= 1e-5 * (1.0 + other.abs());
         assert!(near(*expected), "{value}, not {expected}");
-        let place = usize::from(*winner);
+        let place = usize::from(*argmax);
         let (line, across, channel) = (at / channels / width, at / channels % width, at % channels);
         let (row, down) = (line / height, line % height);
         let y = row * pooled.conv.output[0] + 2 * down + place / 2;
         let x = 2 * across + place % 2;
-        let none = *winner == Pool2D::NOBODY;
-        let won = if none { 0.0 } else { between[(y * pooled.conv.output[1] + x) * channels + channel] };
-        assert!(near(won) && (place < 4 || pooled.relu && none), "place {place} of {value} has {won}");
+        let none = *argmax == Pool2D::NOBODY;
+        let value_there =
+            if none { 0.0 } else { between[(y * pooled.conv.output[1] + x) * channels + channel] };
+        assert!(
+            near(value_there) && (place < 4 || pooled.relu && none),
+            "place {place} of {value} has {value_there}"
+        );
     }
 }
 
 #[test]
-fn the_gradient_behind_a_pool_is_enough_for_the_filter() {
+fn the_gradient_of_the_pools_output_is_enough_for_the_filter() {
     for level in Level::available() {
         let threads = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
         for (case, relu) in cases().into_iter().flat_map(|case| [(case, false), (case, true)]) {
@@ -136,7 +140,7 @@ fn the_gradient_behind_a_pool_is_enough_for_the_filter() {
 fn check_gradient(threads: &[Threads], pooled: &Pooled) {
     let (conv, count) = (&pooled.conv, pooled.output_floats());
     let (x, dy) = (noise(conv.input_floats(), 1), noise(count, 2));
-    let (winners, between) = unpooled(&threads[0], pooled, &dy);
+    let (argmax, between) = unpooled(&threads[0], pooled, &dy);
     let channels = conv.output[2];
     let before = noise(conv.kernel_floats() + channels, 4);
     for accumulate in [false, true] {
@@ -145,15 +149,15 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
         convolution::tests::every_product(conv, |input, product, output| {
             expected[product] += f64::from(x[input]) * f64::from(between[output]);
         });
-        for (at, slope) in between.iter().enumerate() {
-            expected[conv.kernel_floats() + at % channels] += f64::from(*slope);
+        for (at, dy) in between.iter().enumerate() {
+            expected[conv.kernel_floats() + at % channels] += f64::from(*dy);
         }
         let results = threads.iter().map(|threads| {
             let mut result = before.clone();
             let (dkernel, dbias) = result.split_at_mut(conv.kernel_floats());
             let mut workspace = vec![f32::NAN; grad_kernel_workspace(pooled, true, threads.count())];
             let images = [&x[..], &dy[..]];
-            grad_kernel(threads, pooled, images, &winners, dkernel, Some(dbias), accumulate, &mut workspace);
+            grad_kernel(threads, pooled, images, &argmax, dkernel, Some(dbias), accumulate, &mut workspace);
             result
         });
         let results: Vec<Vec<f32>> = results.collect();
@@ -162,21 +166,21 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
     }
 }
 
-/// Winners drawn for slopes behind a pool, and what the slopes are in front of it.
+/// A random argmax for the gradient of a pool's output, and the gradient of the pool's input that follows.
 fn unpooled(threads: &Threads, pooled: &Pooled, dy: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let place = |draw: &f32| match (draw.to_bits() >> 3) % 5 {
         4 if pooled.relu => Pool2D::NOBODY,
         place => (place % 4) as u8,
     };
-    let winners: Vec<u8> = noise(dy.len(), 3).iter().map(place).collect();
+    let argmax: Vec<u8> = noise(dy.len(), 3).iter().map(place).collect();
     let (conv, mut between) = (&pooled.conv, vec![0.0; pooled.conv.output_floats()]);
     let sizes = [conv.output, pooled.output()];
-    largest::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &winners, &mut between);
-    (winners, between)
+    largest::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &argmax, &mut between);
+    (argmax, between)
 }
 
 #[test]
-fn at_points_gradients_are_those_of_the_pool_and_then_the_convolution() {
+fn winograd_gradients_are_those_of_the_pool_and_then_the_convolution() {
     for level in Level::available() {
         let all = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
         for (case, relu) in deep_cases().into_iter().flat_map(|case| [(case, false), (case, true)]) {
@@ -184,7 +188,7 @@ fn at_points_gradients_are_those_of_the_pool_and_then_the_convolution() {
             let conv = &pooled.conv;
             let (x, dy) = (noise(conv.input_floats(), 1), noise(pooled.output_floats(), 2));
             let (kernel, before) = (noise(conv.kernel_floats(), 4), noise(conv.kernel_floats(), 5));
-            let (winners, between) = unpooled(&all[0], &pooled, &dy);
+            let (argmax, between) = unpooled(&all[0], &pooled, &dy);
             for (threads, accumulate) in all.iter().flat_map(|threads| [(threads, false), (threads, true)]) {
                 let (mut expected, mut got) = (before.clone(), before.clone());
                 let floats = convolution::grad_kernel_workspace(conv, threads.count());
@@ -192,7 +196,7 @@ fn at_points_gradients_are_those_of_the_pool_and_then_the_convolution() {
                 convolution::grad_kernel(threads, conv, &x, &between, &mut expected, accumulate, &mut room);
                 let mut room = vec![f32::NAN; grad_kernel_workspace(&pooled, false, threads.count())];
                 let images = [&x[..], &dy[..]];
-                grad_kernel(threads, &pooled, images, &winners, &mut got, None, accumulate, &mut room);
+                grad_kernel(threads, &pooled, images, &argmax, &mut got, None, accumulate, &mut room);
                 assert!(got == expected, "filter, {} {pooled:?}", threads.vectors());
             }
             for threads in &all {
@@ -201,7 +205,7 @@ fn at_points_gradients_are_those_of_the_pool_and_then_the_convolution() {
                 let mut room = vec![f32::NAN; convolution::grad_input_workspace(conv, threads.count())];
                 convolution::grad_input(threads, conv, &between, &kernel, &mut expected, &mut room);
                 let mut room = vec![f32::NAN; grad_input_workspace(&pooled, threads.count())];
-                grad_input(threads, &pooled, &dy, &winners, &kernel, &mut got, &mut room);
+                grad_input(threads, &pooled, &dy, &argmax, &kernel, &mut got, &mut room);
                 assert!(got == expected, "input, {} {pooled:?}", threads.vectors());
             }
         }

@@ -1,11 +1,13 @@
-//! Filters of 3×3 over three channels at points, as `winograd` does it: each window is a tile of four by four points, made of the
-//! pixels under it by sums and differences, and 16 products a channel take the place of 36.
+//! Winograd convolutions of 3×3 filters over three channels, as in `winograd`: each window is a tile of four
+//! by four points, which are sums and differences of the pixels under it, and 16 products a channel replace
+//! 36.
 //!
-//! What lines give is computed for some windows at a time, and stays in the first-level cache while all channels read it:
-//! sums and differences of lines first, then, of each of these, those of neighbouring pixels.
+//! The transforms of the lines are computed for some windows at a time, and stay in the first-level cache
+//! while all channels read them: sums and differences of lines first, then, of each of these, those of
+//! neighbouring pixels.
 //!
 //! ```text
-//! points across    v₀ − v₂   v₁ + v₂   v₁ − v₂   v₁ − v₃      the third with its sign turned round; the filter's is, too
+//! points across    v₀ − v₂   v₁ + v₂   v₁ − v₂   v₁ − v₃      the third has the other sign, and so has the filter's
 //! ```
 
 use super::super::super::lanes::{LANES_MAX, Lanes};
@@ -14,13 +16,13 @@ use super::forward::{Line, write};
 
 /// Channels of a pixel.
 const CHANNELS: usize = 3;
-/// Windows whose points are held at once.
+/// Windows whose transforms are held at once.
 pub(super) const WINDOWS: usize = 30;
 /// Floats of the pixels under them, in whole vectors.
 const SEEN: usize = ((2 * WINDOWS + 2) * CHANNELS).next_multiple_of(LANES_MAX);
 /// Floats of one of the sums and differences of lines: neighbours are read past the last.
 const LINE_FLOATS: usize = SEEN + 2 * LANES_MAX;
-/// Floats of the workspace of a worker, and how far behind the lines is read.
+/// Floats of the workspace of a worker, and how far past the lines is read.
 const FLOATS: usize = 4 * LINE_FLOATS + 4 * 3 * SEEN;
 const REACH: usize = LINE_FLOATS;
 /// Vectors of a filter for a vector of its output channels, with the bias.
@@ -29,29 +31,29 @@ const VECTORS: usize = 16 * CHANNELS + 1;
 /// The fewest rows of a register tile for which that pays.
 pub(super) const ROWS: usize = 6;
 
-/// Whether a convolution is better computed so, with register tiles of so many rows.
+/// Whether a convolution is faster with this algorithm, with register tiles of `rows` rows.
 pub(super) fn applies(pooled: &Pooled, rows: usize) -> bool {
     let conv = &pooled.conv;
     rows >= ROWS && conv.kernel == [3, 3] && conv.strides == [1, 1] && conv.input[2] == CHANNELS
 }
 
-/// Floats of the workspace of a worker, where anything is computed at points.
+/// Floats of the workspace of a worker, where a Winograd transform is used.
 pub(super) fn buffer_floats(pooled: &Pooled) -> usize {
     if applies(pooled, usize::MAX) { FLOATS } else { 0 }
 }
 
-/// How many floats behind the lines are read.
+/// How many floats past the lines are read.
 pub(super) fn reach(pooled: &Pooled) -> usize {
     if applies(pooled, usize::MAX) { REACH } else { 0 }
 }
 
-/// Floats of a filter at points, in vectors of any level.
+/// Floats of a transformed filter, in vectors of any level.
 pub(super) fn filter_floats(channels: usize) -> usize {
     VECTORS * channels.next_multiple_of(LANES_MAX)
 }
 
-/// Writes a filter at points: for each vector of output channels the bias, and then, for each row of points, input channel and
-/// point of the row, the vector.
+/// Writes the transform of a filter: for each vector of output channels the bias, and then, for each row of
+/// points, input channel and point of the row, the vector.
 pub(super) fn pack(channels: usize, lanes: usize, kernel: &[f32], bias: Option<&[f32]>, filter: &mut [f32]) {
     filter.fill(0.0);
     for channel in 0..channels {
@@ -72,7 +74,7 @@ pub(super) fn pack(channels: usize, lanes: usize, kernel: &[f32], bias: Option<&
     }
 }
 
-/// Three taps at four points.
+/// The transform of three taps to four points.
 fn points([a, b, c]: [f32; 3]) -> [f32; 4] {
     [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
 }
@@ -84,7 +86,7 @@ pub(super) fn line<L: Lanes>(
     filter: &[f32],
     buffer: &mut [f32],
     y: &mut [f32],
-    winners: &mut [u8],
+    argmax: &mut [u8],
 ) {
     let [_, width, channels] = line.pooled.output();
     assert!(buffer.len() >= FLOATS && filter.len() >= channels.div_ceil(L::COUNT) * VECTORS * L::COUNT);
@@ -101,17 +103,17 @@ pub(super) fn line<L: Lanes>(
             // Where registers are few, what was read of a window is used for several vectors; else a weight for several windows.
             let few = L::ROWS < 12;
             column += match (channels - column) / L::COUNT {
-                0 => place.windows::<L, 3, 1, false>(windows, y, winners),
-                4.. if few => place.windows::<L, 1, 4, true>(windows, y, winners),
-                2.. if few => place.windows::<L, 2, 2, true>(windows, y, winners),
-                _ => place.windows::<L, 3, 1, true>(windows, y, winners),
+                0 => place.windows::<L, 3, 1, false>(windows, y, argmax),
+                4.. if few => place.windows::<L, 1, 4, true>(windows, y, argmax),
+                2.. if few => place.windows::<L, 2, 2, true>(windows, y, argmax),
+                _ => place.windows::<L, 3, 1, true>(windows, y, argmax),
             };
         }
         across += windows;
     }
 }
 
-/// The points of what windows see of four lines: for each of the four rows of points three stretches.
+/// Transforms what windows see of four lines: for each of the four rows of points three runs of floats.
 ///
 /// # Safety
 /// The lines can be read `LINE_FLOATS` floats far, and the buffer has `FLOATS` floats.
@@ -148,7 +150,8 @@ unsafe fn to_points<L: Lanes>(lines: *const f32, stride: usize, buffer: &mut [f3
 /// What tiles give: both pixels of a line, for some vectors of channels.
 type Sums<L, const TILES: usize, const WIDE: usize> = [[[L; 2]; WIDE]; TILES];
 
-/// The windows whose points are in the buffer, from one of a line on, and vectors of channels from one on.
+/// The windows whose transforms are in the buffer, from one of a line on, and vectors of channels from one
+/// on.
 struct Place<'a> {
     line: &'a Line<'a>,
     /// From the first vector on.
@@ -159,21 +162,21 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Computes so many windows, `TILES` at once, for `WIDE` vectors of channels; `WHOLE` where there are channels for all of them.
-    /// Returns how many channels that were.
+    /// Computes some windows, `TILES` at once, for `WIDE` vectors of channels; `WHOLE` where there are
+    /// channels for all of them. Returns how many channels that were.
     #[inline(always)]
     fn windows<L: Lanes, const TILES: usize, const WIDE: usize, const WHOLE: bool>(
         &self,
         windows: usize,
         y: &mut [f32],
-        winners: &mut [u8],
+        argmax: &mut [u8],
     ) -> usize {
         let whole = windows - windows % TILES;
         for window in (0..whole).step_by(TILES) {
-            self.tiles::<L, TILES, WIDE, WHOLE>(window, y, winners);
+            self.tiles::<L, TILES, WIDE, WHOLE>(window, y, argmax);
         }
         for window in whole..windows {
-            self.tiles::<L, 1, WIDE, WHOLE>(window, y, winners);
+            self.tiles::<L, 1, WIDE, WHOLE>(window, y, argmax);
         }
         WIDE * L::COUNT
     }
@@ -184,7 +187,7 @@ impl Place<'_> {
         &self,
         window: usize,
         y: &mut [f32],
-        winners: &mut [u8],
+        argmax: &mut [u8],
     ) {
         let values = &self.buffer[4 * LINE_FLOATS + 2 * window * CHANNELS..];
         // The rows between first, which both lines take, so that few sums wait.
@@ -207,27 +210,27 @@ impl Place<'_> {
         let floats = if WHOLE { WIDE * L::COUNT } else { channels - self.column };
         assert!(floats <= WIDE * L::COUNT && VECTORS * WIDE * L::COUNT <= self.filter.len());
         let end = first + (TILES - 1) * channels + floats;
-        assert!(end <= y.len() && end <= winners.len());
+        assert!(end <= y.len() && end <= argmax.len());
         for vector in 0..WIDE {
             // SAFETY: each vector of the filter begins with one of biases.
             let bias = unsafe { L::load(self.filter.as_ptr().add(vector * VECTORS * L::COUNT)) };
             let count = if WHOLE { L::COUNT } else { L::COUNT.min(floats - vector * L::COUNT) };
             for tile in 0..TILES {
                 let ([a, b], [c, d]) = (above[tile][vector], below[tile][vector]);
-                // A bias that all have changes no winner.
-                let (most, winner) = L::largest_of([a, b, c, d]);
+                // Adding the same bias to all four does not change the argmax.
+                let (max, place) = L::max_and_argmax([a, b, c, d]);
                 let at = first + tile * channels + vector * L::COUNT;
                 // SAFETY: checked above.
                 unsafe {
-                    let (y, winners) = (y.as_mut_ptr().add(at), winners.as_mut_ptr().add(at));
-                    write((bias.add(most), winner), self.line.pooled.relu, count, y, winners);
+                    let (y, argmax) = (y.as_mut_ptr().add(at), argmax.as_mut_ptr().add(at));
+                    write((bias.add(max), place), self.line.pooled.relu, count, y, argmax);
                 }
             }
         }
     }
 }
 
-/// Adds what a row of points gives.
+/// Adds the products of a row of points.
 #[inline(always)]
 fn products<L: Lanes, const TILES: usize, const WIDE: usize>(
     filter: &[f32],
@@ -260,7 +263,7 @@ fn products<L: Lanes, const TILES: usize, const WIDE: usize>(
     sums
 }
 
-/// Adds what a point of a row gives.
+/// Adds the products of a point of a row.
 #[inline(always)]
 fn point<L: Lanes, const TILES: usize, const WIDE: usize>(
     filter: &[f32],

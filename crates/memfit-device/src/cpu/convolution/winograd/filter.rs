@@ -1,4 +1,5 @@
-//! The gradient by the filter: slopes of tiles at the same points, times what the tiles saw, summed over all tiles.
+//! The gradient by the filter: transformed tiles of `dy` times transformed tiles of the input, summed over
+//! all tiles.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -19,7 +20,8 @@ use super::{
 /// The most channels of a task, in and out.
 const CHANNELS_IN: usize = 64;
 pub(in super::super) const CHANNELS_OUT: usize = 64;
-/// Tiles of a group where there are many points: fewer, so that all points of a group stay in the second-level cache.
+/// Tiles of a group where there are many points: fewer, so that all points of a group stay in the
+/// second-level cache.
 const TILES_MANY_POINTS: usize = TILES_MOST / 2;
 /// How many tasks there should be, and the most parts of the tiles that are summed apart.
 const TASKS: usize = 16;
@@ -37,15 +39,15 @@ struct Sizes {
     kernel_floats: usize,
     seen: Layout,
     sums: Layout,
-    /// Floats of the slopes of a group at one point.
-    slopes_point: usize,
+    /// Floats of a group's `dy` at one point.
+    dy_point: usize,
 }
 
 impl Sizes {
     fn new(shape: &Convolution) -> Sizes {
         let channels = [shape.input[2], shape.output[2]];
         let points = shape.kernel[0] + 1;
-        // More points, fewer channels: sums of a task stay in the second-level cache.
+        // With more points, fewer channels: sums of a task stay in the second-level cache.
         let blocks = [channels[0].min(CHANNELS_IN * 4 / (2 * points - 4)), channels[1].min(CHANNELS_OUT)];
         let tiles = if points > 4 { TILES_MANY_POINTS } else { TILES_MOST };
         Sizes {
@@ -56,13 +58,13 @@ impl Sizes {
             kernel_floats: shape.kernel_floats(),
             seen: Layout::new(tiles, blocks[0]),
             sums: Layout::new(blocks[0], blocks[1]),
-            slopes_point: blocks[1].next_multiple_of(COLUMNS_MAX) * tiles + LINE,
+            dy_point: blocks[1].next_multiple_of(COLUMNS_MAX) * tiles + LINE,
         }
     }
 
     fn worker(&self) -> usize {
         let square = self.points * self.points;
-        let floats = square * (self.seen.point + self.sums.point + self.slopes_point);
+        let floats = square * (self.seen.point + self.sums.point + self.dy_point);
         (floats + margin_floats(self.points, self.channels[0])).next_multiple_of(LINE)
     }
 
@@ -77,7 +79,7 @@ impl Sizes {
         wanted.min(PARTIALS_MAX / self.kernel_floats.max(1)).max(1)
     }
 
-    /// Parts of so many tiles.
+    /// In how many parts `tiles` tiles are summed.
     fn parts(&self, tiles: usize) -> usize {
         self.parts_most().min(tiles / (4 * TILES_MOST)).max(1)
     }
@@ -88,7 +90,7 @@ impl Sizes {
     }
 }
 
-/// How many floats of workspace [`grad_kernel`] wants, whatever the number of images.
+/// How many floats of workspace [`grad_kernel`] needs, whatever the number of images.
 pub(in super::super) fn grad_kernel_workspace(shape: &Convolution, threads: usize) -> usize {
     let sizes = Sizes::new(shape);
     sizes.partials() + threads * sizes.worker() + LINE
@@ -99,14 +101,14 @@ fn lines_seen(shape: &Convolution) -> usize {
     Tiles::new(&Gather::of_input(shape, &[], 0), 2).lines_seen(Sizes::new(shape).tiles, shape.kernel[0])
 }
 
-/// How many more floats each thread wants where images are made again.
+/// How many more floats each thread needs where images are recomputed.
 pub(in super::super) fn window(shape: &Convolution) -> usize {
     Window::floats(lines_seen(shape), shape.input[1], Sizes::new(shape).blocks[0])
 }
 
-/// The slopes of the output.
+/// The gradient of the output.
 #[derive(Clone, Copy)]
-pub(in super::super) enum Slopes<'a> {
+pub(in super::super) enum Dy<'a> {
     Stored(&'a [f32]),
     Unpooled(Unpooled<'a>),
 }
@@ -117,7 +119,7 @@ pub(in super::super) fn grad_kernel(
     shape: &Convolution,
     x: &[f32],
     made: Option<&Made>,
-    dy: Slopes,
+    dy: Dy,
     dkernel: &mut [f32],
     accumulate: bool,
     workspace: &mut [f32],
@@ -136,9 +138,9 @@ pub(in super::super) fn grad_kernel(
 struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
-    /// How the images are made again, and how many lines of them a group sees.
+    /// How the images are recomputed, and how many lines of them a group sees.
     made: Option<(&'a Made<'a>, usize)>,
-    dy: Slopes<'a>,
+    dy: Dy<'a>,
     sizes: Sizes,
     tiles: Tiles,
     /// Of all images.
@@ -155,7 +157,7 @@ struct Block {
 impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>
     Run<'a, S, POINTS, OUTPUTS, TAPS>
 {
-    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: Slopes<'a>) -> Self {
+    fn new(shape: &Convolution, gather: &'a Gather<'a>, made: Option<&'a Made<'a>>, dy: Dy<'a>) -> Self {
         let tiles = Tiles::new(gather, OUTPUTS);
         Run {
             scheme: PhantomData,
@@ -194,7 +196,7 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
             let sums = scratch.as_ptr();
             assert!(start + kernel_floats <= to.len(), "a filter lies inside its slice");
             let to = to.pointer().wrapping_add(start);
-            threads.level().call(TapSlopes { run: self, block, from: sums, to, accumulate });
+            threads.level().call(TapGradient { run: self, block, from: sums, to, accumulate });
         });
         if parts > 1 {
             add_partials(threads, result, &partials, parts, accumulate);
@@ -203,10 +205,10 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
 
     /// Sums the products at all points over some tiles, at the start of `scratch`.
     fn part(&self, level: Level, tiles: Range<usize>, block: &Block, scratch: &mut [f32]) {
-        let Sizes { seen, sums, slopes_point, .. } = self.sizes;
+        let Sizes { seen, sums, dy_point, .. } = self.sizes;
         let (sums_buffer, rest) = scratch.split_at_mut(POINTS * POINTS * sums.point);
         let (seen_buffer, rest) = rest.split_at_mut(POINTS * POINTS * seen.point);
-        let (slopes_buffer, rest) = rest.split_at_mut(POINTS * POINTS * slopes_point);
+        let (dy_buffer, rest) = rest.split_at_mut(POINTS * POINTS * dy_point);
         let margin_floats = margin_floats(POINTS, self.sizes.channels[0]);
         let (margin, room) = rest.split_at_mut(margin_floats);
         let mut window =
@@ -234,10 +236,10 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
                 to: seen_buffer.as_mut_ptr(),
                 layout: seen,
             });
-            let to = slopes_buffer.as_mut_ptr();
-            level.call(AtPoints { run: self, group: group.clone(), channels: block.outputs.clone(), to });
+            let to = dy_buffer.as_mut_ptr();
+            level.call(TransformDy { run: self, group: group.clone(), channels: block.outputs.clone(), to });
             for point in 0..POINTS * POINTS {
-                let right = slopes_buffer.as_ptr().wrapping_add(point * slopes_point);
+                let right = dy_buffer.as_ptr().wrapping_add(point * dy_point);
                 level.call(Stripe {
                     left: View::new(seen_buffer.as_ptr().wrapping_add(point * seen.point), seen.row, true),
                     rows: block.inputs.len(),
@@ -255,8 +257,8 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
     }
 }
 
-/// Takes the slopes of a group of tiles to points, in panels two vectors wide.
-struct AtPoints<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
+/// Transforms `dy` of a group of tiles to points, in panels two vectors wide.
+struct TransformDy<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     group: Range<usize>,
     channels: Range<usize>,
@@ -264,7 +266,7 @@ struct AtPoints<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: us
 }
 
 impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
-    for AtPoints<'_, S, POINTS, OUTPUTS, TAPS>
+    for TransformDy<'_, S, POINTS, OUTPUTS, TAPS>
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
@@ -277,18 +279,18 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let count = L::COUNT.min(self.channels.end - channel);
                 let place = channel - self.channels.start;
                 let to = place / panel * panel * sizes.tiles + slot * panel + place % panel;
-                let layout = Layout { row: 0, point: sizes.slopes_point };
+                let layout = Layout { row: 0, point: sizes.dy_point };
                 let to = layout.grid(self.to.wrapping_add(to), POINTS);
                 // SAFETY: a point's panels have room for every tile.
                 unsafe {
                     match dy {
-                        Slopes::Stored(dy) => {
+                        Dy::Stored(dy) => {
                             let from = stored(dy, gather, &tile, pixel, channel, OUTPUTS);
-                            square::<L, S::Slopes, OUTPUTS, POINTS>(from, to, count, Then::Store);
+                            square::<L, S::OutputGradient, OUTPUTS, POINTS>(from, to, count, Then::Store);
                         }
-                        Slopes::Unpooled(dy) => {
+                        Dy::Unpooled(dy) => {
                             let from = dy.tile::<L, OUTPUTS>(&tile, channel, count);
-                            given::<L, S::Slopes, OUTPUTS, POINTS>(&from, to, count);
+                            given::<L, S::OutputGradient, OUTPUTS, POINTS>(&from, to, count);
                         }
                     }
                 }
@@ -298,7 +300,7 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
     }
 }
 
-/// The slopes of a tile, from a channel on, as far as they are there.
+/// `dy` of a tile, from a channel on, as far as the tile lies inside the image.
 #[inline(always)]
 fn stored(
     dy: &[f32],
@@ -311,13 +313,13 @@ fn stored(
     let [height, width] = [gather.down.positions, gather.across.positions];
     let (rows, columns) = (outputs.min(height - tile.y), outputs.min(width - tile.x));
     let first = ((tile.image * height + tile.y) * width + tile.x) * pixel;
-    assert!(first + ((rows - 1) * width + columns) * pixel <= dy.len(), "slopes exist");
+    assert!(first + ((rows - 1) * width + columns) * pixel <= dy.len(), "the gradients exist");
     let start = dy.as_ptr().wrapping_add(first + channel);
     Grid { start, row: (width * pixel) as isize, column: pixel as isize, rows, columns }
 }
 
-/// Takes sums at points to slopes of taps.
-struct TapSlopes<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
+/// Transforms sums at points to the gradient of the taps.
+struct TapGradient<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     block: Block,
     from: *const f32,
@@ -326,7 +328,7 @@ struct TapSlopes<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: u
 }
 
 impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
-    for TapSlopes<'_, S, POINTS, OUTPUTS, TAPS>
+    for TapGradient<'_, S, POINTS, OUTPUTS, TAPS>
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
@@ -342,7 +344,7 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let to = Grid { start, row: TAPS as isize * tap, column: tap, rows: TAPS, columns: TAPS };
                 let then = if self.accumulate { Then::Accumulate } else { Then::Store };
                 // SAFETY: every point has sums of these channels, and so has the filter, for this task alone.
-                unsafe { square::<L, S::TapSlopes, POINTS, TAPS>(from, to, count, then) };
+                unsafe { square::<L, S::TapGradient, POINTS, TAPS>(from, to, count, then) };
                 output += L::COUNT;
             }
         }

@@ -14,11 +14,11 @@ use super::transform::taken;
 use super::unpooled::{self, Unpooled};
 use super::{Five, Grid, Input, Layout, Scheme, TILES_MOST, Then, Three, Tile, Tiles, margin_floats, square};
 
-/// About the most floats of a filter at its points: of a larger one, some output channels at a time.
+/// About the most floats of a transformed filter: of a larger one, some output channels at a time.
 const FILTER_FLOATS: usize = 1 << 20;
-/// About the most floats of a group of tiles at its points, before and behind the products.
+/// About the most floats of a group of transformed tiles, before and after the products.
 const GROUP_FLOATS: usize = 1 << 17;
-/// Channels of a filter that a task takes to points.
+/// Channels of a filter that a task transforms.
 const CHANNELS_TASK: usize = 16;
 
 /// The taps of a filter, `[height][width][channels in][channels out]`.
@@ -84,13 +84,14 @@ impl Sizes {
     }
 }
 
-/// How many floats of workspace [`convolve`] wants for a filter of so many taps along each axis between so many channels.
+/// How many floats of workspace [`convolve`] needs for a filter of `taps` taps along each axis, `depth` input
+/// and `columns` output channels.
 pub(in super::super) fn workspace(taps: usize, depth: usize, columns: usize, threads: usize) -> usize {
     let sizes = Sizes::new(taps, depth, columns);
     sizes.points * sizes.points * sizes.filter_point() + threads * sizes.worker() + LINE
 }
 
-/// How many floats more it wants where its images lie in front of a pool, given what sees them.
+/// How many floats more it needs where its images are the gradient of a pool's input, given what sees them.
 pub(in super::super) fn unpooled_workspace(gather: &Gather, columns: usize, threads: usize) -> usize {
     let sizes = Sizes::new(gather.down.taps, gather.channels, columns);
     threads * sizes.window(gather, &Tiles::new(gather, 2))
@@ -101,15 +102,15 @@ pub(in super::super) struct Images<'a> {
     /// A grid, and how it sees the images.
     pub(in super::super) gather: &'a Gather<'a>,
     pub(in super::super) rows: usize,
-    /// Where they are not stored, the slopes that they are made of.
-    pub(in super::super) slopes: Option<Unpooled<'a>>,
+    /// Where they are not stored, the gradient of the pool's output that they are computed from.
+    pub(in super::super) unpooled: Option<Unpooled<'a>>,
 }
 
-/// Where the largest of each tile is written instead of all its pixels, whether zero is written where none is positive, and where
-/// the places of those who won.
+/// Where the maximum of each tile is written instead of all its pixels: whether negative maxima become zero,
+/// and where the argmax is written.
 pub(in super::super) struct Pool<'a> {
     pub(in super::super) relu: bool,
-    pub(in super::super) winners: &'a mut [u8],
+    pub(in super::super) argmax: &'a mut [u8],
 }
 
 /// Convolves images, and adds a bias.
@@ -123,7 +124,7 @@ pub(in super::super) fn convolve(
     workspace: &mut [f32],
 ) {
     let gather = images.gather;
-    if images.slopes.is_none() {
+    if images.unpooled.is_none() {
         gather.check(&(0..images.rows * gather.positions()), &(0..gather.floats()));
     }
     match gather.down.taps {
@@ -138,13 +139,13 @@ struct Run<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> 
     images: &'a Images<'a>,
     filter: Filter<'a>,
     bias: Option<&'a [f32]>,
-    pool: Option<Winners<'a>>,
+    pool: Option<Argmax<'a>>,
     sizes: Sizes,
     tiles: Tiles,
 }
 
 /// A [`Pool`], whose parts tasks share.
-struct Winners<'a> {
+struct Argmax<'a> {
     relu: bool,
     places: Shared<'a, u8>,
 }
@@ -162,23 +163,23 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let (depth, columns) = if filter.backwards { (outputs, inputs) } else { (inputs, outputs) };
         assert!(depth == images.gather.channels && filter.values.len() == TAPS * TAPS * depth * columns);
         let (sizes, tiles) = (Sizes::new(TAPS, depth, columns), Tiles::new(images.gather, OUTPUTS));
-        let pool = pool.map(|pool| Winners { relu: pool.relu, places: Shared::new(pool.winners) });
+        let pool = pool.map(|pool| Argmax { relu: pool.relu, places: Shared::new(pool.argmax) });
         Run { scheme: PhantomData, images, filter, bias, pool, sizes, tiles }
     }
 
     fn all(&self, threads: &Threads, result: &mut [f32], workspace: &mut [f32]) {
         let Sizes { columns, chunk, tiles, .. } = self.sizes;
-        let Images { gather, rows, slopes } = *self.images;
+        let Images { gather, rows, unpooled } = *self.images;
         let windows = gather.down.positions / OUTPUTS * (gather.across.positions / OUTPUTS);
         let pixels = if self.pool.is_some() { windows } else { gather.positions() };
         assert!(result.len() == rows * pixels * columns, "the result has its size");
-        let a_winner_each = self.pool.as_ref().is_none_or(|pool| pool.places.len() == result.len());
-        assert!(a_winner_each, "a winner for each result");
+        let one_argmax_each = self.pool.as_ref().is_none_or(|pool| pool.places.len() == result.len());
+        assert!(one_argmax_each, "an argmax for each result");
         let (level, count) = (threads.level(), self.tiles.count(rows));
         let floats = POINTS * POINTS * self.sizes.filter_point();
         let (filter, workers) = aligned(workspace).split_at_mut(floats);
         let (filter, workers, result) = (Shared::new(filter), Shared::new(workers), Shared::new(result));
-        let window = slopes.map_or(0, |_| self.sizes.window(gather, &self.tiles));
+        let window = unpooled.map_or(0, |_| self.sizes.window(gather, &self.tiles));
         let worker_floats = self.sizes.worker() + window;
         // SAFETY: a worker runs one task at a time.
         let scratch =
@@ -213,11 +214,11 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let (tiles, rest) = scratch.split_at_mut(POINTS * POINTS * left.point);
         let (products, rest) = rest.split_at_mut(POINTS * POINTS * product.point);
         let (margin, window) = rest.split_at_mut(margin_floats(POINTS, depth));
-        let gather = match &self.images.slopes {
+        let gather = match &self.images.unpooled {
             None => *self.images.gather,
-            Some(slopes) => {
+            Some(unpooled) => {
                 let lines = self.tiles.lines(self.images.gather, &group, POINTS);
-                slopes.show(level, lines, self.images.gather, window)
+                unpooled.show(level, lines, self.images.gather, window)
             }
         };
         level.call(Input::<S, POINTS, OUTPUTS, TAPS> {
@@ -254,12 +255,12 @@ impl<'a, S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: u
         let (columns, from) = (columns.clone(), products.as_ptr());
         match &self.pool {
             None => level.call(Output { run: self, group, columns, from, result }),
-            Some(winners) => level.call(Largest { run: self, group, columns, from, result, winners }),
+            Some(argmax) => level.call(MaxOutput { run: self, group, columns, from, result, argmax }),
         }
     }
 }
 
-/// Takes some of the channels that are summed over of a filter to points, in panels two vectors wide.
+/// Transforms some of a filter's input channels to points, in panels two vectors wide.
 struct Taps<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     channels: Range<usize>,
@@ -310,11 +311,11 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
             }
             column += L::COUNT;
         }
-        L::settle();
+        L::fence();
     }
 }
 
-/// Takes products at points to the pixels of a group of tiles.
+/// Transforms products at points to the pixels of a group of tiles.
 struct Output<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     group: Range<usize>,
@@ -354,18 +355,18 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
     }
 }
 
-/// Takes products at points to the largest pixel of every tile, and its place.
-struct Largest<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
+/// Transforms products at points to the maximum pixel of every tile, and its argmax.
+struct MaxOutput<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     run: &'a Run<'a, S, POINTS, OUTPUTS, TAPS>,
     group: Range<usize>,
     columns: Range<usize>,
     from: *const f32,
     result: &'a Shared<'a, f32>,
-    winners: &'a Winners<'a>,
+    argmax: &'a Argmax<'a>,
 }
 
 impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Kernel
-    for Largest<'_, S, POINTS, OUTPUTS, TAPS>
+    for MaxOutput<'_, S, POINTS, OUTPUTS, TAPS>
 {
     #[inline(always)]
     fn run<L: Lanes>(self) {
@@ -385,8 +386,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let count = L::COUNT.min(self.columns.end - column);
                 let from = self.from.wrapping_add(slot * sizes.product.row + column - self.columns.start);
                 let from = sizes.product.grid(from, POINTS);
-                // SAFETY: every point has products of this tile, and the bias a value for every channel; windows belong to one task, and
-                // each has a result and a winner.
+                // SAFETY: every point has products of this tile, and the bias a value for every channel;
+                // windows belong to one task, and each has a result and an argmax.
                 unsafe {
                     let rows = taken::<L, S::Output, POINTS, OUTPUTS>(from, count);
                     let mut pixels = [rows[0][0], rows[0][1], rows[1][0], rows[1][1]];
@@ -397,8 +398,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                         }
                     }
                     let y = self.result.pointer().add(window + column);
-                    let winners = self.winners.places.pointer().add(window + column);
-                    pooled::write(L::largest_of(pixels), self.winners.relu, count, y, winners);
+                    let argmax = self.argmax.places.pointer().add(window + column);
+                    pooled::write(L::max_and_argmax(pixels), self.argmax.relu, count, y, argmax);
                 }
                 column += L::COUNT;
             }

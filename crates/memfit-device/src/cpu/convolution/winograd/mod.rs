@@ -1,5 +1,6 @@
-//! Convolutions of stride 1 with fewer products (Winograd's minimal filtering): tiles of the image and the filter are
-//! taken to points where a convolution is one product each, and what comes out is taken back.
+//! Convolutions of stride 1 with fewer products (Winograd's minimal filtering): tiles of the image and the
+//! filter are transformed to points where a convolution is one product each, and the products are transformed
+//! back.
 //!
 //! ```text
 //! 3×3:  2×2 outputs of 4×4 pixels,  16 products instead of  36
@@ -26,14 +27,14 @@ use super::gather::Gather;
 use schemes::{Five, Scheme, Three};
 use transform::{Grid, Then, square};
 
-pub(super) use filter::{CHANNELS_OUT, Slopes, grad_kernel, grad_kernel_workspace, window};
+pub(super) use filter::{CHANNELS_OUT, Dy, grad_kernel, grad_kernel_workspace, window};
 pub(super) use images::{Filter, Images, Pool, convolve, unpooled_workspace, workspace};
 pub(super) use unpooled::Unpooled;
 
 /// The most tiles of a group, a multiple of every level's register tile.
 const TILES_MOST: usize = 4 * ROWS_MAX;
 
-/// Whether a convolution, and its gradients, are computed at points.
+/// Whether a convolution, and its gradients, use the Winograd algorithm.
 pub(super) fn applies(shape: &Convolution) -> bool {
     let Convolution { kernel, strides, dilation, groups, input, output, .. } = *shape;
     Conv2D { kernel, strides, dilation, groups, pads: Pads::default() }
@@ -65,7 +66,7 @@ impl Tiles {
         rows * self.down * self.across
     }
 
-    /// Lines that so many tiles, one behind the other, see from the first to the last, at most.
+    /// The most lines that `tiles` consecutive tiles see, from the first to the last.
     fn lines_seen(&self, tiles: usize, taps: usize) -> usize {
         let rows = tiles.div_ceil(self.across.max(1)) + 1;
         // The last tiles of an image hang over, as do the first of the next one.
@@ -113,7 +114,7 @@ impl Layout {
     }
 }
 
-/// Takes what tiles see of some channels to points.
+/// Transforms what tiles see of some channels to points.
 struct Input<'a, S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> {
     scheme: PhantomData<S>,
     gather: &'a Gather<'a>,
@@ -162,7 +163,7 @@ impl<S, const POINTS: usize, const OUTPUTS: usize, const TAPS: usize> Input<'_, 
             rows: POINTS,
             columns: POINTS,
         };
-        // Lines that are made as they are wanted may begin anew within a tile.
+        // The window of recomputed lines may begin again within a tile.
         let together = |y: usize| self.gather.line(image, y) + POINTS <= self.gather.lines;
         if fits(y, down.size) && fits(x, across.size) && together(y as usize) {
             let row = self.gather.pixel_row(image, y as usize);

@@ -3,18 +3,18 @@
 use super::super::super::lanes::{Lanes, load};
 use super::transform::{Line, Then, keep, line, plus};
 
-/// A way to convolve along one axis: `OUTPUTS` of them from `POINTS` pixels with `TAPS` taps.
+/// A Winograd transform along one axis: `OUTPUTS` outputs from `POINTS` pixels with `TAPS` taps.
 pub(super) trait Scheme<const POINTS: usize, const OUTPUTS: usize, const TAPS: usize>: Sync {
-    /// Takes pixels to points.
+    /// Transforms pixels to points.
     type Input: Line<POINTS, POINTS>;
-    /// Takes products at points to outputs.
+    /// Transforms products at points to outputs.
     type Output: Line<POINTS, OUTPUTS>;
-    /// Takes taps to points.
+    /// Transforms taps to points.
     type Filter: Line<TAPS, POINTS>;
-    /// Takes slopes of outputs to points: `Output` transposed.
-    type Slopes: Line<OUTPUTS, POINTS>;
-    /// Takes slopes at points to those of taps: `Filter` transposed.
-    type TapSlopes: Line<POINTS, TAPS>;
+    /// Transforms gradients of outputs to points: `Output` transposed.
+    type OutputGradient: Line<OUTPUTS, POINTS>;
+    /// Transforms gradients at points to those of taps: `Filter` transposed.
+    type TapGradient: Line<POINTS, TAPS>;
 }
 
 /// Three taps: the points 0, 1, −1 and infinity. Rounds no worse than the plain sum.
@@ -24,8 +24,8 @@ impl Scheme<4, 2, 3> for Three {
     type Input = ThreeInput;
     type Output = ThreeOutput;
     type Filter = ThreeFilter;
-    type Slopes = ThreeSlopes;
-    type TapSlopes = ThreeTapSlopes;
+    type OutputGradient = ThreeOutputGradient;
+    type TapGradient = ThreeTapGradient;
 }
 
 line!(ThreeInput: 4 [0 1 2 3] => 4 [0 1 2 3],
@@ -38,7 +38,7 @@ line!(ThreeOutput: 4 [0 1 2 3] => 2 [0 1],
     [1.0, 1.0, 1.0, 0.0],
     [0.0, 1.0, -1.0, 1.0],
 );
-line!(ThreeSlopes: 2 [0 1] => 4 [0 1 2 3],
+line!(ThreeOutputGradient: 2 [0 1] => 4 [0 1 2 3],
     [1.0, 0.0],
     [1.0, 1.0],
     [1.0, -1.0],
@@ -50,7 +50,7 @@ line!(ThreeFilter: 3 [0 1 2] => 4 [0 1 2 3],
     [0.5, -0.5, 0.5],
     [0.0, 0.0, 1.0],
 );
-line!(ThreeTapSlopes: 4 [0 1 2 3] => 3 [0 1 2],
+line!(ThreeTapGradient: 4 [0 1 2 3] => 3 [0 1 2],
     [1.0, 0.5, 0.5, 0.0],
     [0.0, 0.5, -0.5, 0.0],
     [0.0, 0.5, 0.5, 1.0],
@@ -63,8 +63,8 @@ impl Scheme<6, 2, 5> for Five {
     type Input = FiveInput;
     type Output = FiveOutput;
     type Filter = FiveFilter;
-    type Slopes = FiveSlopes;
-    type TapSlopes = FiveTapSlopes;
+    type OutputGradient = FiveOutputGradient;
+    type TapGradient = FiveTapGradient;
 }
 
 line!(FiveInput: 6 [0 1 2 3 4 5] => 6 [0 1 2 3 4 5],
@@ -79,7 +79,7 @@ line!(FiveOutput: 6 [0 1 2 3 4 5] => 2 [0 1],
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.0],
     [0.0, 1.0, -1.0, 0.5, -2.0, 1.0],
 );
-line!(FiveSlopes: 2 [0 1] => 6 [0 1 2 3 4 5],
+line!(FiveOutputGradient: 2 [0 1] => 6 [0 1 2 3 4 5],
     [1.0, 0.0],
     [1.0, 1.0],
     [1.0, -1.0],
@@ -95,7 +95,7 @@ line!(FiveFilter: 5 [0 1 2 3 4] => 6 [0 1 2 3 4 5],
     [1.0 / 30.0, -1.0 / 15.0, 2.0 / 15.0, -4.0 / 15.0, 8.0 / 15.0],
     [0.0, 0.0, 0.0, 0.0, 1.0 / 2.0],
 );
-line!(FiveTapSlopes: 6 [0 1 2 3 4 5] => 5 [0 1 2 3 4],
+line!(FiveTapGradient: 6 [0 1 2 3 4 5] => 5 [0 1 2 3 4],
     [1.0 / 2.0, 1.0 / 6.0, 1.0 / 6.0, 16.0 / 15.0, 1.0 / 30.0, 0.0],
     [0.0, 1.0 / 6.0, -1.0 / 6.0, 8.0 / 15.0, -1.0 / 15.0, 0.0],
     [0.0, 1.0 / 6.0, 1.0 / 6.0, 4.0 / 15.0, 2.0 / 15.0, 0.0],

@@ -6,10 +6,10 @@ use super::super::super::super::tasks::{self, Cut, Tasks};
 use super::super::super::super::threads::{Shared, Threads};
 use super::super::super::gather::Gather;
 use super::super::forward::{Filter, Line, filter_floats};
-use super::super::{Lines, points};
+use super::super::{Lines, winograd_rgb};
 use super::{Ahead, Block, IMAGES, PooledDense, lined, turn_over};
 
-/// How many floats of workspace `forward` wants: affine in the images.
+/// How many floats of workspace `forward` needs: affine in the images.
 pub fn forward_workspace(shape: &PooledDense, threads: usize) -> usize {
     let filter = lined(filter_floats(&shape.pooled));
     filter + lined(partial_floats(shape)) + threads * worker_floats(shape) + LINE
@@ -27,12 +27,12 @@ fn worker_floats(shape: &PooledDense) -> usize {
 
 /// What a worker has for itself.
 struct Scratch<'a> {
-    /// Lines of the image, and points of them.
+    /// Lines of the image, and their Winograd transforms.
     lines: &'a mut [f32],
-    points: &'a mut [f32],
+    transform: &'a mut [f32],
     /// Rows of the kernel, turned over.
     kernel: &'a mut [f32],
-    /// A block of some images behind the pool.
+    /// A block of the pool's output for some images.
     pooled: &'a mut [f32],
     /// A vector of sums for every image and unit.
     sums: &'a mut [f32],
@@ -42,8 +42,8 @@ impl<'a> Scratch<'a> {
     fn sizes(shape: &PooledDense) -> [usize; 5] {
         let narrowed = shape.narrowed(shape.windows());
         [
-            lined(Lines::new(&narrowed).floats(1) + points::reach(&narrowed)),
-            lined(points::buffer_floats(&narrowed)),
+            lined(Lines::new(&narrowed).floats(1) + winograd_rgb::reach(&narrowed)),
+            lined(winograd_rgb::buffer_floats(&narrowed)),
             shape.units * shape.stride(),
             IMAGES * shape.stride(),
             shape.pooled.conv.rows * shape.units * LANES_MAX,
@@ -52,16 +52,16 @@ impl<'a> Scratch<'a> {
 
     #[inline(always)]
     fn new(shape: &PooledDense, floats: &'a mut [f32]) -> Self {
-        let [lines, points, kernel, pooled, _] = Self::sizes(shape);
+        let [lines, transform, kernel, pooled, _] = Self::sizes(shape);
         let (lines, rest) = floats.split_at_mut(lines);
-        let (points, rest) = rest.split_at_mut(points);
+        let (transform, rest) = rest.split_at_mut(transform);
         let (kernel, rest) = rest.split_at_mut(kernel);
         let (pooled, sums) = rest.split_at_mut(pooled);
-        Scratch { lines, points, kernel, pooled, sums }
+        Scratch { lines, transform, kernel, pooled, sums }
     }
 }
 
-/// `y = flattened pool of (x ∗ filter + bias) times kernel + kernel's bias`; writes the winners of the pool.
+/// `y = flattened pool of (x ∗ filter + bias) times kernel + kernel's bias`; writes the argmax of the pool.
 pub fn forward(
     threads: &Threads,
     shape: &PooledDense,
@@ -69,13 +69,20 @@ pub fn forward(
     [filter, bias]: [&[f32]; 2],
     [kernel, kernel_bias]: [&[f32]; 2],
     y: &mut [f32],
-    winners: &mut [u8],
+    argmax: &mut [u8],
     workspace: &mut [f32],
 ) {
     shape.check(x.len(), filter.len());
-    assert_eq!(kernel.len(), shape.kernel_floats(), "a row of the kernel for each float behind the pool");
+    assert_eq!(
+        kernel.len(),
+        shape.kernel_floats(),
+        "a row of the kernel for each float of the pool's output"
+    );
     let (rows, units) = (shape.pooled.conv.rows, shape.units);
-    assert!(y.len() == rows * units && winners.len() == shape.pooled.output_floats(), "a winner a window");
+    assert!(
+        y.len() == rows * units && argmax.len() == shape.pooled.output_floats(),
+        "an argmax for each window"
+    );
     let (packed, rest) = aligned(workspace).split_at_mut(lined(filter_floats(&shape.pooled)));
     let (partial, scratch) = rest.split_at_mut(lined(partial_floats(shape)));
     let cut = shape.cut();
@@ -85,7 +92,7 @@ pub fn forward(
         gather: Gather::of_input(&shape.pooled.conv, x, 0),
         filter: Filter::pack(&shape.pooled, threads.level(), filter, Some(bias), packed),
         kernel,
-        winners: Shared::new(winners),
+        argmax: Shared::new(argmax),
         partial: Shared::new(partial),
         scratch: Shared::new(scratch),
     };
@@ -105,7 +112,7 @@ struct Forward<'a> {
     gather: Gather<'a>,
     filter: Filter<'a>,
     kernel: &'a [f32],
-    winners: Shared<'a, u8>,
+    argmax: Shared<'a, u8>,
     /// The sums of every part.
     partial: Shared<'a, f32>,
     scratch: Shared<'a, f32>,
@@ -151,7 +158,7 @@ impl Forward<'_> {
         while image < pooled.conv.rows {
             let images = IMAGES.min(pooled.conv.rows - image);
             for (i, to) in scratch.pooled.chunks_exact_mut(stride).take(images).enumerate() {
-                let all = self.winners.pointer().cast_const();
+                let all = self.argmax.pointer().cast_const();
                 let mut ahead = Ahead::image(self.shape, next, &self.gather, all, image + i, 3);
                 let mut ask = || {
                     rows_ahead.ask();
@@ -161,16 +168,16 @@ impl Forward<'_> {
                 to[block.depth..whole].fill(0.0);
                 let start = (image + i) * image_floats + block.start;
                 // SAFETY: every block of every image belongs to one task.
-                let winners = unsafe { self.winners.slice(start..start + block.depth) };
+                let argmax = unsafe { self.argmax.slice(start..start + block.depth) };
                 ask();
                 let place = [block.line, block.first];
-                let seen = lines.seen(&self.gather, image + i, place, points::reach(&narrowed));
+                let seen = lines.seen(&self.gather, image + i, place, winograd_rgb::reach(&narrowed));
                 let (lines, stride) = seen.unwrap_or_else(|| {
                     lines.copy::<L>(&self.gather, image + i, place, 1, scratch.lines);
                     (&*scratch.lines, lines.stride)
                 });
                 let line = Line { pooled: &narrowed, lines, stride };
-                self.filter.line::<L>(&line, scratch.points, &mut to[..block.depth], winners);
+                self.filter.line::<L>(&line, scratch.transform, &mut to[..block.depth], argmax);
                 ask();
             }
             let products = Products { kernel: scratch.kernel, pooled: scratch.pooled, stride, whole, units };

@@ -20,19 +20,20 @@ const AT_ONCE: usize = 3;
 /// Rows of the kernel that are summed at once.
 const ROWS: usize = 8;
 
-/// How many floats of workspace `grad` wants: affine in the images.
+/// How many floats of workspace `grad` needs: affine in the images.
 pub fn grad_workspace(shape: &PooledDense, threads: usize) -> usize {
-    let shared = lined(filter_floats(shape)) + slope_floats(shape) + shape.cut().count() * part_floats(shape);
+    let shared = lined(filter_floats(shape)) + dy_floats(shape) + shape.cut().count() * part_floats(shape);
     shared + threads * worker_floats(shape) + LINE
 }
 
-/// Floats of the filter: for each vector of channels the bias, then every tap, with zeros behind the last channel.
+/// Floats of the filter: for each vector of channels the bias, then every tap, with zeros after the last
+/// channel.
 fn filter_floats(shape: &PooledDense) -> usize {
     part_floats(shape)
 }
 
-/// Floats of all slopes, each image's in whole vectors.
-fn slope_floats(shape: &PooledDense) -> usize {
+/// Floats of `dy` of all images, each image's in whole vectors.
+fn dy_floats(shape: &PooledDense) -> usize {
     shape.pooled.conv.rows * shape.units_padded()
 }
 
@@ -53,9 +54,9 @@ struct Scratch<'a> {
     pairs: &'a mut [f32],
     /// Rows of the kernel, turned over.
     kernel: &'a mut [f32],
-    /// A block of slopes behind the pool, of some images.
-    slopes: &'a mut [f32],
-    /// A block behind the pool, of a group of images.
+    /// A block of the gradient of the pool's output, of some images.
+    dpooled: &'a mut [f32],
+    /// A block of the pool's output, of a group of images.
     pooled: &'a mut [f32],
     /// A block of one image, for a vector of channels.
     windows: &'a mut [f32],
@@ -79,14 +80,14 @@ impl<'a> Scratch<'a> {
 
     #[inline(always)]
     fn new(shape: &PooledDense, floats: &'a mut [f32]) -> Self {
-        let [lines, pairs, kernel, slopes, pooled, windows, _] = Self::sizes(shape);
+        let [lines, pairs, kernel, dpooled, pooled, windows, _] = Self::sizes(shape);
         let (lines, rest) = floats.split_at_mut(lines);
         let (pairs, rest) = rest.split_at_mut(pairs);
         let (kernel, rest) = rest.split_at_mut(kernel);
-        let (slopes, rest) = rest.split_at_mut(slopes);
+        let (dpooled, rest) = rest.split_at_mut(dpooled);
         let (pooled, rest) = rest.split_at_mut(pooled);
         let (windows, rows) = rest.split_at_mut(windows);
-        Scratch { lines, pairs, kernel, slopes, pooled, windows, rows }
+        Scratch { lines, pairs, kernel, dpooled, pooled, windows, rows }
     }
 }
 
@@ -99,8 +100,8 @@ pub struct Grad<'a> {
     pub filter: &'a [f32],
     /// Its bias.
     pub bias: &'a [f32],
-    /// The winners of the pool.
-    pub winners: &'a [u8],
+    /// The argmax of the pool.
+    pub argmax: &'a [u8],
     /// The gradient of what the dense layer gave.
     pub dy: &'a [f32],
 }
@@ -124,7 +125,7 @@ impl Learning<'_> {
     /// Some of the kernel.
     ///
     /// # Safety
-    /// Nobody changes it meanwhile.
+    /// No other task writes it while the slice lives.
     #[inline(always)]
     unsafe fn kernel(&self, range: Range<usize>) -> &[f32] {
         match self {
@@ -137,7 +138,7 @@ impl Learning<'_> {
     /// Takes the gradient of some of it.
     ///
     /// # Safety
-    /// Nobody else reads or changes it meanwhile.
+    /// No other task reads or writes it while the slice lives.
     #[inline(always)]
     unsafe fn take<L: Lanes>(&self, range: Range<usize>, gradient: &[f32]) {
         match self {
@@ -180,15 +181,15 @@ pub(crate) fn grad(
 ) {
     shape.check(given.x.len(), given.filter.len());
     let (pooled, units) = (&shape.pooled, shape.units);
-    assert!(given.winners.len() == pooled.output_floats(), "a winner for each window");
+    assert!(given.argmax.len() == pooled.output_floats(), "an argmax for each window");
     let (filter, rest) = aligned(workspace).split_at_mut(lined(filter_floats(shape)));
-    let (slopes, rest) = rest.split_at_mut(slope_floats(shape));
+    let (dy_padded, rest) = rest.split_at_mut(dy_floats(shape));
     let cut = shape.cut();
     let (parts, scratch) = rest.split_at_mut(cut.count() * part_floats(shape));
     let lanes = threads.level().lanes();
     pack(shape, lanes, given.filter, given.bias, filter);
-    slopes.fill(0.0);
-    for (to, dy) in slopes.chunks_exact_mut(shape.units_padded()).zip(given.dy.chunks_exact(units)) {
+    dy_padded.fill(0.0);
+    for (to, dy) in dy_padded.chunks_exact_mut(shape.units_padded()).zip(given.dy.chunks_exact(units)) {
         to[..units].copy_from_slice(dy);
     }
     let work = Work {
@@ -198,7 +199,7 @@ pub(crate) fn grad(
         given,
         learning,
         filter,
-        slopes,
+        dy_padded,
         parts: Shared::new(parts),
         scratch: Shared::new(scratch),
     };
@@ -219,7 +220,7 @@ pub(crate) fn grad(
     }
 }
 
-/// Writes filter and bias as `filter_floats` says, in vectors of so many lanes.
+/// Writes filter and bias as `filter_floats` says, in vectors of `lanes` lanes.
 fn pack(shape: &PooledDense, lanes: usize, filter: &[f32], bias: &[f32], to: &mut [f32]) {
     let (depth, channels) = (shape.pooled.depth(), shape.pooled.output()[2]);
     to.fill(0.0);
@@ -237,8 +238,8 @@ struct Work<'a> {
     given: &'a Grad<'a>,
     learning: &'a Learning<'a>,
     filter: &'a [f32],
-    /// Slopes of every image, with zeros behind the last unit.
-    slopes: &'a [f32],
+    /// `dy` of every image, with zeros after the last unit.
+    dy_padded: &'a [f32],
     /// The filter's sums of every part.
     parts: Shared<'a, f32>,
     scratch: Shared<'a, f32>,
@@ -283,15 +284,15 @@ impl Work<'_> {
             let mut image = 0;
             while image < group {
                 let images = IMAGES.min(group - image);
-                self.slopes::<L>(first + image, images, block, scratch.kernel, scratch.slopes);
+                self.pooled_gradient::<L>(first + image, images, block, scratch.kernel, scratch.dpooled);
                 for i in 0..images {
                     let which = [first + image + i, i, image + i];
                     self.image::<L>(which, block, next, &mut ahead, scratch, sums);
                 }
                 image += images;
             }
-            let slopes = &self.slopes[first * self.shape.units_padded()..];
-            let kernel = KernelRows { slopes, images: group, pooled: scratch.pooled, stride, units };
+            let dy_padded = &self.dy_padded[first * self.shape.units_padded()..];
+            let kernel = KernelRows { dy_padded, images: group, pooled: scratch.pooled, stride, units };
             kernel.add::<L>(block.depth, first > 0, scratch.rows);
             first += group;
         }
@@ -307,19 +308,26 @@ impl Work<'_> {
         self.shape.pooled.output()[2].div_ceil(L::COUNT) * rows
     }
 
-    /// The slopes of a block behind the pool, for some images.
+    /// The gradient of a block of the pool's output, for some images.
     #[inline(always)]
-    fn slopes<L: Lanes>(&self, first: usize, images: usize, block: &Block, kernel: &[f32], to: &mut [f32]) {
+    fn pooled_gradient<L: Lanes>(
+        &self,
+        first: usize,
+        images: usize,
+        block: &Block,
+        kernel: &[f32],
+        to: &mut [f32],
+    ) {
         match images {
-            4 => self.slopes_of::<L, 4>(first, block, kernel, to),
-            3 => self.slopes_of::<L, 3>(first, block, kernel, to),
-            2 => self.slopes_of::<L, 2>(first, block, kernel, to),
-            _ => self.slopes_of::<L, 1>(first, block, kernel, to),
+            4 => self.pooled_gradient_of::<L, 4>(first, block, kernel, to),
+            3 => self.pooled_gradient_of::<L, 3>(first, block, kernel, to),
+            2 => self.pooled_gradient_of::<L, 2>(first, block, kernel, to),
+            _ => self.pooled_gradient_of::<L, 1>(first, block, kernel, to),
         }
     }
 
     #[inline(always)]
-    fn slopes_of<L: Lanes, const N: usize>(
+    fn pooled_gradient_of<L: Lanes, const N: usize>(
         &self,
         first: usize,
         block: &Block,
@@ -327,10 +335,11 @@ impl Work<'_> {
         to: &mut [f32],
     ) {
         let (units, stride, padded) = (self.shape.units, self.shape.stride(), self.shape.units_padded());
-        let slopes = &self.slopes[first * padded..(first + N) * padded];
+        let dy = &self.dy_padded[first * padded..(first + N) * padded];
         assert!(units * stride <= kernel.len() && N * stride <= to.len());
         assert!(block.depth.next_multiple_of(2 * L::COUNT) <= stride);
-        // Two vectors at a time, so that a slope that was read is used twice; stretches end in whole vectors, and a line more.
+        // Two vectors at a time, so that each value of `dy` that was read is used twice. Columns end in whole
+        // vectors, and a line more.
         for depth in (0..block.depth).step_by(2 * L::COUNT) {
             let mut sums = [[L::splat(0.0); 2]; N];
             for unit in 0..units {
@@ -340,10 +349,10 @@ impl Work<'_> {
                     [L::load(weights), L::load(weights.add(L::COUNT))]
                 };
                 for (image, sums) in sums.iter_mut().enumerate() {
-                    // SAFETY: there is a slope for every unit.
-                    let slope = L::splat(unsafe { *slopes.as_ptr().add(image * padded + unit) });
+                    // SAFETY: `dy` has a value for every unit.
+                    let dy = L::splat(unsafe { *dy.as_ptr().add(image * padded + unit) });
                     for (sum, weights) in sums.iter_mut().zip(weights) {
-                        *sum = slope.mul_add(weights, *sum);
+                        *sum = dy.mul_add(weights, *sum);
                     }
                 }
             }
@@ -356,11 +365,12 @@ impl Work<'_> {
         }
     }
 
-    /// Adds what one image's block gives to the filter, and makes the block again in its place of the group.
+    /// Adds the gradient of the filter from one image's block, and recomputes the block in its place of the
+    /// group.
     #[inline(always)]
     fn image<L: Lanes>(
         &self,
-        [image, slopes, place]: [usize; 3],
+        [image, number, place]: [usize; 3],
         block: &Block,
         next: Option<Block>,
         rows_ahead: &mut [Ahead],
@@ -376,23 +386,23 @@ impl Work<'_> {
             lines.copy::<L>(&self.gather, image, place_in_image, 1, scratch.lines);
             picked::pairs::<L>(&pooled, scratch.lines, lines.stride, scratch.pairs);
         }
-        let winners = self.given.winners.as_ptr();
-        let mut ahead = Ahead::image(self.shape, next, &self.gather, winners, image, self.times::<L>());
+        let argmax = self.given.argmax.as_ptr();
+        let mut ahead = Ahead::image(self.shape, next, &self.gather, argmax, image, self.times::<L>());
         let image_floats: usize = self.shape.pooled.output().iter().product();
         let channels = pooled.output()[2];
         let windows = Windows {
-            winners: &self.given.winners[image * image_floats + block.start..][..block.depth],
+            argmax: &self.given.argmax[image * image_floats + block.start..][..block.depth],
             count: block.windows,
             channels,
             pixel: pooled.conv.input[2],
         };
-        let slopes = &scratch.slopes[slopes * stride..][..block.depth];
+        let dpooled = &scratch.dpooled[number * stride..][..block.depth];
         let pooled_again = &mut scratch.pooled[place * stride..][..block.depth];
         let (down, vector) = (pooled.conv.kernel[0], (pooled.depth() + 1) * L::COUNT);
         for column in (0..channels).step_by(L::COUNT) {
             let at = column / L::COUNT * vector;
             let (filter, sums) = (&self.filter[at..at + vector], &mut sums[at..at + vector]);
-            windows.open::<L>(column, slopes, filter, sums, scratch.windows);
+            windows.open::<L>(column, dpooled, filter, sums, scratch.windows);
             for row in 0..down {
                 if row == 0 || L::COUNT == LANES_MAX {
                     rows_ahead.iter_mut().chain(&mut ahead).for_each(Ahead::ask);
@@ -407,10 +417,10 @@ impl Work<'_> {
     }
 }
 
-/// A block of one image. For a vector of its channels, a buffer has three vectors a window: the places that won, as `picked` counts
-/// them, slopes, with 0 where nobody won, and what the filter makes of what the winners see.
+/// A block of one image. For a vector of its channels, a buffer has three vectors a window: the argmax as
+/// `picked` counts places, `dy`, with 0 where there is no argmax, and the filter's result at the argmax.
 struct Windows<'a> {
-    winners: &'a [u8],
+    argmax: &'a [u8],
     count: usize,
     channels: usize,
     /// Channels of the image.
@@ -423,14 +433,14 @@ impl Windows<'_> {
     fn open<L: Lanes>(
         &self,
         column: usize,
-        slopes: &[f32],
+        dpooled: &[f32],
         filter: &[f32],
         sums: &mut [f32],
         to: &mut [f32],
     ) {
         let columns = L::COUNT.min(self.channels - column);
-        let behind = (self.count - 1) * self.channels + column + columns;
-        assert!(behind <= self.winners.len() && behind <= slopes.len());
+        let end = (self.count - 1) * self.channels + column + columns;
+        assert!(end <= self.argmax.len() && end <= dpooled.len());
         assert!(3 * self.count * L::COUNT <= to.len() && L::COUNT <= filter.len().min(sums.len()));
         let mut places = [0.0; 8];
         for (place, to) in places[..4].iter_mut().enumerate() {
@@ -443,12 +453,12 @@ impl Windows<'_> {
             let to = to.as_mut_ptr().wrapping_add(3 * window * L::COUNT);
             // SAFETY: checked above.
             unsafe {
-                let winners = self.winners.as_ptr().add(at);
-                let none = L::bytes_equal(winners, Pool2D::NOBODY, columns);
-                let slope = load::<L>(slopes.as_ptr().add(at), columns).keep(!none);
-                sum = sum.add(slope);
-                L::load_bytes(winners, columns).pick(places.as_ptr()).store(to);
-                slope.store(to.add(L::COUNT));
+                let argmax = self.argmax.as_ptr().add(at);
+                let none = L::bytes_equal(argmax, Pool2D::NOBODY, columns);
+                let value = load::<L>(dpooled.as_ptr().add(at), columns).keep(!none);
+                sum = sum.add(value);
+                L::load_bytes(argmax, columns).pick(places.as_ptr()).store(to);
+                value.store(to.add(L::COUNT));
                 bias.store(to.add(2 * L::COUNT));
             }
         }
@@ -482,7 +492,8 @@ impl Windows<'_> {
         }
     }
 
-    /// Adds the products of `K` neighbouring taps: with slopes to the sums, with the filter to what is made. Returns `K`.
+    /// Adds the products of `K` neighbouring taps: with `dy` to the sums, with the filter to the recomputed
+    /// block. Returns `K`.
     #[inline(always)]
     fn taps<L: Lanes, const K: usize>(
         &self,
@@ -522,17 +533,17 @@ impl Windows<'_> {
         K
     }
 
-    /// Writes what was made, and 0 where nobody won.
+    /// Writes the recomputed values, and 0 where there is no argmax.
     #[inline(always)]
     fn close<L: Lanes>(&self, column: usize, windows: &[f32], to: &mut [f32]) {
         let columns = L::COUNT.min(self.channels - column);
-        let behind = (self.count - 1) * self.channels + column + columns;
-        assert!(behind <= self.winners.len().min(to.len()) && 3 * self.count * L::COUNT <= windows.len());
+        let end = (self.count - 1) * self.channels + column + columns;
+        assert!(end <= self.argmax.len().min(to.len()) && 3 * self.count * L::COUNT <= windows.len());
         for window in 0..self.count {
             let at = window * self.channels + column;
             // SAFETY: checked above.
             unsafe {
-                let none = L::bytes_equal(self.winners.as_ptr().add(at), Pool2D::NOBODY, columns);
+                let none = L::bytes_equal(self.argmax.as_ptr().add(at), Pool2D::NOBODY, columns);
                 let made = L::load(windows.as_ptr().add((3 * window + 2) * L::COUNT)).keep(!none);
                 store(made, to.as_mut_ptr().add(at), columns);
             }
@@ -540,10 +551,11 @@ impl Windows<'_> {
     }
 }
 
-/// What a row of `K` taps and `N` windows, whose pairs lie `step` floats apart, give to each other.
+/// The products of a row of `K` taps and `N` windows, whose pairs lie `step` floats apart.
 ///
 /// # Safety
-/// Pairs can be read up to what the last tap of the last window sees, and `windows` has three vectors for each.
+/// Pairs can be read up to what the last tap of the last window sees, and `windows` has three vectors for
+/// each.
 #[inline(always)]
 unsafe fn products<L: Lanes, const K: usize, const N: usize>(
     pairs: *const f32,
@@ -553,12 +565,12 @@ unsafe fn products<L: Lanes, const K: usize, const N: usize>(
     totals: &mut [L; K],
 ) {
     let nothing = [L::splat(0.0); N];
-    let (mut places, mut slopes, mut made) = (nothing, nothing, nothing);
+    let (mut places, mut dpooled, mut made) = (nothing, nothing, nothing);
     for i in 0..N {
         // SAFETY: the caller's promise.
         unsafe {
             let at = windows.add(3 * i * L::COUNT);
-            (places[i], slopes[i]) = (L::load(at), L::load(at.add(L::COUNT)));
+            (places[i], dpooled[i]) = (L::load(at), L::load(at.add(L::COUNT)));
             made[i] = L::load(at.add(2 * L::COUNT));
         }
     }
@@ -566,7 +578,7 @@ unsafe fn products<L: Lanes, const K: usize, const N: usize>(
         for i in 0..N {
             // SAFETY: the caller's promise.
             let seen = unsafe { places[i].pick(pairs.add(i * step + 2 * k)) };
-            totals[k] = seen.mul_add(slopes[i], totals[k]);
+            totals[k] = seen.mul_add(dpooled[i], totals[k]);
             made[i] = seen.mul_add(weights[k], made[i]);
         }
     }
@@ -578,16 +590,16 @@ unsafe fn products<L: Lanes, const K: usize, const N: usize>(
 
 /// Rows of the kernel, and the images whose products make their gradient.
 struct KernelRows<'a> {
-    slopes: &'a [f32],
+    dy_padded: &'a [f32],
     images: usize,
-    /// The block of every image, so many floats apart.
+    /// The block of every image, `stride` floats apart.
     pooled: &'a [f32],
     stride: usize,
     units: usize,
 }
 
 impl KernelRows<'_> {
-    /// Writes the gradient of so many rows, or adds it to what is there.
+    /// Writes the gradient of `depth` rows, or adds it to what is there.
     #[inline(always)]
     fn add<L: Lanes>(&self, depth: usize, adds: bool, rows: &mut [f32]) {
         for unit in (0..self.units).step_by(L::COUNT) {
@@ -605,7 +617,7 @@ impl KernelRows<'_> {
     fn rows<L: Lanes, const N: usize>(&self, at: usize, unit: usize, adds: bool, rows: &mut [f32]) {
         let padded = self.units.next_multiple_of(LANES_MAX);
         let count = L::COUNT.min(self.units - unit);
-        assert!((at + N) * self.units <= rows.len() && self.images * padded <= self.slopes.len());
+        assert!((at + N) * self.units <= rows.len() && self.images * padded <= self.dy_padded.len());
         assert!(self.images.saturating_sub(1) * self.stride + at + N <= self.pooled.len());
         let to = rows[at * self.units + unit..].as_mut_ptr();
         let mut sums = [L::splat(0.0); N];
@@ -617,11 +629,11 @@ impl KernelRows<'_> {
         }
         for image in 0..self.images {
             // SAFETY: checked above.
-            let slopes = unsafe { L::load(self.slopes.as_ptr().add(image * padded + unit)) };
+            let dy = unsafe { L::load(self.dy_padded.as_ptr().add(image * padded + unit)) };
             for (row, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: checked above.
                 let value = unsafe { *self.pooled.as_ptr().add(image * self.stride + at + row) };
-                *sum = L::splat(value).mul_add(slopes, *sum);
+                *sum = L::splat(value).mul_add(dy, *sum);
             }
         }
         for (row, sum) in sums.into_iter().enumerate() {

@@ -1,11 +1,11 @@
-//! A dense layer of few units behind a convolution and its pool, all three block by block: what the pool gives is as large as
-//! many images, and lives in the cache alone.
+//! A dense layer of few units after a convolution and its pool, all three block by block: the pool's output
+//! is as large as many images, and is only ever held in the cache.
 //!
 //! ```text
 //! forward    lines of an image ─▶ windows of a block ─▶ their products with the block's rows of the kernel ─▶ sums of every unit
-//!                                                  └─▶ winners, the only thing that is kept
-//! backward   slopes of a block, from the kernel's rows ─▶ the filter's gradient
-//!            windows of a block, again, as their winners see them ─▶ the gradient of the kernel's rows
+//!                                                  └─▶ argmax, the only output that is stored
+//! backward   gradient of a block, from the kernel's rows ─▶ the filter's gradient
+//!            windows of a block, recomputed at their argmax ─▶ the gradient of the kernel's rows
 //! ```
 //!
 //! The kernel is read once forward and once backward, whatever the number of images.
@@ -21,12 +21,14 @@ use super::super::super::gemm::driver::LINE;
 use super::super::super::lanes::{self, LANES_MAX, Lanes, prefetch_later};
 use super::super::super::tasks::Cut;
 use super::super::gather::Gather;
-use super::{Lines, Pooled, picked, points};
+use super::{Lines, Pooled, picked, winograd_rgb};
 
-/// About how many floats behind the pool a block has: with what stands beside them, they stay in the second-level cache.
+/// About how many floats of the pool's output a block has: with the other buffers they stay in the
+/// second-level cache.
 const FLOATS: usize = 1024;
-/// Windows of a block are a multiple of this, if there are as many: convolutions at points take so many at once.
-const WINDOWS: usize = points::WINDOWS;
+/// Windows of a block are a multiple of this, if there are enough: Winograd convolutions compute this many at
+/// once.
+const WINDOWS: usize = winograd_rgb::WINDOWS;
 /// Images whose products with a part of the kernel are summed at once.
 const IMAGES: usize = 4;
 /// The most lines that a line of windows sees.
@@ -39,7 +41,7 @@ const PARTS: usize = 64;
 pub struct PooledDense {
     /// The convolution and its pool.
     pub pooled: Pooled,
-    /// Units of the dense layer, whose kernel has a row for every float behind the pool.
+    /// Units of the dense layer, whose kernel has a row for every float of the pool's output.
     pub units: usize,
 }
 
@@ -62,8 +64,8 @@ impl PooledDense {
         Cut::at_most(height * self.across(), 4 * self.windows() * channels, PARTS)
     }
 
-    /// Floats from one stretch of a block to the next: the largest block in whole vectors, and a cache line more, or stretches a
-    /// multiple of a page apart would drive each other out of the first-level cache.
+    /// Floats from one column of a block to the next: the largest block in whole vectors, and a cache line
+    /// more. Columns that are a multiple of a page apart would evict each other from the first-level cache.
     fn stride(&self) -> usize {
         lined(self.windows() * self.pooled.output()[2]) + LINE
     }
@@ -97,7 +99,7 @@ impl PooledDense {
 
     fn check(&self, images: usize, filter: usize) {
         self.pooled.check();
-        assert!(picked::applies(&self.pooled), "the shape rules ask for winners that can be picked");
+        assert!(picked::applies(&self.pooled), "the shape rules ask for an argmax that can be picked");
         self.pooled.conv.check(images, filter, self.pooled.conv.output_floats());
     }
 }
@@ -109,12 +111,12 @@ struct Block {
     line: usize,
     first: usize,
     windows: usize,
-    /// Where their floats begin behind the pool of one image, and how many there are.
+    /// Where their floats begin in the pool's output of one image, and how many there are.
     start: usize,
     depth: usize,
 }
 
-/// Writes rows of a kernel as a stretch for every unit, with zeros up to whole vectors.
+/// Writes rows of a kernel as a column for every unit, with zeros up to whole vectors.
 #[inline(always)]
 fn turn_over<L: Lanes>(rows: &[f32], units: usize, stride: usize, to: &mut [f32]) {
     let depth = rows.len() / units.max(1);
@@ -123,7 +125,8 @@ fn turn_over<L: Lanes>(rows: &[f32], units: usize, stride: usize, to: &mut [f32]
     for at in (0..whole).step_by(L::COUNT) {
         for unit in (0..units).step_by(L::COUNT) {
             let (from, to) = (rows[at * units + unit..].as_ptr(), to[unit * stride + at..].as_mut_ptr());
-            // SAFETY: as many rows as a vector has lanes, and a stretch for each of these units.
+            // SAFETY: there are at least as many rows as a vector has lanes, and a column for each of these
+            // units.
             unsafe { L::transpose(from, units, (units - unit).min(L::COUNT), to, stride) };
         }
     }
@@ -149,7 +152,7 @@ struct Ahead {
 }
 
 impl Ahead {
-    /// A run of floats, asked for in so many parts.
+    /// A run of floats, prefetched in `parts` parts.
     #[inline(always)]
     fn new(start: *const f32, floats: usize, parts: usize) -> Ahead {
         // One more, since a run may begin within a line.
@@ -165,17 +168,17 @@ impl Ahead {
         Ahead::new(start, block.depth * shape.units, parts)
     }
 
-    /// What one image gives to a block: as many lines as windows see, and their winners.
+    /// One image's input to a block: as many lines as windows see, and their argmax.
     #[inline(always)]
     fn image(
         shape: &PooledDense,
         block: Option<Block>,
         gather: &Gather,
-        winners: *const u8,
+        argmax: *const u8,
         image: usize,
         parts: usize,
     ) -> [Ahead; LINES_MAX + 1] {
-        let mut ahead = [Ahead { next: winners.cast(), lines: 0, each: 0 }; LINES_MAX + 1];
+        let mut ahead = [Ahead { next: argmax.cast(), lines: 0, each: 0 }; LINES_MAX + 1];
         let Some(block) = block else { return ahead };
         let lines = Lines::new(&shape.narrowed(block.windows));
         let start = gather.across.seen(2 * block.first, 0) * gather.pixel as isize;
@@ -185,8 +188,8 @@ impl Ahead {
             *ahead = Ahead::new(row, lines.seen, parts);
         }
         let floats: usize = shape.pooled.output().iter().product();
-        let winners = winners.wrapping_add(image * floats + block.start);
-        ahead[LINES_MAX] = Ahead::new(winners.cast(), block.depth.div_ceil(size_of::<f32>()), parts);
+        let argmax = argmax.wrapping_add(image * floats + block.start);
+        ahead[LINES_MAX] = Ahead::new(argmax.cast(), block.depth.div_ceil(size_of::<f32>()), parts);
         ahead
     }
 
@@ -202,7 +205,7 @@ impl Ahead {
     }
 }
 
-/// Floats that a stretch of workspace takes, so that the next one begins on a cache line.
+/// Floats that a buffer in the workspace takes, so that the next one begins on a cache line.
 fn lined(floats: usize) -> usize {
     floats.next_multiple_of(LINE)
 }

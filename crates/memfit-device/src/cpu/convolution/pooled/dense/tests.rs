@@ -1,5 +1,5 @@
-//! A dense layer behind a pool, block by block, against the convolution, the pool and the layer apart, at every level of vectors
-//! and on several threads.
+//! A dense layer after a pool, block by block, against the convolution, the pool and the layer apart, at
+//! every level of vectors and on several threads.
 
 use super::super::super::super::gemm::tests::{assert_close, noise};
 use super::super::super::super::lanes::Level;
@@ -55,7 +55,7 @@ impl Operands {
     /// What the convolution and its pool give by themselves.
     fn pooled(&self, threads: &Threads, shape: &PooledDense) -> (Vec<f32>, Vec<u8>) {
         let count = shape.pooled.conv.rows * floats_of_image(shape);
-        let (mut y, mut winners) = (vec![f32::NAN; count], vec![9; count]);
+        let (mut y, mut argmax) = (vec![f32::NAN; count], vec![9; count]);
         let mut workspace = vec![f32::NAN; apart::forward_workspace(&shape.pooled, threads.count())];
         let bias = Some(&self.bias[..]);
         apart::forward(
@@ -65,10 +65,10 @@ impl Operands {
             &self.filter,
             bias,
             &mut y,
-            &mut winners,
+            &mut argmax,
             &mut workspace,
         );
-        (y, winners)
+        (y, argmax)
     }
 }
 
@@ -82,7 +82,7 @@ fn a_dense_layer_takes_what_the_pool_gives_block_by_block() {
         let threads = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
         for shape in cases() {
             let given = Operands::new(&shape);
-            let (pooled, winners) = given.pooled(&threads[0], &shape);
+            let (pooled, argmax) = given.pooled(&threads[0], &shape);
             let expected: Vec<f64> = pooled
                 .chunks_exact(floats_of_image(&shape))
                 .flat_map(|image| {
@@ -91,19 +91,19 @@ fn a_dense_layer_takes_what_the_pool_gives_block_by_block() {
                 .collect();
             for threads in &threads {
                 let mut y = vec![f32::NAN; expected.len()];
-                let mut won = vec![9; winners.len()];
+                let mut got = vec![9; argmax.len()];
                 let mut workspace = vec![f32::NAN; forward_workspace(&shape, threads.count())];
                 let (filter, kernel) =
                     ([&given.filter[..], &given.bias], [&given.kernel[..], &given.kernel_bias]);
-                forward(threads, &shape, &given.x, filter, kernel, &mut y, &mut won, &mut workspace);
-                assert!(won == winners, "winners are those of the pool: {shape:?}");
+                forward(threads, &shape, &given.x, filter, kernel, &mut y, &mut got, &mut workspace);
+                assert!(got == argmax, "the argmax is that of the pool: {shape:?}");
                 assert_close(&y, &expected, floats_of_image(&shape), &format!("{shape:?}"));
             }
         }
     }
 }
 
-/// What a unit gives for one image behind the pool.
+/// The output of a unit for one image of the pool's output.
 fn product(image: &[f32], given: &Operands, unit: usize) -> f64 {
     let units = given.kernel_bias.len();
     let products = image.iter().zip(given.kernel.chunks_exact(units));
@@ -123,32 +123,32 @@ fn gradients_block_by_block_are_those_of_the_three_apart() {
 
 fn check_gradients(threads: &[Threads], shape: &PooledDense, accumulate: bool) {
     let given = Operands::new(shape);
-    let (pooled, winners) = given.pooled(&threads[0], shape);
+    let (pooled, argmax) = given.pooled(&threads[0], shape);
     let (units, rows, count) = (shape.units, shape.pooled.conv.rows, floats_of_image(shape));
     let dy = noise(rows * units, 6);
     let before = [noise(given.kernel.len(), 7), noise(given.filter.len(), 8), noise(given.bias.len(), 9)];
     let start = |index: usize| -> Vec<f64> {
         before[index].iter().map(|value| if accumulate { f64::from(*value) } else { 0.0 }).collect()
     };
-    let (mut dkernel, mut slopes) = (start(0), vec![0.0; rows * count]);
+    let (mut dkernel, mut dpooled) = (start(0), vec![0.0; rows * count]);
     for (at, value) in pooled.iter().enumerate() {
         let (image, row) = (at / count, at % count);
         for unit in 0..units {
             let dy = f64::from(dy[image * units + unit]);
             dkernel[row * units + unit] += f64::from(*value) * dy;
-            slopes[at] += dy * f64::from(given.kernel[row * units + unit]);
+            dpooled[at] += dy * f64::from(given.kernel[row * units + unit]);
         }
     }
-    let slopes: Vec<f32> = slopes.iter().map(|slope| *slope as f32).collect();
+    let dpooled: Vec<f32> = dpooled.iter().map(|value| *value as f32).collect();
     let [mut dfilter, mut dbias] = [1, 2].map(|index| before[index].clone());
     let mut workspace = vec![f32::NAN; apart::grad_kernel_workspace(&shape.pooled, true, 1)];
-    let images = [&given.x[..], &slopes];
+    let images = [&given.x[..], &dpooled];
     let bias = Some(&mut dbias[..]);
     apart::grad_kernel(
         &threads[0],
         &shape.pooled,
         images,
-        &winners,
+        &argmax,
         &mut dfilter,
         bias,
         accumulate,
@@ -159,7 +159,7 @@ fn check_gradients(threads: &[Threads], shape: &PooledDense, accumulate: bool) {
     for threads in threads {
         let mut result = before.clone();
         let operands =
-            Grad { x: &given.x, filter: &given.filter, bias: &given.bias, winners: &winners, dy: &dy };
+            Grad { x: &given.x, filter: &given.filter, bias: &given.bias, argmax: &argmax, dy: &dy };
         let mut workspace = vec![f32::NAN; grad_workspace(shape, threads.count())];
         let [sum, dfilter, dbias] = result.each_mut().map(|values| &mut values[..]);
         let learning = Learning::Sum { kernel: &given.kernel, sum: Shared::new(sum), accumulate };
