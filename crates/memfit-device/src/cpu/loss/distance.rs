@@ -11,7 +11,7 @@ use super::super::threads::Threads;
 use super::elements::{Element, map, sign, smooth};
 use super::{EPSILON, Samples, clip, unless_clipped};
 
-/// The value and slope of every element of a distance that has them.
+/// The value and gradient of every element of a distance that is a sum over elements.
 #[inline(always)]
 pub(super) fn elements(
     distance: Distance,
@@ -19,22 +19,22 @@ pub(super) fn elements(
     prediction: &[f32],
     targets: &[f32],
     values: &mut [f32],
-    slopes: &mut [f32],
+    gradients: &mut [f32],
 ) {
     match distance {
-        Distance::Poisson => map(Poisson, prediction, targets, values, slopes),
-        Distance::LogCosh => map(LogCosh, prediction, targets, values, slopes),
-        Distance::Hinge => map(Hinge, prediction, targets, values, slopes),
-        Distance::SquaredHinge => map(SquaredHinge, prediction, targets, values, slopes),
-        Distance::MeanAbsolutePercentageError => map(Percentage, prediction, targets, values, slopes),
-        Distance::MeanSquaredLogarithmicError => map(Logarithmic, prediction, targets, values, slopes),
+        Distance::Poisson => map(Poisson, prediction, targets, values, gradients),
+        Distance::LogCosh => map(LogCosh, prediction, targets, values, gradients),
+        Distance::Hinge => map(Hinge, prediction, targets, values, gradients),
+        Distance::SquaredHinge => map(SquaredHinge, prediction, targets, values, gradients),
+        Distance::MeanAbsolutePercentageError => map(Percentage, prediction, targets, values, gradients),
+        Distance::MeanSquaredLogarithmicError => map(Logarithmic, prediction, targets, values, gradients),
         // Summed over the last axis, where the others are averaged.
         Distance::KlDivergence => {
-            map(Divergence { count: classes as f32 }, prediction, targets, values, slopes)
+            map(Divergence { count: classes as f32 }, prediction, targets, values, gradients)
         }
         Distance::BinaryFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
             let focal = Focal { from_logits, label_smoothing, alpha, gamma };
-            map(focal, prediction, targets, values, slopes);
+            map(focal, prediction, targets, values, gradients);
         }
         Distance::CategoricalHinge
         | Distance::CosineSimilarity
@@ -91,8 +91,8 @@ struct SquaredHinge;
 impl Element for SquaredHinge {
     #[inline(always)]
     fn of(self, p: f32, t: f32) -> (f32, f32) {
-        let (value, slope) = Hinge.of(p, t);
-        (value * value, 2.0 * value * slope)
+        let (value, gradient) = Hinge.of(p, t);
+        (value * value, 2.0 * value * gradient)
     }
 }
 
@@ -133,9 +133,9 @@ impl Element for Divergence {
             if x > 1.0 { 1.0 } else { x }
         };
         let (q, t) = (inside(p), inside(t));
-        let slope = if p < EPSILON { 0.0 } else { -t / q };
-        let slope = if p > 1.0 { 0.0 } else { slope };
-        (self.count * t * (ln(t) - ln(q)), self.count * slope)
+        let gradient = if p < EPSILON { 0.0 } else { -t / q };
+        let gradient = if p > 1.0 { 0.0 } else { gradient };
+        (self.count * t * (ln(t) - ln(q)), self.count * gradient)
     }
 }
 
@@ -153,17 +153,17 @@ impl Element for Focal {
         let p = if self.from_logits { sigmoid(x) } else { x };
         let (q, t) = (clip(p), smooth(t, self.label_smoothing));
         let entropy = -(t * ln(q) + (1.0 - t) * ln(1.0 - q));
-        let slope = unless_clipped(p, (q - t) / (q * (1.0 - q)));
+        let gradient = unless_clipped(p, (q - t) / (q * (1.0 - q)));
         let doubt = 1.0 - (t * p + (1.0 - t) * (1.0 - p));
         let weight = self.alpha.map_or(1.0, |alpha| t * alpha + (1.0 - t) * (1.0 - alpha));
         let factor = weight * doubt.powf(self.gamma);
         let bend = -weight * self.gamma * doubt.powf(self.gamma - 1.0) * (2.0 * t - 1.0);
         let inner = if self.from_logits { p * (1.0 - p) } else { 1.0 };
-        (factor * entropy, inner * (factor * slope + bend * entropy))
+        (factor * entropy, inner * (factor * gradient + bend * entropy))
     }
 }
 
-/// Writes slopes of a distance of whole samples and returns the total.
+/// Writes gradients of a distance of whole samples and returns the total.
 pub(super) fn run_samples(
     threads: &Threads,
     samples: &Samples,
@@ -205,7 +205,7 @@ impl Whole<'_> {
     #[inline(always)]
     fn cosine(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
         let targets = self.targets(sample);
-        // SAFETY: the sample belongs to this part, which writes it behind the last read of this slice.
+        // SAFETY: the sample belongs to this part, which writes it after the last read of this slice.
         let p = unsafe { self.samples.prediction(sample) };
         let length = |squares: f64| squares.max(f64::from(EPSILON) * f64::from(EPSILON)).sqrt();
         let squares = sum_pairs(p, p, |p, same| p * same);
@@ -215,9 +215,9 @@ impl Whole<'_> {
         // A prediction shorter than Keras's smallest length is not brought to length 1, and its length does not count.
         let bend = if length(0.0) < of_p { cosine / (of_p * of_p) } else { 0.0 };
         let (of_target, of_self) = ((share / (of_p * of_t)) as f32, (share * bend) as f32);
-        let fill = |block: Range<usize>, p: &[f32], slopes: &mut [f32]| {
-            for ((slope, p), t) in slopes.iter_mut().zip(p).zip(&targets[block]) {
-                *slope = of_self * p - of_target * t;
+        let fill = |block: Range<usize>, p: &[f32], gradients: &mut [f32]| {
+            for ((gradient, p), t) in gradients.iter_mut().zip(p).zip(&targets[block]) {
+                *gradient = of_self * p - of_target * t;
             }
         };
         // SAFETY: the sample belongs to this part.
@@ -228,7 +228,7 @@ impl Whole<'_> {
     #[inline(always)]
     fn hinge(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
         let targets = self.targets(sample);
-        // SAFETY: the sample belongs to this part, which writes it behind the last read of this slice.
+        // SAFETY: the sample belongs to this part, which writes it after the last read of this slice.
         let p = unsafe { self.samples.prediction(sample) };
         let right = sum_pairs(p, targets, |p, t| p * t);
         let (mut place, mut wrong) = (0, f32::NEG_INFINITY);
@@ -239,9 +239,9 @@ impl Whole<'_> {
         let value = f64::from(wrong) - right + 1.0;
         let share = self.samples.sample_share(sample);
         let scale = if value < 0.0 { 0.0 } else { share as f32 };
-        let fill = |block: Range<usize>, _: &[f32], slopes: &mut [f32]| {
-            for (slope, (index, t)) in slopes.iter_mut().zip(block.clone().zip(&targets[block])) {
-                *slope = scale * (if index == place { 1.0 - t } else { 0.0 } - t);
+        let fill = |block: Range<usize>, _: &[f32], gradients: &mut [f32]| {
+            for (gradient, (index, t)) in gradients.iter_mut().zip(block.clone().zip(&targets[block])) {
+                *gradient = scale * (if index == place { 1.0 - t } else { 0.0 } - t);
             }
         };
         // SAFETY: the sample belongs to this part.

@@ -10,7 +10,7 @@ use super::super::tasks::{BLOCK, blocks};
 use super::super::threads::Threads;
 use super::{Samples, clip, distance, unless_clipped};
 
-/// Writes slopes and returns the total.
+/// Writes gradients and returns the total.
 pub(super) fn run(
     threads: &Threads,
     samples: &Samples,
@@ -31,7 +31,7 @@ struct Elements<'a> {
 impl Part for Elements<'_> {
     #[inline(always)]
     fn part(&self, range: Range<usize>) -> f64 {
-        let mut buffers = Buffers { values: [0.0; BLOCK], slopes: [0.0; BLOCK] };
+        let mut buffers = Buffers { values: [0.0; BLOCK], gradients: [0.0; BLOCK] };
         let width = self.samples.elements_of_weight();
         let mut total = 0.0;
         // Blocks do not cross samples that have weights of their own.
@@ -51,27 +51,27 @@ impl Part for Elements<'_> {
 
 struct Buffers {
     values: [f32; BLOCK],
-    slopes: [f32; BLOCK],
+    gradients: [f32; BLOCK],
 }
 
 impl Elements<'_> {
     #[inline(always)]
     fn block(&self, block: Range<usize>, share: f32, buffers: &mut Buffers) -> f64 {
-        let (values, slopes) = (&mut buffers.values[..block.len()], &mut buffers.slopes[..block.len()]);
-        // SAFETY: the only write to the block is this part's own, behind the read.
+        let (values, gradients) = (&mut buffers.values[..block.len()], &mut buffers.gradients[..block.len()]);
+        // SAFETY: the only write to the block is this part's own, after the read.
         let prediction = unsafe { self.samples.prediction.read(block.clone()) };
         let targets = &self.targets[block.clone()];
-        elements(self.kind, self.samples.classes, prediction, targets, values, slopes);
-        slopes.iter_mut().for_each(|slope| *slope *= share);
-        if let Some(to) = &self.samples.slopes {
+        elements(self.kind, self.samples.classes, prediction, targets, values, gradients);
+        gradients.iter_mut().for_each(|gradient| *gradient *= share);
+        if let Some(to) = &self.samples.gradients {
             // SAFETY: the block belongs to this part, and the slice that read it is gone.
-            unsafe { to.write(block) }.copy_from_slice(slopes);
+            unsafe { to.write(block) }.copy_from_slice(gradients);
         }
         sum(values, |value| value)
     }
 }
 
-/// The value and slope of every element.
+/// The value and gradient of every element.
 #[inline(always)]
 fn elements(
     kind: &LossKind,
@@ -79,20 +79,20 @@ fn elements(
     prediction: &[f32],
     targets: &[f32],
     values: &mut [f32],
-    slopes: &mut [f32],
+    gradients: &mut [f32],
 ) {
     match *kind {
-        LossKind::MeanSquaredError => map(Squared, prediction, targets, values, slopes),
-        LossKind::MeanAbsoluteError => map(Absolute, prediction, targets, values, slopes),
-        LossKind::Huber { delta } => map(Huber { delta }, prediction, targets, values, slopes),
+        LossKind::MeanSquaredError => map(Squared, prediction, targets, values, gradients),
+        LossKind::MeanAbsoluteError => map(Absolute, prediction, targets, values, gradients),
+        LossKind::Huber { delta } => map(Huber { delta }, prediction, targets, values, gradients),
         LossKind::BinaryCrossentropy { from_logits: true, label_smoothing: smoothing } => {
-            map(BinaryLogits { smoothing }, prediction, targets, values, slopes);
+            map(BinaryLogits { smoothing }, prediction, targets, values, gradients);
         }
         LossKind::BinaryCrossentropy { from_logits: false, label_smoothing: smoothing } => {
-            map(BinaryProbabilities { smoothing }, prediction, targets, values, slopes);
+            map(BinaryProbabilities { smoothing }, prediction, targets, values, gradients);
         }
         LossKind::Distance(distance) => {
-            distance::elements(distance, classes, prediction, targets, values, slopes);
+            distance::elements(distance, classes, prediction, targets, values, gradients);
         }
         LossKind::Reduced { .. }
         | LossKind::CategoricalCrossentropy { .. }
@@ -109,16 +109,16 @@ pub(super) fn map(
     prediction: &[f32],
     targets: &[f32],
     values: &mut [f32],
-    slopes: &mut [f32],
+    gradients: &mut [f32],
 ) {
-    for (((p, t), value), slope) in prediction.iter().zip(targets).zip(values).zip(slopes) {
-        (*value, *slope) = loss.of(*p, *t);
+    for (((p, t), value), gradient) in prediction.iter().zip(targets).zip(values).zip(gradients) {
+        (*value, *gradient) = loss.of(*p, *t);
     }
 }
 
 /// A loss of one element. Not a closure, since those are not always inlined and then not made vector code.
 pub(super) trait Element: Copy {
-    /// Value and slope for a prediction and its target; `#[inline(always)]`.
+    /// Value and gradient for a prediction and its target; `#[inline(always)]`.
     fn of(self, p: f32, t: f32) -> (f32, f32);
 }
 

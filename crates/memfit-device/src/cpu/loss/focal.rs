@@ -18,18 +18,18 @@ pub(super) struct Focal {
 }
 
 impl Focal {
-    /// `−alpha (1 − q)^gamma ln q`, and its slope, of a probability.
+    /// `−alpha (1 − q)^gamma ln q` of a probability, and its derivative.
     #[inline(always)]
     fn of(self, q: f32) -> (f32, f32) {
         let (o, Focal { alpha, gamma, .. }) = (clip(q), self);
         let (doubt, entropy) = (1.0 - o, -ln(o));
         let factor = alpha * doubt.powf(gamma);
-        let slope = -alpha * gamma * doubt.powf(gamma - 1.0) * entropy - factor / o;
-        (factor * entropy, unless_clipped(q, slope))
+        let gradient = -alpha * gamma * doubt.powf(gamma - 1.0) * entropy - factor / o;
+        (factor * entropy, unless_clipped(q, gradient))
     }
 }
 
-/// Writes slopes and returns the total.
+/// Writes gradients and returns the total.
 pub(super) fn run(
     threads: &Threads,
     samples: &Samples,
@@ -63,10 +63,10 @@ impl Work<'_> {
     #[inline(always)]
     fn sample(&self, sample: usize, buffer: &mut [f32; BLOCK]) -> f64 {
         let (smooth, targets, focal) = (self.targets.smooth(), self.targets.of(sample), self.focal);
-        // SAFETY: the sample belongs to this part, which writes it behind the last read of this slice.
+        // SAFETY: the sample belongs to this part, which writes it after the last read of this slice.
         let x = unsafe { self.samples.prediction(sample) };
-        let most = if focal.from_logits { largest(x) } else { 0.0 };
-        let raw = move |x: f32| if focal.from_logits { exp(x - most) } else { x };
+        let max = if focal.from_logits { largest(x) } else { 0.0 };
+        let raw = move |x: f32| if focal.from_logits { exp(x - max) } else { x };
         let inverse = (1.0 / sum(x, |x| f64::from(raw(x as f32)))) as f32;
         let q = move |x: f32| raw(x) * inverse;
         let value = sum_pairs(x, targets, |x, t| f64::from(smooth(t as f32) * focal.of(q(x as f32)).0));
@@ -77,11 +77,11 @@ impl Work<'_> {
         }) as f32;
         let share = self.samples.sample_share(sample);
         let scale = share as f32;
-        let fill = |block: Range<usize>, x: &[f32], slopes: &mut [f32]| {
-            for ((slope, x), t) in slopes.iter_mut().zip(x).zip(&targets[block]) {
+        let fill = |block: Range<usize>, x: &[f32], gradients: &mut [f32]| {
+            for ((gradient, x), t) in gradients.iter_mut().zip(x).zip(&targets[block]) {
                 let q = q(*x);
                 let inner = if focal.from_logits { q } else { inverse };
-                *slope = scale * inner * (smooth(*t) * focal.of(q).1 - mean);
+                *gradient = scale * inner * (smooth(*t) * focal.of(q).1 - mean);
             }
         };
         // SAFETY: the sample belongs to this part.

@@ -9,7 +9,7 @@ use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
 use super::{Numbers, Samples, Soft};
 
-/// Writes slopes and returns the total.
+/// Writes gradients and returns the total.
 pub(super) fn run<T: Targets>(
     threads: &Threads,
     samples: &Samples,
@@ -33,9 +33,9 @@ pub(super) trait Targets: Sync {
         self.total(sample)
     }
     /// `Σ share · (x − most)`.
-    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64;
-    /// Subtracts `factor · share` from the slopes of some classes.
-    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]);
+    fn weigh(&self, sample: usize, x: &[f32], max: f32) -> f64;
+    /// Subtracts `factor · share` from the gradients of some classes.
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, gradients: &mut [f32]);
 }
 
 impl Targets for Soft<'_> {
@@ -51,20 +51,20 @@ impl Targets for Soft<'_> {
     }
 
     #[inline(always)]
-    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64 {
+    fn weigh(&self, sample: usize, x: &[f32], max: f32) -> f64 {
         let smooth = self.smooth();
         sum_pairs(self.of(sample), x, |target, x| {
             let share = f64::from(smooth(target as f32));
             // A class without a share may be infinitely unlikely.
-            if share == 0.0 { 0.0 } else { share * (x - f64::from(most)) }
+            if share == 0.0 { 0.0 } else { share * (x - f64::from(max)) }
         })
     }
 
     #[inline(always)]
-    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]) {
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, gradients: &mut [f32]) {
         let smooth = self.smooth();
-        for (slope, target) in slopes.iter_mut().zip(&self.of(sample)[classes]) {
-            *slope -= factor * smooth(*target);
+        for (gradient, target) in gradients.iter_mut().zip(&self.of(sample)[classes]) {
+            *gradient -= factor * smooth(*target);
         }
     }
 }
@@ -76,14 +76,14 @@ impl Targets for Numbers<'_> {
     }
 
     #[inline(always)]
-    fn weigh(&self, sample: usize, x: &[f32], most: f32) -> f64 {
-        self.of(sample).map_or(f64::NAN, |class| f64::from(x[class] - most))
+    fn weigh(&self, sample: usize, x: &[f32], max: f32) -> f64 {
+        self.of(sample).map_or(f64::NAN, |class| f64::from(x[class] - max))
     }
 
     #[inline(always)]
-    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, slopes: &mut [f32]) {
+    fn subtract(&self, sample: usize, classes: Range<usize>, factor: f32, gradients: &mut [f32]) {
         if let Some(class) = self.of(sample).filter(|class| classes.contains(class)) {
-            slopes[class - classes.start] -= factor;
+            gradients[class - classes.start] -= factor;
         }
     }
 }
@@ -113,34 +113,34 @@ impl<T: Targets> Tasks for Logits<'_, T> {
     }
 }
 
-/// `−Σ t ln softmax(x) = Σ t ln Σ eˣ − Σ t x`; its slope is `softmax(x) Σ t − t`.
+/// `−Σ t ln softmax(x) = Σ t ln Σ eˣ − Σ t x`; its gradient is `softmax(x) Σ t − t`.
 impl<T: Targets> Logits<'_, T> {
     /// Several samples that fill at most one block.
     #[inline(always)]
     fn group<L: Lanes>(&self, group: Range<usize>, buffer: &mut [f32; BLOCK]) -> f64 {
         let classes = self.samples.classes;
         let elements = group.start * classes..group.end * classes;
-        let slopes = &mut buffer[..elements.len()];
+        let gradients = &mut buffer[..elements.len()];
         // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
         let x = unsafe { self.samples.prediction.read(elements.clone()) };
-        powers::<L>(x, classes, slopes);
+        powers::<L>(x, classes, gradients);
         let mut total = 0.0;
-        let parts = slopes.chunks_exact_mut(classes).zip(x.chunks_exact(classes));
-        for (sample, (slopes, x)) in group.zip(parts) {
-            let (powers, share) = (sum(slopes, |power| power), self.samples.sample_share(sample));
+        let parts = gradients.chunks_exact_mut(classes).zip(x.chunks_exact(classes));
+        for (sample, (gradients, x)) in group.zip(parts) {
+            let (powers, share) = (sum(gradients, |power| power), self.samples.sample_share(sample));
             if share == 0.0 && self.targets.total(sample).is_nan() {
                 // A sample that does not count needs no class.
-                slopes.fill(0.0);
+                gradients.fill(0.0);
                 continue;
             }
             total += share * self.value(sample, x, largest(x), powers);
             let factor = (share * self.targets.mass(sample) / powers) as f32;
-            slopes.iter_mut().for_each(|slope| *slope *= factor);
-            self.targets.subtract(sample, 0..classes, share as f32, slopes);
+            gradients.iter_mut().for_each(|gradient| *gradient *= factor);
+            self.targets.subtract(sample, 0..classes, share as f32, gradients);
         }
-        if let Some(to) = &self.samples.slopes {
+        if let Some(to) = &self.samples.gradients {
             // SAFETY: as above.
-            unsafe { to.write(elements) }.copy_from_slice(slopes);
+            unsafe { to.write(elements) }.copy_from_slice(gradients);
         }
         total
     }
@@ -152,26 +152,26 @@ impl<T: Targets> Logits<'_, T> {
         let elements = sample * classes..(sample + 1) * classes;
         // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
         let x = unsafe { self.samples.prediction.read(elements.clone()) };
-        let most = largest_of_many::<L>(x);
-        let powers = sum_powers::<L>(x, most);
+        let max = largest_of_many::<L>(x);
+        let powers = sum_powers::<L>(x, max);
         let share = self.samples.sample_share(sample);
         let is_ignored = share == 0.0 && self.targets.total(sample).is_nan();
-        let value = if is_ignored { 0.0 } else { share * self.value(sample, x, most, powers) };
+        let value = if is_ignored { 0.0 } else { share * self.value(sample, x, max, powers) };
         let mass = if is_ignored { 0.0 } else { self.targets.mass(sample) };
         let factor = (share * mass / powers) as f32;
-        if let Some(to) = &self.samples.slopes {
-            let (x, slopes) = (self.samples.prediction.place(&elements), to.place(&elements));
+        if let Some(to) = &self.samples.gradients {
+            let (x, gradients) = (self.samples.prediction.place(&elements), to.place(&elements));
             // SAFETY: as above; both have these elements.
-            unsafe { weighted_powers::<L>(x, most, factor, slopes, classes) };
+            unsafe { weighted_powers::<L>(x, max, factor, gradients, classes) };
             // SAFETY: as above.
-            let slopes = unsafe { to.write(elements) };
-            self.targets.subtract(sample, 0..classes, share as f32, slopes);
+            let gradients = unsafe { to.write(elements) };
+            self.targets.subtract(sample, 0..classes, share as f32, gradients);
         }
         value
     }
 
     #[inline(always)]
-    fn value(&self, sample: usize, x: &[f32], most: f32, powers: f64) -> f64 {
-        self.targets.total(sample) * powers.ln() - self.targets.weigh(sample, x, most)
+    fn value(&self, sample: usize, x: &[f32], max: f32, powers: f64) -> f64 {
+        self.targets.total(sample) * powers.ln() - self.targets.weigh(sample, x, max)
     }
 }

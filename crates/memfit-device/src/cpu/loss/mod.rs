@@ -1,4 +1,5 @@
-//! Losses with their gradients: one pass writes the slope of every prediction and sums the loss in double precision.
+//! Losses with their gradients: one pass writes the gradient of every prediction and sums the loss in double
+//! precision.
 
 mod distance;
 mod elements;
@@ -10,7 +11,7 @@ mod probabilities;
 use memfit_ir::{Distance, Loss, LossKind, Reduction};
 
 use super::operands::{Floats, Operands};
-use super::sums::{self, settle};
+use super::sums::{self, add_or_overwrite};
 
 /// Probabilities are kept this far from 0 and 1, as in Keras.
 const EPSILON: f32 = 1e-7;
@@ -18,8 +19,8 @@ const EPSILON: f32 = 1e-7;
 /// What all losses share.
 struct Samples<'a> {
     prediction: Floats<'a>,
-    /// Where slopes are written, if anybody wants them.
-    slopes: Option<Floats<'a>>,
+    /// Where gradients are written, if they are asked for.
+    gradients: Option<Floats<'a>>,
     /// One weight a row, or one a sample.
     weights: Option<&'a [f32]>,
     /// Weights of one row.
@@ -52,17 +53,17 @@ impl Samples<'_> {
     }
 }
 
-/// Doubles of workspace that a loss wants.
+/// Doubles of workspace that a loss needs.
 pub(crate) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
-/// Writes the gradient of the prediction and adds the loss of this piece.
+/// Writes the gradient of the prediction and adds the loss of this micro-batch.
 pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     let shape = operands.input_shape(0);
     let kind = loss.kind.of_samples();
     let by_row = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
     let classes = if by_row { shape.elements_per_row() } else { shape.last() }.max(1);
     let in_row = shape.elements_per_row() / classes;
-    // Slopes leave scaled, and the loss as it is.
+    // Gradients are written scaled, and the loss is not.
     let scale = f64::from(operands.context.loss_scale);
     let weights = operands.input_if(operands.node.inputs.len() == 3, 2);
     let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
@@ -70,7 +71,7 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
     let parts = if is_sum || kind.mixes_rows() { 1 } else { operands.context.rows_total * in_row };
     let samples = Samples {
         prediction: operands.input_floats(0),
-        slopes: Some(operands.output_floats(0)),
+        gradients: Some(operands.output_floats(0)),
         weights,
         weights_in_row: if of_samples { in_row } else { 1 },
         share: f64::from(loss.weight) * scale / parts as f64,
@@ -78,10 +79,10 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
         classes,
     };
     let total = total(operands, &samples, kind, operands.workspace().take_doubles(WORKSPACE));
-    settle(&mut operands.update(0)[0], total / scale, operands.fresh);
+    add_or_overwrite(&mut operands.update(0)[0], total / scale, operands.fresh);
 }
 
-/// The sum over the rows of this piece of the loss of each, by its weight, with no slope written.
+/// The weighted sum of the losses of this micro-batch's rows; no gradient is written.
 pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mut [f64]) -> f64 {
     let shape = operands.input_shape(0);
     let classes = shape.last().max(1);
@@ -90,7 +91,7 @@ pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mu
     let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
     let samples = Samples {
         prediction: operands.input_floats(0),
-        slopes: None,
+        gradients: None,
         weights,
         weights_in_row: if of_samples { in_row } else { 1 },
         share: 1.0 / in_row as f64,
@@ -193,9 +194,9 @@ fn clip(p: f32) -> f32 {
     if p > 1.0 - EPSILON { 1.0 - EPSILON } else { p }
 }
 
-/// A slope, or 0 where clipping makes the probability constant.
+/// A gradient, or 0 where clipping makes the probability constant.
 #[inline(always)]
-fn unless_clipped(p: f32, slope: f32) -> f32 {
-    let slope = if p < EPSILON { 0.0 } else { slope };
-    if p > 1.0 - EPSILON { 0.0 } else { slope }
+fn unless_clipped(p: f32, gradient: f32) -> f32 {
+    let gradient = if p < EPSILON { 0.0 } else { gradient };
+    if p > 1.0 - EPSILON { 0.0 } else { gradient }
 }

@@ -19,7 +19,7 @@ fn factors(distance: Distance) -> [f64; 4] {
     [2.0, 0.0, 1.0, 1.0]
 }
 
-/// Writes slopes and returns the total.
+/// Writes gradients and returns the total.
 pub(super) fn run(
     threads: &Threads,
     samples: &Samples,
@@ -35,7 +35,7 @@ pub(super) fn run(
     let sums = [Sum::Both, Sum::Target, Sum::Prediction]
         .map(|what| sum_parts(threads, elements, 1, &Whole(&work, what), workspace));
     let ratio = work.ratio(sums);
-    sum_parts(threads, elements, 2, &Slopes(&work, ratio), workspace);
+    sum_parts(threads, elements, 2, &Gradients(&work, ratio), workspace);
     samples.share * ratio.value
 }
 
@@ -45,7 +45,7 @@ struct Work<'a> {
     factors: [f64; 4],
 }
 
-/// A loss, and its slope as `by_target · t + always`.
+/// A loss, and its gradient as `by_target · t + always`.
 #[derive(Clone, Copy)]
 struct Ratio {
     value: f64,
@@ -67,7 +67,7 @@ impl Work<'_> {
 
     fn sum(&self, range: Range<usize>, what: Sum) -> f64 {
         let targets = &self.targets[range.clone()];
-        // SAFETY: slopes of a range are written behind the last sum over it.
+        // SAFETY: gradients of a range are written after the last sum over it.
         let prediction = unsafe { self.samples.prediction.read(range) };
         match what {
             Sum::Both => sum_pairs(prediction, targets, |p, t| p * t),
@@ -80,13 +80,13 @@ impl Work<'_> {
         let (by_target, always) = ((share * ratio.by_target) as f32, (share * ratio.always) as f32);
         let mut buffer = [0.0; BLOCK];
         for block in blocks(range) {
-            let slopes = &mut buffer[..block.len()];
-            for (slope, t) in slopes.iter_mut().zip(&self.targets[block.clone()]) {
-                *slope = by_target * t + always;
+            let gradients = &mut buffer[..block.len()];
+            for (gradient, t) in gradients.iter_mut().zip(&self.targets[block.clone()]) {
+                *gradient = by_target * t + always;
             }
-            if let Some(to) = &self.samples.slopes {
-                // SAFETY: the block belongs to this part, and nobody reads it any more.
-                unsafe { to.write(block) }.copy_from_slice(slopes);
+            if let Some(to) = &self.samples.gradients {
+                // SAFETY: the block belongs to this part, and it is not read any more.
+                unsafe { to.write(block) }.copy_from_slice(gradients);
             }
         }
     }
@@ -125,9 +125,9 @@ impl Part for Whole<'_> {
     }
 }
 
-struct Slopes<'a>(&'a Work<'a>, Ratio);
+struct Gradients<'a>(&'a Work<'a>, Ratio);
 
-impl Part for Slopes<'_> {
+impl Part for Gradients<'_> {
     #[inline(always)]
     fn part(&self, range: Range<usize>) -> f64 {
         self.0.write(range, self.1, self.0.samples.share);

@@ -7,53 +7,53 @@ use memfit_ir::{ClassOf, Counts, FBeta, Iou};
 use super::super::lanes::Lanes;
 use super::super::maths::sigmoid;
 use super::super::operands::Operands;
-use super::super::sums::settle;
+use super::super::sums::add_or_overwrite;
 use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::Shared;
-use super::{Rows, place_of_largest};
+use super::{Rows, argmax};
 
 /// The most tasks: each has sums of its own.
 const TASKS: usize = 16;
 
-/// Doubles of workspace for so many sums.
+/// Doubles of workspace for `sums` sums.
 pub(super) fn workspace(sums: usize) -> usize {
     TASKS * sums
 }
 
 /// Something that samples are counted in.
-pub(super) trait Tally: Sync {
+pub(super) trait Counter: Sync {
     /// Adds what some samples count; `#[inline(always)]`.
     fn add(&self, samples: Range<usize>, sums: &mut [f64]);
 }
 
-/// Adds what the samples of this piece count, the tasks one behind the other.
-pub(super) fn launch(operands: &Operands, rows: &Rows, tally: &impl Tally) {
+/// Adds the counts of this micro-batch's samples, task by task.
+pub(super) fn launch(operands: &Operands, rows: &Rows, counter: &impl Counter) {
     let sums = operands.update(0);
     let width = sums.len();
     let cut = Cut::at_most(rows.samples(), 4 * rows.classes, TASKS);
     let partials = operands.workspace().take_doubles(workspace(width));
-    let work = Parts { tally, cut, width, partials: Shared::new(partials) };
+    let work = Parts { counter, cut, width, partials: Shared::new(partials) };
     tasks::run(operands.threads, cut.count(), &work);
     for (index, sum) in sums.iter_mut().enumerate() {
         let total = (0..cut.count()).map(|task| partials[task * width + index]).sum();
-        settle(sum, total, operands.fresh);
+        add_or_overwrite(sum, total, operands.fresh);
     }
 }
 
 struct Parts<'a, T> {
-    tally: &'a T,
+    counter: &'a T,
     cut: Cut,
     width: usize,
     partials: Shared<'a, f64>,
 }
 
-impl<T: Tally> Tasks for Parts<'_, T> {
+impl<T: Counter> Tasks for Parts<'_, T> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         // SAFETY: every task has sums of its own.
         let sums = unsafe { self.partials.slice(task * self.width..(task + 1) * self.width) };
         sums.fill(0.0);
-        self.tally.add(self.cut.range(task), sums);
+        self.counter.add(self.cut.range(task), sums);
     }
 }
 
@@ -64,22 +64,22 @@ pub(super) struct Positives<'a> {
     pub(super) targets: &'a [f32],
 }
 
-impl Tally for Positives<'_> {
+impl Counter for Positives<'_> {
     #[inline(always)]
     fn add(&self, samples: Range<usize>, sums: &mut [f64]) {
         let Counts { thresholds, class, top_k, from_logits, labels, .. } = self.counts;
-        let stretches = thresholds.stretches();
+        let buckets = thresholds.stretches();
         let classes = class.map_or(0..self.rows.classes, |class| class..class + 1);
         for sample in samples {
             let (prediction, weight) = (self.rows.sample(sample), self.rows.weight(sample));
             for class in classes.clone() {
-                let is_out = top_k.is_some_and(|k| !is_among_largest(prediction, class, k));
+                let is_out = top_k.is_some_and(|k| !is_in_top_k(prediction, class, k));
                 let value = if *from_logits { sigmoid(prediction[class]) } else { prediction[class] };
-                let stretch = if is_out { 0 } else { thresholds.below(value) };
+                let bucket = if is_out { 0 } else { thresholds.below(value) };
                 let is_positive = self.targets[sample * self.rows.classes + class] != 0.0;
                 let label = if labels.is_some() { class } else { 0 };
                 let side = 2 * label + usize::from(!is_positive);
-                sums[side * stretches + stretch] += weight;
+                sums[side * buckets + bucket] += weight;
             }
         }
     }
@@ -87,7 +87,7 @@ impl Tally for Positives<'_> {
 
 /// Whether an element is one of the `k` largest; of equal ones the first.
 #[inline(always)]
-fn is_among_largest(values: &[f32], place: usize, k: usize) -> bool {
+fn is_in_top_k(values: &[f32], place: usize, k: usize) -> bool {
     let value = values[place];
     let before =
         values.iter().enumerate().filter(|(other, v)| **v > value || (**v == value && *other < place));
@@ -109,7 +109,7 @@ pub(super) struct Labels<'a> {
     pub(super) targets: Targets<'a>,
 }
 
-impl Tally for Labels<'_> {
+impl Counter for Labels<'_> {
     #[inline(always)]
     fn add(&self, samples: Range<usize>, sums: &mut [f64]) {
         for sample in samples {
@@ -117,13 +117,13 @@ impl Tally for Labels<'_> {
             let weight = self.rows.weight(sample).trunc();
             let prediction = self.rows.sample(sample);
             let elements = sample * self.rows.classes..(sample + 1) * self.rows.classes;
-            let largest = |values: &[f32]| place_of_largest(values) as i64;
+            let class_of = |values: &[f32]| argmax(values) as i64;
             match (self.iou.prediction, &self.targets) {
                 (ClassOf::Largest, Targets::Numbers(numbers)) => {
-                    self.count(i64::from(numbers[sample]), largest(prediction), weight, sums);
+                    self.count(i64::from(numbers[sample]), class_of(prediction), weight, sums);
                 }
                 (ClassOf::Largest, Targets::Values(values)) => {
-                    self.count(largest(&values[elements]), largest(prediction), weight, sums);
+                    self.count(class_of(&values[elements]), class_of(prediction), weight, sums);
                 }
                 (ClassOf::Number | ClassOf::AtLeast(_), Targets::Values(values)) => {
                     for (p, t) in prediction.iter().zip(&values[elements]) {
@@ -166,7 +166,7 @@ pub(super) struct Classes<'a> {
     pub(super) targets: &'a [f32],
 }
 
-impl Tally for Classes<'_> {
+impl Counter for Classes<'_> {
     #[inline(always)]
     fn add(&self, samples: Range<usize>, sums: &mut [f64]) {
         let classes = self.rows.classes;

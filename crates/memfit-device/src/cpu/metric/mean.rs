@@ -6,13 +6,13 @@ use memfit_ir::{Distance, LossKind, RowValue};
 
 use super::super::loss;
 use super::super::operands::Operands;
-use super::super::sums::{self, Part, settle, sum, sum_pairs, sum_parts};
-use super::{Rows, place_of_largest};
+use super::super::sums::{self, Part, add_or_overwrite, sum, sum_pairs, sum_parts};
+use super::{Rows, argmax};
 
-/// Doubles of workspace that a mean wants.
+/// Doubles of workspace that a mean needs.
 pub(super) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
-/// Adds the values of this piece's rows.
+/// Adds the values of this micro-batch's rows.
 pub(super) fn launch(operands: &Operands, rows: &Rows, value: &RowValue) {
     let targets = match value {
         RowValue::Loss(kind) => return launch_loss(operands, rows, kind, 1.0),
@@ -30,22 +30,22 @@ pub(super) fn launch(operands: &Operands, rows: &Rows, value: &RowValue) {
     let work = Samples { rows, value, targets };
     let workspace = operands.workspace().take_doubles(WORKSPACE);
     let total = sum_parts(operands.threads, rows.samples(), rows.classes, &work, workspace);
-    settle_mean(operands, rows.weights, rows, total / rows.in_row as f64);
+    add_mean(operands, rows.weights, rows, total / rows.in_row as f64);
 }
 
-/// Adds a factor times the losses of this piece's rows.
+/// Adds a factor times the losses of this micro-batch's rows.
 pub(super) fn launch_loss(operands: &Operands, rows: &Rows, kind: &LossKind, factor: f64) {
     let total = loss::sum_over_rows(operands, kind, operands.workspace().take_doubles(WORKSPACE));
-    settle_mean(operands, if kind.counts_ignored() { None } else { rows.weights }, rows, factor * total);
+    add_mean(operands, if kind.counts_ignored() { None } else { rows.weights }, rows, factor * total);
 }
 
-fn settle_mean(operands: &Operands, weights: Option<&[f32]>, rows: &Rows, total: f64) {
+fn add_mean(operands: &Operands, weights: Option<&[f32]>, rows: &Rows, total: f64) {
     // A row weighs the mean of what its samples do.
     let all = weights.map(|weights| sum(weights, |weight| weight) * rows.of_weight as f64);
     let weight = all.unwrap_or(rows.samples() as f64) / rows.in_row as f64;
     let sums = operands.update(0);
-    settle(&mut sums[0], total, operands.fresh);
-    settle(&mut sums[1], weight, operands.fresh);
+    add_or_overwrite(&mut sums[0], total, operands.fresh);
+    add_or_overwrite(&mut sums[1], weight, operands.fresh);
 }
 
 enum Targets<'a> {
@@ -92,9 +92,7 @@ impl Samples<'_> {
                     | RowValue::TopKCategoricalAccuracy { .. }
                     | RowValue::SparseTopKCategoricalAccuracy { .. }
                     | RowValue::CosineSimilarity
-                    | RowValue::Loss(_) => {
-                        f64::from(u8::from(self.is_hit(prediction, place_of_largest(targets))))
-                    }
+                    | RowValue::Loss(_) => f64::from(u8::from(self.is_hit(prediction, argmax(targets)))),
                 }
             }
         }
@@ -114,7 +112,7 @@ impl Samples<'_> {
             | RowValue::BinaryAccuracy { .. }
             | RowValue::Accuracy
             | RowValue::CosineSimilarity
-            | RowValue::Loss(_) => place_of_largest(prediction) == class,
+            | RowValue::Loss(_) => argmax(prediction) == class,
         }
     }
 }

@@ -1,40 +1,42 @@
-//! Metrics: each piece adds to sums of which the metric is made in the end.
+//! Metrics: each micro-batch adds to sums from which the metric is computed at the end.
 
+mod confusion;
 mod mean;
-mod tally;
 
 use memfit_ir::{LossKind, Metric, Shape};
 
 use super::operands::Operands;
 
-/// Doubles of workspace that a metric wants for predictions of this shape.
+/// Doubles of workspace that a metric needs for predictions of this shape.
 pub(crate) fn workspace(metric: &Metric, prediction: &Shape) -> usize {
     match metric {
         Metric::Mean(_) | Metric::RootMeanSquaredError => mean::WORKSPACE,
-        Metric::Counts(_) | Metric::Iou(_) | Metric::FBeta(_) => tally::workspace(metric.sums(prediction)),
+        Metric::Counts(_) | Metric::Iou(_) | Metric::FBeta(_) => {
+            confusion::workspace(metric.sums(prediction))
+        }
     }
 }
 
-/// Adds the sums of this piece.
+/// Adds the sums of this micro-batch.
 pub(crate) fn launch(operands: &Operands, metric: &Metric) {
     let rows = Rows::new(operands);
     match metric {
         Metric::Mean(value) => mean::launch(operands, &rows, value),
         Metric::RootMeanSquaredError => mean::launch_loss(operands, &rows, &LossKind::MeanSquaredError, 1.0),
         Metric::Counts(counts) => {
-            let positives = tally::Positives { rows: &rows, counts, targets: operands.input(1) };
-            tally::launch(operands, &rows, &positives);
+            let positives = confusion::Positives { rows: &rows, counts, targets: operands.input(1) };
+            confusion::launch(operands, &rows, &positives);
         }
         Metric::Iou(iou) => {
             let targets = match metric.is_sparse() {
-                true => tally::Targets::Numbers(operands.input(1)),
-                false => tally::Targets::Values(operands.input(1)),
+                true => confusion::Targets::Numbers(operands.input(1)),
+                false => confusion::Targets::Values(operands.input(1)),
             };
-            tally::launch(operands, &rows, &tally::Labels { rows: &rows, iou, targets });
+            confusion::launch(operands, &rows, &confusion::Labels { rows: &rows, iou, targets });
         }
         Metric::FBeta(score) => {
-            let classes = tally::Classes { rows: &rows, score, targets: operands.input(1) };
-            tally::launch(operands, &rows, &classes);
+            let classes = confusion::Classes { rows: &rows, score, targets: operands.input(1) };
+            confusion::launch(operands, &rows, &classes);
         }
     }
 }
@@ -85,12 +87,12 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The first place of the largest element.
+/// The index of the first largest element.
 #[inline(always)]
-fn place_of_largest(values: &[f32]) -> usize {
-    let (mut place, mut most) = (0, f32::NEG_INFINITY);
+fn argmax(values: &[f32]) -> usize {
+    let (mut place, mut max) = (0, f32::NEG_INFINITY);
     for (index, value) in values.iter().enumerate() {
-        (place, most) = if *value > most { (index, *value) } else { (place, most) };
+        (place, max) = if *value > max { (index, *value) } else { (place, max) };
     }
     place
 }
