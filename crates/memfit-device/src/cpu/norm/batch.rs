@@ -6,14 +6,14 @@ use super::super::elementwise::{self, Links};
 use super::super::lanes::{Lanes, load, store};
 use super::super::operands::{Floats, Operands};
 use super::super::optimizer::is_forbidden;
-use super::super::sums::{Columns, Terms, settle};
+use super::super::sums::{Columns, Terms, add_or_overwrite};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::{weight_gradients, weights};
 
 /// Rows whose terms are added before totals in double precision take them.
 const ROWS_NEAR: usize = 8;
 
-/// Doubles, then floats of workspace that `statistics` wants: two sums and a pivot a channel.
+/// Doubles, then floats of workspace that `statistics` needs: two sums and a pivot a channel.
 pub(crate) fn statistics_workspace(x: &Shape) -> (usize, usize) {
     let width = Columns::width(x.last());
     (Columns::workspace(width, 2), width)
@@ -31,7 +31,7 @@ pub(crate) fn statistics(operands: &Operands) {
     let count = x.len() as f64 / mean.len() as f64;
     // One pass for both moments, about a value of each channel, so that a mean far from 0 costs no digits.
     let pivots = spread(columns, pivots, |channel| {
-        // SAFETY: nobody writes yet.
+        // SAFETY: the input is not written before the statistics are known.
         [unsafe { x.with(channel..channel + 1, |x| x[0]) }]
     });
     let finish = |channel: usize, [sum, squares]: [f64; 2]| {
@@ -45,7 +45,7 @@ pub(crate) fn statistics(operands: &Operands) {
     }
 }
 
-/// Floats of workspace that `forward` wants.
+/// Floats of workspace that `forward` needs.
 pub(crate) fn forward_workspace(x: &Shape) -> usize {
     3 * Columns::width(x.last())
 }
@@ -60,9 +60,9 @@ pub(crate) fn forward(operands: &Operands, norm: &Norm) {
     normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
 }
 
-/// Floats of workspace that `forward_then` wants.
-pub(crate) fn then_workspace(x: &Shape, chain: &Chain, halves: bool, threads: usize) -> usize {
-    forward_workspace(x) + elementwise::workspace(chain, halves, threads)
+/// Floats of workspace that `forward_then` needs.
+pub(crate) fn then_workspace(x: &Shape, chain: &Chain, half: bool, threads: usize) -> usize {
+    forward_workspace(x) + elementwise::workspace(chain, half, threads)
 }
 
 /// Normalises by given statistics and runs a chain over the result, block by block.
@@ -83,7 +83,7 @@ pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
         None => {}
     }
     let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
-    let links = Links { chain, halves: x.is_half(), values: Floats::over(values) };
+    let links = Links { chain, half: x.is_half(), values: Floats::over(values) };
     let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
     tasks::run(operands.threads, cut.count(), &work);
 }
@@ -110,7 +110,7 @@ impl Tasks for Then<'_> {
                 let start = row * width + column;
                 let count = BLOCK.min(width - column).min(elements.saturating_sub(start));
                 let block = start..start + count;
-                // SAFETY: the only write to the block is this task's own, behind the reads.
+                // SAFETY: the only write to the block is this task's own, after the reads.
                 let x = unsafe { self.x.load(block.clone(), &mut wide) };
                 let kind = |kind: usize| &self.coefficients[kind * width + column..][..count];
                 let (coefficients, to) = ([kind(0), kind(1), kind(2)], normal.as_mut_ptr());
@@ -180,12 +180,12 @@ fn normaliser<'a>(
     coefficients: &'a mut [f32],
 ) -> &'a [f32] {
     spread(columns, coefficients, |channel| {
-        let inverse = inverse_deviation(variance[channel], norm);
+        let inverse = rstd(variance[channel], norm);
         [mean[channel], (gain(gamma, channel) * inverse) as f32, beta.map_or(0.0, |beta| beta[channel])]
     })
 }
 
-/// Floats of workspace that `inference_grad` wants.
+/// Floats of workspace that `inference_grad` needs.
 pub(crate) fn inference_grad_workspace(dy: &Shape) -> usize {
     Columns::width(dy.last())
 }
@@ -198,12 +198,12 @@ pub(crate) fn inference_grad(operands: &Operands, norm: &Norm) {
     let coefficients = operands.workspace().take_floats(inference_grad_workspace(operands.input_shape(0)));
     let columns = Columns::folded(dy.len(), variance.len());
     let coefficients = spread(columns, coefficients, |channel| {
-        [(gain(gamma, channel) * inverse_deviation(variance[channel], norm)) as f32]
+        [(gain(gamma, channel) * rstd(variance[channel], norm)) as f32]
     });
     apply(operands, columns, [dy], dx, coefficients, Scaled);
 }
 
-/// Doubles, then floats of workspace that `grad` wants: two sums and four coefficients a channel, five through a ReLU.
+/// Doubles, then floats of workspace that `grad` needs: two sums and four coefficients a channel, five through a ReLU.
 pub(crate) fn grad_workspace(dy: &Shape, through_relu: bool) -> (usize, usize) {
     let width = Columns::width(dy.last());
     (Columns::workspace(width, 2), (4 + usize::from(through_relu)) * width)
@@ -227,7 +227,8 @@ pub(crate) fn grad_of_sum(operands: &Operands, norm: &Norm, dy: Floats<'_>) {
     }
 }
 
-/// The same through a ReLU behind the normalisation: slopes count only where it let a value pass, below a bound.
+/// The same through a ReLU after the normalisation: `dy` counts only where it let a value pass, below a
+/// bound.
 pub(crate) fn relu_grad(operands: &Operands, norm: &Norm, below: f32) {
     let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
     match dy.is_half() || x.is_half() {
@@ -236,7 +237,8 @@ pub(crate) fn relu_grad(operands: &Operands, norm: &Norm, below: f32) {
     }
 }
 
-/// All of them, whose statistics begin at input `first`: the formula reads mean and scale of a channel, beta where a ReLU is behind it, and two means that come of the sums.
+/// All batch-norm gradients, whose statistics begin at input `first`. The formula reads mean and scale of a
+/// channel, beta where a ReLU comes after it, and two means that come from the sums.
 fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     operands: &Operands,
     norm: &Norm,
@@ -260,16 +262,16 @@ fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     let known = match RELU {
         true => normaliser(norm, columns, mean, variance, (gamma, beta), known),
         false => spread(columns, known, |channel| {
-            [mean[channel], (gain(gamma, channel) * inverse_deviation(variance[channel], norm)) as f32]
+            [mean[channel], (gain(gamma, channel) * rstd(variance[channel], norm)) as f32]
         }),
     };
     let finish = |channel: usize, [sum, product]: [f64; 2]| {
-        let inverse = inverse_deviation(variance[channel], norm);
+        let inverse = rstd(variance[channel], norm);
         if let Some(dgamma) = &mut dgamma {
-            settle(&mut dgamma[channel], product * inverse, operands.fresh);
+            add_or_overwrite(&mut dgamma[channel], product * inverse, operands.fresh);
         }
         if let Some(dbeta) = &mut dbeta {
-            settle(&mut dbeta[channel], sum, operands.fresh);
+            add_or_overwrite(&mut dbeta[channel], sum, operands.fresh);
         }
         means[channel] = (sum / count) as f32;
         means[width + channel] = (product * inverse * inverse / count) as f32;
@@ -303,7 +305,7 @@ pub(crate) fn moving(operands: &Operands, momentum: f32) {
     }
 }
 
-fn inverse_deviation(variance: f32, norm: &Norm) -> f64 {
+fn rstd(variance: f32, norm: &Norm) -> f64 {
     1.0 / (f64::from(variance) + f64::from(norm.epsilon)).sqrt()
 }
 
@@ -342,7 +344,7 @@ impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
 
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
-        // SAFETY: nobody writes while sums are taken, and there are as many pivots as columns.
+        // SAFETY: the input is not written while sums are taken, and there are as many pivots as columns.
         let distance = unsafe {
             self.x.vector_of::<L, HALVES>(element, count).sub(load(self.pivots.as_ptr().add(column), count))
         };
@@ -358,7 +360,7 @@ impl<const HALVES: bool> Terms<2> for Moments<'_, HALVES> {
 struct Products<'a, const HALVES: bool, const RELU: bool> {
     dy: Floats<'a>,
     x: Floats<'a>,
-    /// Rows of mean and scale, and of beta behind them where there is a ReLU.
+    /// Rows of mean and scale, and after them of beta where there is a ReLU.
     known: &'a [f32],
     width: usize,
     below: f32,
@@ -369,7 +371,7 @@ impl<const HALVES: bool, const RELU: bool> Terms<2> for Products<'_, HALVES, REL
 
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
-        // SAFETY: nobody writes while sums are taken, and every row is as wide as the columns.
+        // SAFETY: the inputs are not written while sums are taken, and every row is as wide as the columns.
         unsafe {
             let known = |kind: usize| load::<L>(self.known.as_ptr().add(kind * self.width + column), count);
             let dy = self.dy.vector_of::<L, HALVES>(element, count);
@@ -380,7 +382,7 @@ impl<const HALVES: bool, const RELU: bool> Terms<2> for Products<'_, HALVES, REL
     }
 }
 
-/// Slopes where a ReLU behind a normalisation lets values pass, found as forward finds them; else 0.
+/// `dy` where a ReLU after a normalisation lets values pass, found as forward finds them; else 0.
 #[inline(always)]
 fn passed<L: Lanes>(dy: L, x: L, coefficients: [L; 3], below: f32) -> L {
     dy.keep(Normalised.of([x], coefficients).between(L::splat(0.0), L::splat(below)))
@@ -402,7 +404,7 @@ impl Formula<1, 3> for Normalised {
     }
 }
 
-/// What most chains behind a normalisation are: another tensor added or not, then bounds.
+/// What most chains after a normalisation are: another tensor added or not, then bounds.
 pub(crate) struct Clamp {
     low: f32,
     high: f32,
@@ -470,7 +472,7 @@ impl Formula<2, 4> for Gradient {
     }
 }
 
-/// The same, of slopes that went through a ReLU.
+/// The same, for a gradient through a ReLU.
 struct ReluGradient {
     below: f32,
 }
@@ -482,14 +484,14 @@ impl Formula<2, 5> for ReluGradient {
     }
 }
 
-/// Where so many bytes are read and written, a result is gone from every cache before anybody reads it.
+/// Where at least this many bytes are read and written, a result has left every cache before it is read.
 const STREAMED: usize = 96 << 20;
 
-/// Writes a formula of `count` elements and of the coefficients of their channels; past the caches where that is wanted and `to`
-/// is aligned.
+/// Writes a formula of `count` elements and of the coefficients of their channels; past the caches where that
+/// is asked for and `to` is aligned.
 ///
 /// # Safety
-/// Every pointer holds `count` floats that nobody else writes; `to` may be one of the inputs.
+/// Every pointer holds `count` floats that no other task writes; `to` may be one of the inputs.
 #[inline(always)]
 unsafe fn combine<L: Lanes, const I: usize, const N: usize>(
     formula: &impl Formula<I, N>,
@@ -562,7 +564,7 @@ impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I,
                 let block = start..start + count;
                 let mut inputs = [std::ptr::null(); I];
                 for ((values, input), wide) in inputs.iter_mut().zip(&self.inputs).zip(&mut wide) {
-                    // SAFETY: the only write to the block is this task's own, behind the reads.
+                    // SAFETY: the only write to the block is this task's own, after the reads.
                     *values = unsafe { input.load(block.clone(), wide) }.as_ptr();
                 }
                 let mut coefficients: [&[f32]; N] = [&[]; N];
@@ -584,6 +586,6 @@ impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I,
                 }
             }
         }
-        L::settle();
+        L::fence();
     }
 }

@@ -6,12 +6,12 @@ use memfit_ir::{Norm, Shape};
 
 use super::super::lanes::{Lanes, Mask, load, store};
 use super::super::operands::{Floats, Operands};
-use super::super::sums::{Columns, Terms, settle, sum_row};
+use super::super::sums::{Columns, Terms, add_or_overwrite, sum_row};
 use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::Shared;
 use super::{weight_gradients, weights};
 
-/// Normalises every position, and writes its mean and inverse deviation.
+/// Normalises every position, and writes its mean and its rstd (one over the standard deviation).
 pub(crate) fn forward(operands: &Operands, norm: &Norm, axes: usize) {
     let (x, y) = (operands.input_floats(0), operands.output_floats(0));
     let width = width(operands.input_shape(0), axes);
@@ -23,7 +23,7 @@ pub(crate) fn forward(operands: &Operands, norm: &Norm, axes: usize) {
     tasks::run(operands.threads, cut.count(), &work);
 }
 
-/// Doubles of workspace that `grad` wants: two sums a weight.
+/// Doubles of workspace that `grad` needs: two sums a weight.
 pub(crate) fn grad_workspace(dy: &Shape, axes: usize) -> usize {
     Columns::workspace(width(dy, axes), 2)
 }
@@ -43,10 +43,10 @@ pub(crate) fn grad<'a>(operands: &Operands<'a>, norm: &Norm, axes: usize) -> &'a
         let terms = Products { dy, x, mean, inverse };
         Columns::plain(dy.len(), width).sum(operands.threads, &terms, workspace, |column, [sum, product]| {
             if let Some(dgamma) = &mut dgamma {
-                settle(&mut dgamma[column], product, operands.fresh);
+                add_or_overwrite(&mut dgamma[column], product, operands.fresh);
             }
             if let Some(dbeta) = &mut dbeta {
-                settle(&mut dbeta[column], sum, operands.fresh);
+                add_or_overwrite(&mut dbeta[column], sum, operands.fresh);
             }
         });
     }
@@ -94,7 +94,7 @@ impl Forward<'_> {
     #[inline(always)]
     fn statistics<L: Lanes>(&self, elements: Range<usize>) -> (f32, f32) {
         let count = elements.len() as f64;
-        // SAFETY: the position belongs to this task, which writes it behind these reads.
+        // SAFETY: the position belongs to this task, which writes it after these reads.
         let (pivot, [sum, squares]) = unsafe {
             let pivot = self.x.read(elements.start..elements.start + 1)[0];
             (pivot, sum_row::<L, 2>(&Moments { x: self.x, pivot }, 0, elements))
@@ -114,7 +114,7 @@ impl Forward<'_> {
         let mut at = 0;
         while at < self.width {
             let count = L::COUNT.min(self.width - at);
-            // SAFETY: so many elements are left, and as many weights.
+            // SAFETY: `count` elements are left, and as many weights.
             unsafe {
                 let mut value = load::<L>(x.add(at), count).sub(mean).mul(inverse);
                 if let Some(gamma) = self.gamma {
@@ -138,7 +138,7 @@ struct Moments<'a> {
 impl Terms<2> for Moments<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
-        // SAFETY: nobody writes while sums are taken.
+        // SAFETY: the input is not written while sums are taken.
         let distance = unsafe { self.x.vector_of::<L, false>(element, count) }.sub(L::splat(self.pivot));
         let distance = if count == L::COUNT { distance } else { distance.keep(Mask::of((1 << count) - 1)) };
         [distance, distance.mul(distance)]
@@ -158,7 +158,7 @@ impl Terms<2> for Products<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, _column: usize, count: usize) -> [L; 2] {
         let (mean, inverse) = (L::splat(self.mean[row]), L::splat(self.inverse[row]));
-        // SAFETY: nobody writes while sums are taken.
+        // SAFETY: the inputs are not written while sums are taken.
         let (dy, x) = unsafe {
             (self.dy.vector_of::<L, false>(element, count), self.x.vector_of::<L, false>(element, count))
         };
@@ -192,12 +192,12 @@ impl Grad<'_> {
     fn position<L: Lanes>(&self, position: usize) {
         let elements = position * self.width..(position + 1) * self.width;
         let inverse = self.inverse[position];
-        // SAFETY: the position belongs to this task, which writes it behind this read.
+        // SAFETY: the position belongs to this task, which writes it after this read.
         let [total, product] = unsafe { sum_row::<L, 2>(self, position, elements.clone()) };
         let count = self.width as f64;
         // x̂ = (x − mean) inverse, once here and once in the product.
-        let slope = product / count * f64::from(inverse) * f64::from(inverse);
-        let (total, slope) = (L::splat((total / count) as f32), L::splat(slope as f32));
+        let correction = product / count * f64::from(inverse) * f64::from(inverse);
+        let (total, correction) = (L::splat((total / count) as f32), L::splat(correction as f32));
         let (mean, inverse) = (L::splat(self.mean[position]), L::splat(inverse));
         let start = elements.start;
         // SAFETY: the position belongs to this task; every vector is read before it is written.
@@ -205,10 +205,10 @@ impl Grad<'_> {
         let mut at = 0;
         while at < self.width {
             let count = L::COUNT.min(self.width - at);
-            // SAFETY: so many elements are left.
+            // SAFETY: `count` elements are left.
             unsafe {
                 let (gradient, distance) = self.pair(start + at, at, count, mean);
-                store(gradient.sub(total).sub(distance.mul(slope)).mul(inverse), dx.add(at), count);
+                store(gradient.sub(total).sub(distance.mul(correction)).mul(inverse), dx.add(at), count);
             }
             at += L::COUNT;
         }
@@ -217,7 +217,7 @@ impl Grad<'_> {
     /// `dy gamma` and `x − mean` of a few elements.
     ///
     /// # Safety
-    /// They lie inside their tensors, and nobody else writes them.
+    /// They lie inside their tensors, and no other task writes them.
     #[inline(always)]
     unsafe fn pair<L: Lanes>(&self, element: usize, weight: usize, count: usize, mean: L) -> (L, L) {
         // SAFETY: the caller's promise; there is a weight for every element of a position.
@@ -236,7 +236,7 @@ impl Grad<'_> {
 impl Terms<2> for Grad<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, column: usize, count: usize) -> [L; 2] {
-        // SAFETY: the caller's promise. Behind the last element slopes are 0.
+        // SAFETY: the caller's promise. After the last element `dy` is 0.
         let (gradient, distance) = unsafe { self.pair(element, column, count, L::splat(self.mean[row])) };
         [gradient, gradient.mul(distance)]
     }

@@ -7,7 +7,7 @@ use memfit_ir::Norm;
 
 use super::operands::Operands;
 
-/// The weights of a normalisation, where it has them; `first` is the input behind which they stand.
+/// The weights of a normalisation, where it has them: they come after input `first`.
 fn weights<'a>(operands: &Operands<'a>, norm: &Norm, first: usize) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
     let gamma = operands.input_if(norm.scale, first);
     (gamma, operands.input_if(norm.center, first + usize::from(norm.scale)))

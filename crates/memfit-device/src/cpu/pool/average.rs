@@ -16,7 +16,7 @@ pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
     forward_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
 }
 
-/// As above, for so many images of these sizes.
+/// As above, for `rows` images of these sizes.
 pub(crate) fn forward_of(
     threads: &Threads,
     pool: &Pool2D,
@@ -30,14 +30,14 @@ pub(crate) fn forward_of(
     tasks::run(threads, cut.count(), &Forward { windows, cut, x, y: Shared::new(y) });
 }
 
-/// Hands every window's slope to its pixels in equal shares.
+/// Spreads `dy` of every window over its pixels in equal shares.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
     let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
     let rows = operands.context.rows;
     grad_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
 }
 
-/// As above, for so many images of these sizes.
+/// As above, for `rows` images of these sizes.
 pub(crate) fn grad_of(
     threads: &Threads,
     pool: &Pool2D,

@@ -1,4 +1,4 @@
-//! Pools over whole images: the mean of every channel, or its largest element and where that is.
+//! Pools over whole images: the mean of every channel, or its maximum and the argmax.
 
 use super::super::conv2d::image;
 use super::super::lanes::Lanes;
@@ -15,7 +15,7 @@ pub(crate) fn average(operands: &Operands) {
     tasks::run(operands.threads, cut.count(), &work);
 }
 
-/// Hands a channel's slope to its pixels in equal shares.
+/// Spreads `dy` of a channel over its pixels in equal shares.
 pub(crate) fn average_grad(operands: &Operands) {
     let [height, width, channels] = image(operands.output_shape(0));
     let (dy, dx) = (operands.input::<f32>(0), operands.output::<f32>(0));
@@ -28,23 +28,23 @@ pub(crate) fn average_grad(operands: &Operands) {
     });
 }
 
-/// Writes the largest element of every channel, and its pixel; the first of equals wins.
+/// Writes the maximum of every channel, and its pixel: the first of equals.
 pub(crate) fn largest(operands: &Operands) {
     let images = Images::new(image(operands.input_shape(0)));
     let cut = images.cut(operands.context.rows);
-    let (y, winners) = (Shared::new(operands.output(0)), Shared::new(operands.output(1)));
-    tasks::run(operands.threads, cut.count(), &Largest { images, cut, x: operands.input(0), y, winners });
+    let (y, argmax) = (Shared::new(operands.output(0)), Shared::new(operands.output(1)));
+    tasks::run(operands.threads, cut.count(), &Max { images, cut, x: operands.input(0), y, argmax });
 }
 
-/// Hands a channel's slope to its winner.
+/// Writes `dy` of a channel to its argmax.
 pub(crate) fn largest_grad(operands: &Operands) {
     let [height, width, channels] = image(operands.output_shape(0));
-    let (dy, winners) = (operands.input::<f32>(0), operands.input::<i32>(1));
+    let (dy, argmax) = (operands.input::<f32>(0), operands.input::<i32>(1));
     operands.threads.for_each_chunk(operands.output(0), height * width * channels, |row, dx| {
         dx.fill(0.0);
         let mine = row * channels..(row + 1) * channels;
-        for (channel, (dy, winner)) in dy[mine.clone()].iter().zip(&winners[mine]).enumerate() {
-            dx[*winner as usize * channels + channel] = *dy;
+        for (channel, (dy, place)) in dy[mine.clone()].iter().zip(&argmax[mine]).enumerate() {
+            dx[*place as usize * channels + channel] = *dy;
         }
     });
 }
@@ -100,36 +100,36 @@ impl Tasks for Average<'_> {
     }
 }
 
-struct Largest<'a> {
+struct Max<'a> {
     images: Images,
     cut: Cut,
     x: &'a [f32],
     y: Shared<'a, f32>,
-    winners: Shared<'a, i32>,
+    argmax: Shared<'a, i32>,
 }
 
-impl Tasks for Largest<'_> {
+impl Tasks for Max<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let Images { pixels, channels, .. } = self.images;
         for item in self.cut.range(task) {
             let (row, channel, count) = self.images.item(item);
-            let (mut most, mut places) = ([f32::NEG_INFINITY; COLUMNS], [0; COLUMNS]);
+            let (mut max, mut places) = ([f32::NEG_INFINITY; COLUMNS], [0; COLUMNS]);
             for pixel in 0..pixels {
                 let x = &self.x[(row * pixels + pixel) * channels + channel..][..count];
-                for ((most, place), x) in most.iter_mut().zip(&mut places).zip(x) {
-                    // Comparisons let NaN win and stay.
-                    let wins = *x > *most || x.is_nan();
-                    *most = if wins { *x } else { *most };
-                    *place = if wins { pixel as i32 } else { *place };
+                for ((max, place), x) in max.iter_mut().zip(&mut places).zip(x) {
+                    // These comparisons keep a NaN once it is seen.
+                    let replaces = *x > *max || x.is_nan();
+                    *max = if replaces { *x } else { *max };
+                    *place = if replaces { pixel as i32 } else { *place };
                 }
             }
             let start = row * channels + channel;
             // SAFETY: every block of channels belongs to one task.
-            let (y, winners) =
-                unsafe { (self.y.slice(start..start + count), self.winners.slice(start..start + count)) };
-            y.copy_from_slice(&most[..count]);
-            winners.copy_from_slice(&places[..count]);
+            let (y, argmax) =
+                unsafe { (self.y.slice(start..start + count), self.argmax.slice(start..start + count)) };
+            y.copy_from_slice(&max[..count]);
+            argmax.copy_from_slice(&places[..count]);
         }
     }
 }

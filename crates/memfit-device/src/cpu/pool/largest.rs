@@ -1,4 +1,4 @@
-//! The largest element of every window. The winner's place in the window is one byte.
+//! Max pooling. The argmax of a window is its place in the window, in one byte.
 
 use memfit_ir::Pool2D;
 
@@ -9,18 +9,18 @@ use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
 use super::Windows;
 
-/// The most channels whose slopes are added one by one.
+/// The most channels whose gradients are added one by one.
 const FEW: usize = 4;
 
-/// Writes the largest element and its place; the first of equals wins, margins never do. With a ReLU, what is not positive becomes 0 and
-/// has no winner.
+/// Writes the maximum and the argmax of every window: the first of equals, and never a margin. With a ReLU,
+/// what is not positive becomes 0 and has no argmax.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D, relu: bool) {
     let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
-    let (x, y, winners) = (operands.input(0), operands.output(0), operands.output(1));
-    forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, winners, relu);
+    let (x, y, argmax) = (operands.input(0), operands.output(0), operands.output(1));
+    forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, argmax, relu);
 }
 
-/// As above, for so many images of these sizes.
+/// As above, for `rows` images of these sizes.
 pub(crate) fn forward_of(
     threads: &Threads,
     pool: &Pool2D,
@@ -28,35 +28,35 @@ pub(crate) fn forward_of(
     rows: usize,
     x: &[f32],
     y: &mut [f32],
-    winners: &mut [u8],
+    argmax: &mut [u8],
     relu: bool,
 ) {
     let windows = Windows { pool, input, output };
     let cut = Cut::items(rows * output[0], input[1] * input[2]);
-    let work = Forward { windows, cut, x, y: Shared::new(y), winners: Shared::new(winners), relu };
+    let work = Forward { windows, cut, x, y: Shared::new(y), argmax: Shared::new(argmax), relu };
     tasks::run(threads, cut.count(), &work);
 }
 
-/// Hands every window's slope to its winner.
+/// Writes `dy` of every window to its argmax.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
     let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
-    let (dy, winners, dx) = (operands.input(0), operands.input(1), operands.output(0));
-    grad_of(operands.threads, pool, sizes, operands.context.rows, dy, winners, dx);
+    let (dy, argmax, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    grad_of(operands.threads, pool, sizes, operands.context.rows, dy, argmax, dx);
 }
 
-/// As above, for so many images of these sizes.
+/// As above, for `rows` images of these sizes.
 pub(crate) fn grad_of(
     threads: &Threads,
     pool: &Pool2D,
     [input, output]: [[usize; 3]; 2],
     rows: usize,
     dy: &[f32],
-    winners: &[u8],
+    argmax: &[u8],
     dx: &mut [f32],
 ) {
     let windows = Windows { pool, input, output };
     let cut = Cut::items(rows * windows.bands(), pool.strides[0] * input[1] * input[2]);
-    let work = Grad { windows, cut, dy, winners, dx: Shared::new(dx) };
+    let work = Grad { windows, cut, dy, argmax, dx: Shared::new(dx) };
     tasks::run(threads, cut.count(), &work);
 }
 
@@ -65,7 +65,7 @@ struct Forward<'a> {
     cut: Cut,
     x: &'a [f32],
     y: Shared<'a, f32>,
-    winners: Shared<'a, u8>,
+    argmax: Shared<'a, u8>,
     relu: bool,
 }
 
@@ -98,38 +98,38 @@ impl Forward<'_> {
         let start = self.windows.output_at(row, down, across);
         // SAFETY: every window belongs to one task.
         let (to, places) =
-            unsafe { (self.y.slice(start..start + channels), self.winners.slice(start..start + channels)) };
+            unsafe { (self.y.slice(start..start + channels), self.argmax.slice(start..start + channels)) };
         let under = self.windows.input_at(row, rows.start, columns.start);
         let values = if inside { self.x[under..].as_ptr() } else { self.x.as_ptr() };
         assert!(!inside || under + (rows.len() - 1) * line + columns.len() * channels <= self.x.len());
         let mut channel = 0;
         while channel < channels {
             let count = L::COUNT.min(channels - channel);
-            // The first element wins against nothing; its place stands there already.
-            let (mut most, mut winner) = (L::splat(f32::NEG_INFINITY), L::splat(f32::from_bits(first)));
+            // The first element is larger than minus infinity; its place is already set.
+            let (mut max, mut argmax) = (L::splat(f32::NEG_INFINITY), L::splat(f32::from_bits(first)));
             let mut values = values.wrapping_add(channel);
             for y in rows.clone() {
                 let place = place(y, columns.start);
                 for x in 0..columns.len() {
-                    // SAFETY: the pixel lies inside the image, and has so many channels left.
+                    // SAFETY: the pixel lies inside the image, and has `count` channels left.
                     let value = unsafe { load::<L>(values.wrapping_add(x * channels), count) };
-                    // NaN wins and stays.
-                    let wins = value.beats(most);
-                    most = most.or_where(wins, value);
-                    winner = winner.or_where(wins, L::splat(f32::from_bits(place + x as u32)));
+                    // A NaN is kept once it is seen.
+                    let replaces = value.beats(max);
+                    max = max.or_where(replaces, value);
+                    argmax = argmax.or_where(replaces, L::splat(f32::from_bits(place + x as u32)));
                 }
                 values = values.wrapping_add(line);
             }
             if self.relu {
-                let positive = most.between(L::splat(0.0), L::splat(f32::INFINITY));
-                most = most.at_least(L::splat(0.0));
-                let nobody = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
-                winner = nobody.or_where(positive, winner);
+                let positive = max.between(L::splat(0.0), L::splat(f32::INFINITY));
+                max = max.at_least(L::splat(0.0));
+                let no_argmax = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
+                argmax = no_argmax.or_where(positive, argmax);
             }
-            // SAFETY: so many channels are left.
+            // SAFETY: `count` channels are left.
             unsafe {
-                store(most, to.as_mut_ptr().add(channel), count);
-                winner.store_low_bytes(places.as_mut_ptr().add(channel), count);
+                store(max, to.as_mut_ptr().add(channel), count);
+                argmax.store_low_bytes(places.as_mut_ptr().add(channel), count);
             }
             channel += L::COUNT;
         }
@@ -140,7 +140,7 @@ struct Grad<'a> {
     windows: Windows<'a>,
     cut: Cut,
     dy: &'a [f32],
-    winners: &'a [u8],
+    argmax: &'a [u8],
     dx: Shared<'a, f32>,
 }
 
@@ -199,22 +199,22 @@ impl Grad<'_> {
                     // Alone, a whole vector may reach into pixels that are written next, where there are such.
                     let reaches = from + L::COUNT <= self.dy.len() && to + L::COUNT <= dx.len();
                     let count = if !ADD && reaches { L::COUNT } else { left };
-                    let (dy, winners) = (&self.dy[from..from + count], &self.winners[from..from + count]);
+                    let (dy, argmax) = (&self.dy[from..from + count], &self.argmax[from..from + count]);
                     let to = &mut dx[to..to + count];
-                    // What overlaps is read right behind a write: of few floats faster one by one.
+                    // Overlapping windows read right after a write: for few floats, one by one is faster.
                     if ADD && count <= FEW {
-                        for ((to, dy), winner) in to.iter_mut().zip(dy).zip(winners) {
-                            *to += if *winner == place { *dy } else { 0.0 };
+                        for ((to, dy), argmax) in to.iter_mut().zip(dy).zip(argmax) {
+                            *to += if *argmax == place { *dy } else { 0.0 };
                         }
                         channel += L::COUNT;
                         continue;
                     }
                     let to = to.as_mut_ptr();
-                    // SAFETY: all of them have so many elements.
+                    // SAFETY: all of them have `count` elements.
                     unsafe {
-                        let wins = L::bytes_equal(winners.as_ptr(), place, count);
-                        let slope = load::<L>(dy.as_ptr(), count).keep(wins);
-                        store(if ADD { slope.add(load(to, count)) } else { slope }, to, count);
+                        let is_argmax = L::bytes_equal(argmax.as_ptr(), place, count);
+                        let value = load::<L>(dy.as_ptr(), count).keep(is_argmax);
+                        store(if ADD { value.add(load(to, count)) } else { value }, to, count);
                     }
                     channel += L::COUNT;
                 }

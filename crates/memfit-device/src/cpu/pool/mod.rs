@@ -1,4 +1,4 @@
-//! Pools: the largest or the mean of windows, or of whole images.
+//! Pools: the maximum or the mean of windows, or of whole images.
 
 pub(crate) mod average;
 pub(crate) mod global;
@@ -48,7 +48,7 @@ impl Windows<'_> {
     fn reaching(&self, band: usize) -> Range<usize> {
         let [stride, window] = [self.pool.strides[0], self.pool.window[0]];
         let first = match (band * stride).checked_sub(window) {
-            Some(behind) => behind / stride + 1,
+            Some(rest) => rest / stride + 1,
             None => 0,
         };
         first..self.output[0].min(band + 1)

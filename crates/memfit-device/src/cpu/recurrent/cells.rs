@@ -17,7 +17,7 @@ pub(super) fn apply(gate: Gate, values: &mut [f32]) {
 
 /// `dy f′` in place, from the function's values.
 #[inline(always)]
-pub(super) fn slope(gate: Gate, dy: &mut [f32], y: &[f32]) {
+pub(super) fn gate_grad(gate: Gate, dy: &mut [f32], y: &[f32]) {
     let pairs = dy.iter_mut().zip(y);
     match gate {
         Gate::Linear => {}

@@ -12,7 +12,7 @@ use super::super::threads::Threads;
 use super::cells::{add, apply, multiply};
 use super::{Order, Sizes};
 
-/// Floats of workspace: every worker keeps the states and the gates of its rows, and what a product wants.
+/// Floats of workspace: every worker keeps the states and the gates of its rows, and what a product needs.
 pub(crate) fn workspace(sizes: &Sizes, threads: usize) -> usize {
     threads * own(sizes)
 }
@@ -106,7 +106,7 @@ struct Block<'a> {
     /// What the reset gate lets through.
     passed: &'a mut [f32],
     gates: &'a mut [f32],
-    /// The product for a candidate behind a reset gate.
+    /// The product for a candidate after a reset gate.
     candidates: &'a mut [f32],
     memory: &'a mut [f32],
 }

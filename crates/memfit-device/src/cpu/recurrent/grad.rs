@@ -9,7 +9,7 @@ use super::super::lanes::Lanes;
 use super::super::operands::{Floats, Operands};
 use super::super::tasks::{self, Tasks};
 use super::super::threads::Threads;
-use super::cells::{add, apply, multiply, slope};
+use super::cells::{add, apply, gate_grad, multiply};
 use super::weights::{self, Weights};
 use super::{Order, Sizes};
 
@@ -54,7 +54,7 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     };
     tasks::run(operands.threads, sizes.rows.div_ceil(sizes.rows_at_once()), &run);
     let dbias = (operands.node.updates.len() == 2).then(|| operands.update(1));
-    Weights { sizes, cell, starts: kind.starts, order, dx, y, kept, fresh: operands.fresh }.add(
+    Weights { sizes, cell, starts: kind.starts, order, dx, y, kept, overwrite: operands.fresh }.add(
         operands.threads,
         operands.update(0),
         dbias,
@@ -83,7 +83,7 @@ struct Run<'a> {
 struct Block<'a> {
     rows: Range<usize>,
     /// The gradient of the states.
-    slopes: &'a mut [f32],
+    dstates: &'a mut [f32],
     /// The gradient of the LSTM's own states.
     cells: &'a mut [f32],
     /// The gradient of what a reset gate lets through.
@@ -102,13 +102,13 @@ impl Tasks for Run<'_> {
         let own = own(&self.sizes);
         // SAFETY: a worker runs one task at a time.
         let memory = unsafe { self.workspace.write(worker * own..(worker + 1) * own) };
-        let (slopes, memory) = memory.split_at_mut(rows.len() * units);
+        let (dstates, memory) = memory.split_at_mut(rows.len() * units);
         let (cells, memory) = memory.split_at_mut(rows.len() * units);
         let (passed, memory) = memory.split_at_mut(rows.len() * units);
         let (gates, memory) = memory.split_at_mut(rows.len() * wide);
-        slopes.fill(0.0);
+        dstates.fill(0.0);
         cells.fill(0.0);
-        let mut block = Block { rows, slopes, cells, passed, gates, memory };
+        let mut block = Block { rows, dstates, cells, passed, gates, memory };
         let has_cells = matches!(self.cell, Cell::Lstm { .. });
         if self.ends && has_cells {
             for (index, row) in block.rows.clone().enumerate() {
@@ -136,7 +136,7 @@ impl Run<'_> {
             let given = unsafe { self.dx.write(start..start + wide) };
             given.fill(0.0);
             let part = index * units..(index + 1) * units;
-            given[..units].copy_from_slice(&block.slopes[part.clone()]);
+            given[..units].copy_from_slice(&block.dstates[part.clone()]);
             add(&mut given[..units], self.place(self.dy, row, steps));
             if has_cells {
                 given[units..2 * units].copy_from_slice(&block.cells[part]);
@@ -149,7 +149,7 @@ impl Run<'_> {
     fn step(&self, block: &mut Block<'_>, step: usize) {
         let units = self.sizes.units;
         for (index, row) in block.rows.clone().enumerate() {
-            add(&mut block.slopes[index * units..][..units], self.state(self.dy, row, step));
+            add(&mut block.dstates[index * units..][..units], self.state(self.dy, row, step));
         }
         match *self.cell {
             Cell::Simple { activation } => self.simple(block, step, activation),
@@ -163,7 +163,7 @@ impl Run<'_> {
         }
         if step > 0 || self.starts {
             // What the states hand on directly is in place already.
-            self.back(block.gates, block.slopes, true, block.memory, block.rows.len());
+            self.back(block.gates, block.dstates, true, block.memory, block.rows.len());
         }
     }
 
@@ -182,14 +182,14 @@ impl Run<'_> {
     fn simple(&self, block: &mut Block<'_>, step: usize, activation: Gate) {
         let units = self.sizes.units;
         for (index, row) in block.rows.clone().enumerate() {
-            let slopes = &mut block.slopes[index * units..][..units];
+            let dstates = &mut block.dstates[index * units..][..units];
             let gates = &mut block.gates[index * units..][..units];
             if self.passes_by(row, step, gates) {
                 continue;
             }
-            gates.copy_from_slice(slopes);
-            slope(activation, gates, self.state(self.y, row, step));
-            slopes.fill(0.0);
+            gates.copy_from_slice(dstates);
+            gate_grad(activation, gates, self.state(self.y, row, step));
+            dstates.fill(0.0);
             self.dx(row, step).copy_from_slice(gates);
         }
     }
@@ -199,7 +199,7 @@ impl Run<'_> {
         let Sizes { units, wide, .. } = self.sizes;
         for (index, row) in block.rows.clone().enumerate() {
             let part = index * units..(index + 1) * units;
-            let (slopes, cells) = (&mut block.slopes[part.clone()], &mut block.cells[part.clone()]);
+            let (dstates, cells) = (&mut block.dstates[part.clone()], &mut block.cells[part.clone()]);
             let shaped = &mut block.passed[part];
             let gates = &mut block.gates[index * wide..][..wide];
             if self.passes_by(row, step, gates) {
@@ -211,11 +211,11 @@ impl Run<'_> {
             let (input, rest) = gates.split_at_mut(units);
             let (forget, rest) = rest.split_at_mut(units);
             let (candidate, output) = rest.split_at_mut(units);
-            multiply(output, slopes, shaped);
-            // Through the output: `slopes` becomes the gradient of the cell's state.
-            slopes.iter_mut().zip(&kept[3 * units..]).for_each(|(slope, gate)| *slope *= *gate);
-            slope(activation, slopes, shaped);
-            add(cells, slopes);
+            multiply(output, dstates, shaped);
+            // Through the output: `dstates` becomes the gradient of the cell's state.
+            dstates.iter_mut().zip(&kept[3 * units..]).for_each(|(dstate, gate)| *dstate *= *gate);
+            gate_grad(activation, dstates, shaped);
+            add(cells, dstates);
             multiply(input, cells, &kept[2 * units..]);
             multiply(candidate, cells, kept);
             match step {
@@ -223,12 +223,12 @@ impl Run<'_> {
                 0 => forget.fill(0.0),
                 _ => multiply(forget, cells, &self.kept(row, step - 1)[wide..]),
             }
-            slope(recurrent, input, kept);
-            slope(recurrent, forget, &kept[units..]);
-            slope(activation, candidate, &kept[2 * units..]);
-            slope(recurrent, output, &kept[3 * units..]);
+            gate_grad(recurrent, input, kept);
+            gate_grad(recurrent, forget, &kept[units..]);
+            gate_grad(activation, candidate, &kept[2 * units..]);
+            gate_grad(recurrent, output, &kept[3 * units..]);
             cells.iter_mut().zip(&kept[units..]).for_each(|(cell, forget)| *cell *= *forget);
-            slopes.fill(0.0);
+            dstates.fill(0.0);
             self.dx(row, step).copy_from_slice(gates);
         }
     }
@@ -237,35 +237,35 @@ impl Run<'_> {
     fn gru(&self, block: &mut Block<'_>, step: usize, activation: Gate, recurrent: Gate) {
         let Sizes { units, wide, .. } = self.sizes;
         for (index, row) in block.rows.clone().enumerate() {
-            let slopes = &mut block.slopes[index * units..][..units];
+            let dstates = &mut block.dstates[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
             if self.passes_by(row, step, gates) {
                 continue;
             }
             let kept = self.kept(row, step);
-            self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
+            self.update_and_candidate(dstates, gates, row, step, activation, recurrent);
             let (before, candidate) = gates.split_at_mut(2 * units);
             let reset = &mut before[units..];
             multiply(reset, candidate, &kept[3 * units..]);
-            slope(recurrent, reset, &kept[units..]);
+            gate_grad(recurrent, reset, &kept[units..]);
             let dx = self.dx(row, step);
             dx[..2 * units].copy_from_slice(before);
             dx[2 * units..].copy_from_slice(candidate);
-            candidate.iter_mut().zip(&kept[units..]).for_each(|(slope, reset)| *slope *= *reset);
+            candidate.iter_mut().zip(&kept[units..]).for_each(|(dstate, reset)| *dstate *= *reset);
         }
     }
 
-    /// The reset gate before the product: its gradient is known behind a product of its own.
+    /// The reset gate before the product: its gradient is known after a product of its own.
     #[inline(always)]
     fn gru_before(&self, block: &mut Block<'_>, step: usize, activation: Gate, recurrent: Gate) {
         let Sizes { units, wide, .. } = self.sizes;
         for (index, row) in block.rows.clone().enumerate() {
-            let slopes = &mut block.slopes[index * units..][..units];
+            let dstates = &mut block.dstates[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
             if self.passes_by(row, step, gates) {
                 continue;
             }
-            self.update_and_candidate(slopes, gates, row, step, activation, recurrent);
+            self.update_and_candidate(dstates, gates, row, step, activation, recurrent);
             let dx = self.dx(row, step);
             dx.copy_from_slice(gates);
             gates[..2 * units].fill(0.0);
@@ -273,7 +273,7 @@ impl Run<'_> {
         self.back(block.gates, block.passed, false, block.memory, block.rows.len());
         for (index, row) in block.rows.clone().enumerate() {
             let passed = &block.passed[index * units..][..units];
-            let slopes = &mut block.slopes[index * units..][..units];
+            let dstates = &mut block.dstates[index * units..][..units];
             let gates = &mut block.gates[index * wide..][..wide];
             if self.passes_by(row, step, gates) {
                 continue;
@@ -284,9 +284,9 @@ impl Run<'_> {
                 None => reset.fill(0.0),
                 Some(before) => multiply(reset, passed, before),
             }
-            slope(recurrent, reset, &kept[units..]);
-            for ((slope, passed), reset) in slopes.iter_mut().zip(passed).zip(&kept[units..]) {
-                *slope += *passed * *reset;
+            gate_grad(recurrent, reset, &kept[units..]);
+            for ((dstate, passed), reset) in dstates.iter_mut().zip(passed).zip(&kept[units..]) {
+                *dstate += *passed * *reset;
             }
             gates[..2 * units].copy_from_slice(&dx[..2 * units]);
             gates[2 * units..].fill(0.0);
@@ -297,7 +297,7 @@ impl Run<'_> {
     #[inline(always)]
     fn update_and_candidate(
         &self,
-        slopes: &mut [f32],
+        dstates: &mut [f32],
         gates: &mut [f32],
         row: usize,
         step: usize,
@@ -313,12 +313,12 @@ impl Run<'_> {
             add(update, before);
         }
         for unit in 0..units {
-            update[unit] *= slopes[unit];
-            candidate[unit] = slopes[unit] * (1.0 - kept[unit]);
-            slopes[unit] *= kept[unit];
+            update[unit] *= dstates[unit];
+            candidate[unit] = dstates[unit] * (1.0 - kept[unit]);
+            dstates[unit] *= kept[unit];
         }
-        slope(recurrent, update, kept);
-        slope(activation, candidate, &kept[2 * units..]);
+        gate_grad(recurrent, update, kept);
+        gate_grad(activation, candidate, &kept[2 * units..]);
     }
 
     /// The gradient of states from that of their product with the kernel.

@@ -61,7 +61,7 @@ impl Sizes {
         2.0 * (self.rows * self.steps) as f64 * self.units as f64 * self.wide as f64
     }
 
-    /// Floats that a product of a step wants of a task's own memory.
+    /// Floats that a product of a step needs of a task's own memory.
     fn product_workspace(&self, product: fn(&Sizes, usize) -> Gemm) -> usize {
         gemm::workspace(&product(self, self.rows_at_once()), 1)
     }
@@ -91,7 +91,7 @@ impl Order {
         mask.is_none_or(|mask| mask[row * self.steps + self.read(step)] != 0.0)
     }
 
-    /// Where the state behind a step stands, and what is kept of it.
+    /// Where the state after a step stands, and what is kept of it.
     fn written(&self, step: usize) -> usize {
         if self.writes_backwards { self.steps - 1 - step } else { step }
     }

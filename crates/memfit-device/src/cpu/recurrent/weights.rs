@@ -4,7 +4,7 @@
 use memfit_ir::Cell;
 
 use super::super::gemm::{self, Gemm};
-use super::super::sums::settle;
+use super::super::sums::add_or_overwrite;
 use super::super::threads::{Shared, Threads};
 use super::cells::multiply;
 use super::{Order, Sizes};
@@ -12,7 +12,7 @@ use super::{Order, Sizes};
 /// Steps of all rows that one product sums over, unless one row has more.
 const STEPS_AT_ONCE: usize = 1024;
 
-/// Doubles for the sums of biases, floats for what is multiplied and what the product wants.
+/// Doubles for the sums of biases, floats for what is multiplied and what the product needs.
 pub(super) fn workspace(cell: &Cell, sizes: &Sizes, threads: usize) -> (usize, usize) {
     let steps = rows_at_once(sizes) * sizes.steps;
     let floats = steps * (sizes.units + sizes.wide) + gemm::workspace(&product(sizes, steps), threads);
@@ -36,7 +36,7 @@ pub(super) struct Weights<'a> {
     pub(super) dx: &'a [f32],
     pub(super) y: &'a [f32],
     pub(super) kept: &'a [f32],
-    pub(super) fresh: bool,
+    pub(super) overwrite: bool,
 }
 
 /// Which of a GRU's products a gathering is for, where the reset gate stands before the kernel.
@@ -62,7 +62,7 @@ impl Weights<'_> {
         let (states, memory) = memory.split_at_mut(at_once * steps * units);
         let (gates, memory) = memory.split_at_mut(at_once * steps * wide);
         sums.fill(0.0);
-        let mut adds = !self.fresh;
+        let mut adds = !self.overwrite;
         for first in (0..rows).step_by(at_once) {
             let count = at_once.min(rows - first);
             let (states, gates) = (&mut states[..count * steps * units], &mut gates[..count * steps * wide]);
@@ -86,7 +86,7 @@ impl Weights<'_> {
             }
         }
         for (to, sum) in dbias.into_iter().flatten().zip(sums.iter()) {
-            settle(to, *sum, self.fresh);
+            add_or_overwrite(to, *sum, self.overwrite);
         }
     }
 
