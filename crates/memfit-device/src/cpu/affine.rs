@@ -2,7 +2,7 @@
 
 use super::lanes::{Lanes, load};
 use super::operands::{Floats, Operands};
-use super::sums::{Columns, Terms, settle};
+use super::sums::{Columns, Terms, add_or_overwrite};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// `y = x · scale + offset`, with weights.
@@ -35,7 +35,7 @@ impl Tasks for Affine<'_> {
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut wide, mut result) = ([0.0; BLOCK], [0.0; BLOCK]);
         for block in blocks(self.cut.range(task)) {
-            // SAFETY: the only write to the block is this task's own, behind the read.
+            // SAFETY: the only write to the block is this task's own, after the read.
             let x = unsafe { self.x.load(block.clone(), &mut wide) };
             let result = &mut result[..block.len()];
             result.copy_from_slice(x);
@@ -56,13 +56,13 @@ impl Tasks for Affine<'_> {
 fn periods(values: &mut [f32], start: usize, numbers: &[f32], pair: impl Fn(&mut f32, f32)) {
     let (mut rest, mut column) = (values, start % numbers.len());
     while !rest.is_empty() {
-        let (part, behind) = rest.split_at_mut(rest.len().min(numbers.len() - column));
+        let (part, next) = rest.split_at_mut(rest.len().min(numbers.len() - column));
         part.iter_mut().zip(&numbers[column..]).for_each(|(value, number)| pair(value, *number));
-        (rest, column) = (behind, 0);
+        (rest, column) = (next, 0);
     }
 }
 
-/// Doubles of workspace that `grad_scale` wants for so many weights.
+/// Doubles of workspace that `grad_scale` needs for `weights` weights.
 pub(crate) fn grad_scale_workspace(weights: usize) -> usize {
     Columns::workspace(Columns::width(weights), 1)
 }
@@ -73,7 +73,7 @@ pub(crate) fn grad_scale(operands: &Operands) {
     let columns = Columns::folded(x.len(), dscale.len());
     let workspace = operands.workspace().take_doubles(grad_scale_workspace(dscale.len()));
     columns.sum(operands.threads, &Products { x, dy }, workspace, |column, [sum]| {
-        settle(&mut dscale[column], sum, operands.fresh);
+        add_or_overwrite(&mut dscale[column], sum, operands.fresh);
     });
 }
 

@@ -15,13 +15,13 @@ pub(crate) fn launch(operands: &Operands, augment: &Augment) {
     let (x, y) = (operands.input::<f32>(0), operands.output::<f32>(0));
     let context = operands.context;
     let seed = random::derive(random::derive(context.seed, augment.seed), context.step);
-    let (before, behind) = (from.elements_per_row(), to.elements_per_row());
+    let (before, after) = (from.elements_per_row(), to.elements_per_row());
     let y = Shared::new(y);
     operands.threads.for_each(context.rows, |row, _| {
         let image = Image { values: &x[row * before..][..before], height, width, channels };
         let draws = Draws { seed, row: (context.row_start + row) as u64 };
         // SAFETY: every image is one task.
-        change(&image, &augment.change, &draws, unsafe { y.slice(row * behind..(row + 1) * behind) });
+        change(&image, &augment.change, &draws, unsafe { y.slice(row * after..(row + 1) * after) });
     });
 }
 
@@ -114,7 +114,7 @@ fn cut(value: f32, [low, high]: [f32; 2]) -> f32 {
     if value > high { high } else { value }
 }
 
-/// Every pixel from where an affine function of its place points to.
+/// Samples every pixel at the place that an affine function of its coordinates gives.
 fn sample(image: &Image<'_>, sampling: &Sampling, across: [f32; 3], down: [f32; 3], to: &mut [f32]) {
     let Image { height, width, channels, .. } = *image;
     for (at, pixel) in to.chunks_exact_mut(channels).enumerate() {
@@ -151,7 +151,7 @@ impl Image<'_> {
         }
         match fill {
             Fill::Constant(value) => value,
-            // Behind the last pixel, with no weight.
+            // Past the last pixel, with a weight of zero.
             Fill::Nearest | Fill::Reflect | Fill::Wrap => 0.0,
         }
     }

@@ -1,10 +1,11 @@
-//! Images of halves that are too large to be widened whole: convolutions and pools go over them in bands of lines.
+//! f16 and bf16 images that are too large to be widened whole: convolutions and pools go over them in bands
+//! of lines.
 //!
 //! ```text
 //! lines of the result      |  band  |  band  |  band  |
 //! lines they are made of   [-----------]
-//!                                 [-----------]
-//!                                          [-----------]
+//!                               [-----------]
+//!                                        [-----------]
 //! ```
 //!
 //! A band is an image of its own with another upper margin, so that the kernels know nothing of bands.
@@ -73,7 +74,7 @@ impl Axis {
 }
 
 impl<'a> Bands<'a> {
-    /// The bands of a node whose images are of halves and too large to be widened whole.
+    /// The bands of a node whose images are f16 or bf16 and too large to be widened whole.
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Bands<'a>> {
         let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
         let made = || &graph.tensors[node.outputs[0].0].shape;
@@ -95,9 +96,9 @@ impl<'a> Bands<'a> {
             return None;
         };
         let bands = Bands { work, axis: axis(work, under, over), under, over };
-        let halves = node.inputs.iter().any(|id| Half::of(graph.tensors[id.0].dtype).is_some());
+        let half = node.inputs.iter().any(|id| Half::of(graph.tensors[id.0].dtype).is_some());
         let large = AT_ONCE < under.elements_per_row() + over.elements_per_row();
-        (halves && large && bands.suits()).then_some(bands)
+        (half && large && bands.suits()).then_some(bands)
     }
 
     /// Whether lines between windows, windows outside the image, or shares of windows that are cut would have to be seen to.
@@ -192,7 +193,7 @@ impl<'a> Bands<'a> {
     fn pool(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
         let (x, y) = (operands.input_floats(0), operands.output_floats(0));
         let largest = operands.node.outputs.len() == 2;
-        let winners: &mut [u8] = if largest { operands.output(1) } else { &mut [] };
+        let argmax: &mut [u8] = if largest { operands.output(1) } else { &mut [] };
         let relu = matches!(operands.node.op, Op::MaxPool2DRelu(_));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
@@ -201,8 +202,8 @@ impl<'a> Bands<'a> {
             let lines = self.lines(self.over, row, &over);
             let to = &mut scratch.over[..lines.len()];
             if largest {
-                let winners = &mut winners[lines.clone()];
-                largest::forward_of(operands.threads, &part, sizes, 1, x, to, winners, relu);
+                let argmax = &mut argmax[lines.clone()];
+                largest::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
             } else {
                 average::forward_of(operands.threads, &part, sizes, 1, x, to);
             }
@@ -213,7 +214,7 @@ impl<'a> Bands<'a> {
     fn pool_grad(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
         let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
         let largest = operands.node.inputs.len() == 2;
-        let winners: &[u8] = if largest { operands.input(1) } else { &[] };
+        let argmax: &[u8] = if largest { operands.input(1) } else { &[] };
         for Band { under, over, margin, row } in self.under_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
             let sizes = [sized(self.under, &under), sized(self.over, &over)];
@@ -224,7 +225,7 @@ impl<'a> Bands<'a> {
             if over.is_empty() {
                 to.fill(0.0);
             } else if largest {
-                largest::grad_of(operands.threads, &part, sizes, 1, dy, &winners[from], to);
+                largest::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
             } else {
                 average::grad_of(operands.threads, &part, sizes, 1, dy, to);
             }
@@ -305,7 +306,7 @@ struct Band {
     row: usize,
 }
 
-/// The workspace: a band of both images, and what the kernel wants for itself.
+/// The workspace: a band of both images, and what the kernel itself needs.
 struct Scratch<'a> {
     under: &'a mut [f32],
     over: &'a mut [f32],
@@ -345,7 +346,7 @@ fn widen<'b>(operands: &Operands, from: Floats, part: Range<usize>, buffer: &'b 
     let buffer = &mut buffer[..part.len()];
     operands.threads.for_each_chunk(buffer, TASK, |chunk, to| {
         let start = part.start + chunk * TASK;
-        // SAFETY: nobody writes an input that shares no byte with an output.
+        // SAFETY: an input that shares no byte with an output is not written.
         unsafe { from.load(start..start + to.len(), to) };
     });
     buffer

@@ -11,71 +11,71 @@ use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::threads::Shared;
 
 /// The most bytes of a row that are handled together.
-const PIECE: usize = 1 << 11;
+const RUN: usize = 1 << 11;
 
 /// Sets the bits of elements above 0 and below a bound.
 pub(crate) fn sign_bits(operands: &Operands, below: f32) {
-    let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
+    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let bits = Shared::new(operands.output(0));
-    let work = SignBits { pieces, below, values: operands.input_floats(0), bits };
-    tasks::run(operands.threads, pieces.cut.count(), &work);
+    let work = SignBits { runs, below, values: operands.input_floats(0), bits };
+    tasks::run(operands.threads, runs.cut.count(), &work);
 }
 
-/// The same of elements that are made again while they are read.
+/// The same for elements that are recomputed while they are read.
 pub(crate) fn sign_bits_of(operands: &Operands, maker: &Maker, below: f32) {
     let shape = operands.input_shape(0);
     let made = Made::new(operands, maker, operands.workspace().take_floats(made::workspace(maker, shape)));
-    let pieces = Pieces::new(shape.elements_per_row(), operands.context.rows);
+    let runs = Runs::new(shape.elements_per_row(), operands.context.rows);
     let channels = shape.last();
-    let work = SignBitsOf { pieces, below, made, channels, bits: Shared::new(operands.output(0)) };
-    tasks::run(operands.threads, pieces.cut.count(), &work);
+    let work = SignBitsOf { runs, below, made, channels, bits: Shared::new(operands.output(0)) };
+    tasks::run(operands.threads, runs.cut.count(), &work);
 }
 
 /// Keeps elements whose bit is set, and hands back where they stand now.
 pub(crate) fn mask_bits<'a>(operands: &Operands<'a>) -> Floats<'a> {
-    let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
+    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-    let work = MaskBits { pieces, dy, other: None, bits: operands.input(1), dx };
-    tasks::run(operands.threads, pieces.cut.count(), &work);
+    let work = MaskBits { runs, dy, other: None, bits: operands.input(1), dx };
+    tasks::run(operands.threads, runs.cut.count(), &work);
     dx
 }
 
 /// Keeps sums of the first two inputs whose bit, of the third, is set.
 pub(crate) fn mask_sum_into(operands: &Operands, dx: Floats<'_>) {
-    let pieces = Pieces::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
+    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
     let (dy, other) = (operands.input_floats(0), operands.input_floats(1));
-    let work = MaskBits { pieces, dy, other: Some(other), bits: operands.input(2), dx };
-    tasks::run(operands.threads, pieces.cut.count(), &work);
+    let work = MaskBits { runs, dy, other: Some(other), bits: operands.input(2), dx };
+    tasks::run(operands.threads, runs.cut.count(), &work);
 }
 
-/// Rows of elements cut into pieces that begin on a byte, and pieces gathered into tasks.
+/// Rows of elements cut into runs of whole bytes, and runs gathered into tasks.
 #[derive(Clone, Copy)]
-struct Pieces {
+struct Runs {
     elements: usize,
     bytes: usize,
     in_row: usize,
     cut: Cut,
 }
 
-impl Pieces {
-    fn new(elements: usize, rows: usize) -> Pieces {
+impl Runs {
+    fn new(elements: usize, rows: usize) -> Runs {
         let bytes = elements.div_ceil(8);
-        let in_row = bytes.div_ceil(PIECE);
-        Pieces { elements, bytes, in_row, cut: Cut::items(rows * in_row, elements.min(8 * PIECE)) }
+        let in_row = bytes.div_ceil(RUN);
+        Runs { elements, bytes, in_row, cut: Cut::items(rows * in_row, elements.min(8 * RUN)) }
     }
 
-    /// The elements of a piece, and the bytes of their bits.
+    /// The elements of a run, and the bytes of their bits.
     #[inline(always)]
-    fn piece(&self, piece: usize) -> (Range<usize>, Range<usize>) {
-        let (row, part) = (piece / self.in_row, piece % self.in_row);
-        let (start, end) = (part * PIECE, self.bytes.min((part + 1) * PIECE));
+    fn run(&self, run: usize) -> (Range<usize>, Range<usize>) {
+        let (row, part) = (run / self.in_row, run % self.in_row);
+        let (start, end) = (part * RUN, self.bytes.min((part + 1) * RUN));
         let elements = row * self.elements + 8 * start..row * self.elements + self.elements.min(8 * end);
         (elements, row * self.bytes + start..row * self.bytes + end)
     }
 }
 
 struct SignBits<'a> {
-    pieces: Pieces,
+    runs: Runs,
     below: f32,
     values: Floats<'a>,
     bits: Shared<'a, u8>,
@@ -84,13 +84,13 @@ struct SignBits<'a> {
 impl Tasks for SignBits<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        for piece in self.pieces.cut.range(task) {
-            let (elements, bytes) = self.pieces.piece(piece);
-            // SAFETY: pieces do not share bytes, and every piece belongs to one task.
+        for run in self.runs.cut.range(task) {
+            let (elements, bytes) = self.runs.run(run);
+            // SAFETY: runs do not share bytes, and every run belongs to one task.
             let bits = unsafe { self.bits.slice(bytes) };
             let mut wide = [0.0; BLOCK];
             for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
-                // SAFETY: nobody writes the values.
+                // SAFETY: the values are not written during this launch.
                 within::<L>(unsafe { self.values.load(block, &mut wide) }, self.below, bits);
             }
         }
@@ -98,7 +98,7 @@ impl Tasks for SignBits<'_> {
 }
 
 struct SignBitsOf<'a> {
-    pieces: Pieces,
+    runs: Runs,
     below: f32,
     made: Made<'a>,
     channels: usize,
@@ -108,9 +108,9 @@ struct SignBitsOf<'a> {
 impl Tasks for SignBitsOf<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
-        for piece in self.pieces.cut.range(task) {
-            let (elements, bytes) = self.pieces.piece(piece);
-            // SAFETY: pieces do not share bytes, and every piece belongs to one task.
+        for run in self.runs.cut.range(task) {
+            let (elements, bytes) = self.runs.run(run);
+            // SAFETY: runs do not share bytes, and every run belongs to one task.
             let bits = unsafe { self.bits.slice(bytes) };
             let mut values = [0.0; BLOCK];
             for (block, bits) in blocks(elements).zip(bits.chunks_mut(BLOCK / 8)) {
@@ -153,10 +153,10 @@ fn bits_of<L: Lanes>(values: &[f32; TOGETHER], below: f32) -> [u8; TOGETHER / 8]
     (word as u16).to_le_bytes()
 }
 
-/// Keeps the values whose bit is set, where they stand or elsewhere.
+/// Keeps the values whose bit is set, in place or in another buffer.
 ///
 /// # Safety
-/// Both ends hold `count` floats that nobody else writes, and are the same or apart.
+/// Both ends hold `count` floats that no other task writes. They are the same floats or do not overlap.
 #[inline(always)]
 unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usize) {
     let mut at = 0;
@@ -164,7 +164,7 @@ unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usi
         let word = u32::from(u16::from_le_bytes([bits[at / 8], bits[at / 8 + 1]]));
         let mut lane = 0;
         while lane < TOGETHER {
-            // SAFETY: so many are left at both ends.
+            // SAFETY: a vector's floats are left at both ends.
             unsafe { L::load(from.add(at + lane)).keep(Mask::of(word >> lane)).store(to.add(at + lane)) };
             lane += L::COUNT;
         }
@@ -178,23 +178,23 @@ unsafe fn keep<L: Lanes>(from: *const f32, bits: &[u8], to: *mut f32, count: usi
     }
 }
 
-/// The sums of neighbours.
+/// The sums of two tensors, element by element.
 ///
 /// # Safety
-/// All three hold `count` floats; nobody else has those that are written.
+/// All three hold `count` floats, and no other task touches those that are written.
 #[inline(always)]
 unsafe fn add<L: Lanes>(a: *const f32, b: *const f32, to: *mut f32, count: usize) {
     let mut at = 0;
     while at < count {
         let left = L::COUNT.min(count - at);
-        // SAFETY: so many are left of each.
+        // SAFETY: `left` floats are left of each.
         unsafe { store(load::<L>(a.add(at), left).add(load(b.add(at), left)), to.add(at), left) };
         at += L::COUNT;
     }
 }
 
 struct MaskBits<'a> {
-    pieces: Pieces,
+    runs: Runs,
     dy: Floats<'a>,
     /// What is added to it, where there is something.
     other: Option<Floats<'a>>,
@@ -206,17 +206,17 @@ impl Tasks for MaskBits<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let (mut kept, mut wide, mut sums) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
-        for piece in self.pieces.cut.range(task) {
-            let (elements, bytes) = self.pieces.piece(piece);
+        for run in self.runs.cut.range(task) {
+            let (elements, bytes) = self.runs.run(run);
             let bits = &self.bits[bytes];
             for (block, bits) in blocks(elements).zip(bits.chunks(BLOCK / 8)) {
                 let count = block.len();
-                // SAFETY: the only write to the block is this task's own, behind the read.
+                // SAFETY: the only write to the block is this task's own, after the read.
                 let mut dy = unsafe { self.dy.load(block.clone(), &mut wide) }.as_ptr();
                 if let Some(other) = self.other {
                     // SAFETY: as above.
                     let other = unsafe { other.load(block.clone(), &mut kept) }.as_ptr();
-                    // SAFETY: all three hold the block, and the sums are nobody else's.
+                    // SAFETY: all three hold the block, and the sums belong to this task.
                     unsafe { add::<L>(dy, other, sums.as_mut_ptr(), count) };
                     dy = sums.as_ptr();
                 }

@@ -22,7 +22,7 @@ impl Tasks for Cast<'_> {
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let mut buffer = [0.0; BLOCK];
         for block in blocks(self.cut.range(task)) {
-            // SAFETY: nobody writes the input, and the block of the output belongs to this task.
+            // SAFETY: the input is not written, and the block of the output belongs to this task.
             unsafe { self.y.store(block.clone(), self.x.load(block, &mut buffer)) };
         }
     }

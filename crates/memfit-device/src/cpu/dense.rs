@@ -5,7 +5,7 @@ use memfit_ir::{Pool2D, Shape};
 use super::gemm::{self, Gemm};
 use super::lanes::{Lanes, load};
 use super::operands::{Floats, Operands};
-use super::sums::{Columns, Terms, settle};
+use super::sums::{Columns, Terms, add_or_overwrite};
 
 /// The product of a dense layer: positions are everything before the last axis.
 pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
@@ -51,7 +51,7 @@ pub(crate) fn grad_kernel(operands: &Operands) {
     gemm::gemm(operands.threads, &shape, x, dy, None, dkernel, !operands.fresh, workspace);
 }
 
-/// Doubles of workspace that the sums for a bias want.
+/// Doubles of workspace that the sums for a bias need.
 pub(crate) fn bias_grad_workspace(dy: &Shape) -> usize {
     Columns::workspace(Columns::width(dy.last()), 1)
 }
@@ -61,15 +61,15 @@ pub(crate) fn sum_for_bias(operands: &Operands, dy: &[f32]) {
     sum_terms(operands, dy.len(), &Values(dy));
 }
 
-/// The same of slopes that were written just now.
+/// The same for a gradient that this launch has written.
 pub(crate) fn sum_masked_for_bias(operands: &Operands, dx: Floats<'_>) {
     sum_terms(operands, dx.len(), &Written(dx));
 }
 
-/// The same of slopes that have a winner.
+/// The same for a gradient that counts only where there is an argmax.
 pub(crate) fn winners_bias_grad(operands: &Operands) {
-    let won = Won { dy: operands.input(0), winners: operands.input(1) };
-    sum_terms(operands, won.dy.len(), &won);
+    let terms = WithArgmax { dy: operands.input(0), argmax: operands.input(1) };
+    sum_terms(operands, terms.dy.len(), &terms);
 }
 
 fn sum_terms(operands: &Operands, count: usize, terms: &impl Terms<1>) {
@@ -77,7 +77,7 @@ fn sum_terms(operands: &Operands, count: usize, terms: &impl Terms<1>) {
     let columns = Columns::folded(count, dbias.len());
     let workspace = operands.workspace().take_doubles(bias_grad_workspace(operands.input_shape(0)));
     columns.sum(operands.threads, terms, workspace, |column, [sum]| {
-        settle(&mut dbias[column], sum, operands.fresh);
+        add_or_overwrite(&mut dbias[column], sum, operands.fresh);
     });
 }
 
@@ -96,23 +96,23 @@ struct Written<'a>(Floats<'a>);
 impl Terms<1> for Written<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
-        // SAFETY: the elements lie inside, and nobody writes them any more.
+        // SAFETY: the elements lie inside, and they are not written any more.
         [unsafe { self.0.vector(element, count) }]
     }
 }
 
-struct Won<'a> {
+struct WithArgmax<'a> {
     dy: &'a [f32],
-    winners: &'a [u8],
+    argmax: &'a [u8],
 }
 
-impl Terms<1> for Won<'_> {
+impl Terms<1> for WithArgmax<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
         // SAFETY: the elements lie inside, and there is a byte for each.
-        let nobody = unsafe { L::bytes_equal(self.winners[element..].as_ptr(), Pool2D::NOBODY, count) };
+        let none = unsafe { L::bytes_equal(self.argmax[element..].as_ptr(), Pool2D::NOBODY, count) };
         // SAFETY: as above.
-        [unsafe { load::<L>(self.dy[element..].as_ptr(), count) }.keep(!nobody)]
+        [unsafe { load::<L>(self.dy[element..].as_ptr(), count) }.keep(!none)]
     }
 }
 

@@ -29,7 +29,8 @@ struct Dropout<'a> {
     x: Floats<'a>,
     y: Floats<'a>,
     seed: u64,
-    /// Elements of the batch before this piece: draws belong to places in the batch, however it is split.
+    /// Elements of the batch before this micro-batch: draws belong to places in the batch, however it is
+    /// split.
     before: u64,
     rate: f32,
     scale: f32,
@@ -41,7 +42,7 @@ impl Tasks for Dropout<'_> {
         let (mut kept, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
         for block in blocks(self.cut.range(task)) {
             let first = self.before + block.start as u64;
-            // SAFETY: the only write to the block is this task's own, behind the read.
+            // SAFETY: the only write to the block is this task's own, after the read.
             let x = unsafe { self.x.load(block.clone(), &mut wide) };
             for (index, (kept, x)) in kept.iter_mut().zip(x).enumerate() {
                 let draw = random::unit(self.seed, first + index as u64);

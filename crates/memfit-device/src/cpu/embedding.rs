@@ -28,7 +28,8 @@ pub(crate) fn forward(operands: &Operands) {
     });
 }
 
-/// Adds every position's slope to its entry, in the order of positions; slopes of ids that have no entry are dropped.
+/// Adds `dy` of every position to its entry, in the order of positions; `dy` of ids that have no entry is
+/// dropped.
 pub(crate) fn grad(operands: &Operands) {
     let (ids, dy) = (Ids::new(operands), operands.input::<f32>(1));
     let width = operands.input_shape(1).last();
@@ -43,8 +44,8 @@ pub(crate) fn grad(operands: &Operands) {
         for position in 0..ids.count() {
             if let Some(entry) = ids.entry(position, entries).filter(|entry| mine.contains(entry)) {
                 let to = &mut dtable[(entry - mine.start) * width..][..width];
-                let slopes = &dy[position * width..(position + 1) * width];
-                to.iter_mut().zip(slopes).for_each(|(to, slope)| *to += slope);
+                let dy = &dy[position * width..(position + 1) * width];
+                to.iter_mut().zip(dy).for_each(|(to, dy)| *to += dy);
             }
         }
     });

@@ -228,8 +228,8 @@ mod tests {
             Half::Bf16 => 0x7f80,
         };
         let size = f64::from(value.abs());
-        let meaning = |bits: u16| meaning(half, bits).expect("finite or infinite halves mean a number");
-        // Halves of one sign are ordered as their bits are.
+        let meaning = |bits: u16| meaning(half, bits).expect("finite or infinite halves are numbers");
+        // Half-precision numbers of one sign are ordered as their bits are.
         let mut range = 0..infinite;
         while range.len() > 1 {
             let middle = range.start + (range.end - range.start) / 2;

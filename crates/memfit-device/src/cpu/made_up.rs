@@ -1,4 +1,4 @@
-//! Made-up rows, drawn on all threads: the numbers are those that their source draws one by one.
+//! Synthetic rows, drawn on all threads: the numbers are those that their source draws one by one.
 
 use memfit_ir::random;
 

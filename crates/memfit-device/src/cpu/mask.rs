@@ -34,7 +34,7 @@ pub(crate) fn launch(operands: &Operands, mask: Mask) {
     }
 }
 
-/// Doubles of workspace that `balance` wants.
+/// Doubles of workspace that `balance` needs.
 pub(crate) const BALANCE_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// Weights times their count over their sum; all 0 where that sum is.

@@ -2,9 +2,10 @@
 
 use super::lanes::{self, Kernel, Lanes, ROWS_MAX};
 
-/// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth * depth_step`,
-/// and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart. Rows that are packed in panels, each of a
-/// register tile's rows, start anew `panel_step` further with every panel.
+/// Where the left operand of a stripe lies: element (row, depth) is at `start + row * row_step + depth *
+/// depth_step`, and the depth is cut in `segments` equal pieces whose starts are `segment_step` apart. Rows
+/// that are packed in panels, each of a register tile's rows, start again `panel_step` further with every
+/// panel.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     pub(crate) start: *const f32,
@@ -22,7 +23,7 @@ impl View {
         View { start, row_step, depth_step, panel_step: None, segments: 1, segment_step: 0 }
     }
 
-    /// Panels of `rows` rows, packed one behind the other over the same depth.
+    /// Panels of `rows` rows, packed one after the other over the same depth.
     pub(crate) fn of_panels(start: *const f32, rows: usize, depth: usize) -> View {
         View { panel_step: Some(rows * depth), ..View::new(start, rows, true) }
     }
@@ -81,10 +82,10 @@ unsafe fn add_depth<L: Lanes, const ROWS: usize, const VECTORS: usize, const AT_
     right
 }
 
-/// Adds to the sums of a tile what one step of the depth gives.
+/// Adds the products of one step of the depth to the sums of a tile.
 ///
 /// # Safety
-/// There is a float for every row, `row_step` apart, and there are so many vectors of columns.
+/// There is a float for every row, `row_step` apart, and there are `VECTORS` vectors of columns.
 #[inline(always)]
 unsafe fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
     sums: &mut [[L; VECTORS]; ROWS],
@@ -263,7 +264,7 @@ impl Stripe {
         if self.accumulate {
             for (row, value) in values.iter_mut().enumerate() {
                 let target = self.target(row, column);
-                // SAFETY: the caller vouches for these columns.
+                // SAFETY: the caller guarantees these columns.
                 *value =
                     value.add(unsafe { if WHOLE { L::load(target) } else { L::load_first(target, count) } });
             }

@@ -10,7 +10,7 @@ use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 pub(crate) fn launch(operands: &Operands, noise: &Noise) {
     let (x, y) = (operands.input_floats(0), operands.output_floats(0));
     let (context, dims) = (operands.context, &operands.input_shape(0).dims);
-    // Axes behind this one either all share a draw or all have their own.
+    // Axes after this one either all share a draw or all have their own.
     let shared = dims.last() != noise.dims.last();
     let alike = dims.iter().zip(&noise.dims).rev().take_while(|(own, drawn)| (own != drawn) == shared);
     let axes = alike.count();
@@ -41,7 +41,7 @@ struct Work<'a> {
     shared: bool,
     /// Elements of a run.
     run: usize,
-    /// Rows of the batch before this piece: draws belong to places in the batch, however it is split.
+    /// Rows of the batch before this micro-batch: draws belong to places in the batch, however it is split.
     row_start: usize,
     cut: Cut,
     x: Floats<'a>,
@@ -91,7 +91,7 @@ impl Tasks for Work<'_> {
             let common = self.shared.then(|| self.draw(first));
             let start = run * self.run;
             for block in blocks(start..start + self.run) {
-                // SAFETY: the only write to the block is this task's own, behind the read.
+                // SAFETY: the only write to the block is this task's own, after the read.
                 let x = unsafe { self.x.load(block.clone(), &mut wide) };
                 for (index, (to, x)) in result.iter_mut().zip(x).enumerate() {
                     let own = || self.draw(first + (block.start - start + index) as u64);

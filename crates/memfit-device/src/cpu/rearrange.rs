@@ -30,7 +30,7 @@ fn concat_of<T: Element>(operands: &Operands, axis: usize) {
     }
 }
 
-/// Takes a stretch of an axis.
+/// Takes a slice of an axis.
 pub(crate) fn slice(operands: &Operands, axis: usize, start: usize) {
     match Half::of(operands.input_type(0)) {
         None => slice_of::<f32>(operands, axis, start),
@@ -52,7 +52,7 @@ fn slice_of<T: Element>(operands: &Operands, axis: usize, start: usize) {
     );
 }
 
-/// Puts zeros before and behind a stretch of an axis.
+/// Pads an axis with zeros on both sides.
 pub(crate) fn pad_axis(operands: &Operands, axis: usize, before: usize) {
     match Half::of(operands.input_type(0)) {
         None => pad_axis_of::<f32>(operands, axis, before, 0.0),
@@ -69,7 +69,7 @@ fn pad_axis_of<T: Element>(operands: &Operands, axis: usize, before: usize, zero
     let y = Shared::new(y);
     operands.threads.for_each(cut.count(), |task, _| {
         for index in cut.range(task) {
-            // SAFETY: every stretch belongs to one task.
+            // SAFETY: every slice belongs to one task.
             let to = unsafe { y.slice(index * stride..(index + 1) * stride) };
             to[..start].fill(zero);
             to[start..start + length].copy_from_slice(&x[index * length..(index + 1) * length]);

@@ -25,7 +25,7 @@ impl Tasks for Rectify<'_> {
         while at < values.len() {
             let count = L::COUNT.min(values.len() - at);
             let to = values[at..at + count].as_mut_ptr();
-            // SAFETY: so many elements are left.
+            // SAFETY: `count` elements are left.
             unsafe { store(load::<L>(to, count).at_least(L::splat(0.0)), to, count) };
             at += L::COUNT;
         }

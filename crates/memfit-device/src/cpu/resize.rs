@@ -36,7 +36,7 @@ pub(crate) fn grad(operands: &Operands, interpolation: Interpolation) {
     tasks::run(operands.threads, cut.count(), &work);
 }
 
-/// Height, width and channels before and behind.
+/// Height, width and channels before and after.
 struct Scale {
     from: [usize; 3],
     to: [usize; 3],

@@ -8,7 +8,7 @@ use super::sums::{sum, sum_pairs, total};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::vector_maths;
 
-/// `y = eˣ / Σ eˣ`, the largest element subtracted first.
+/// `y = eˣ / Σ eˣ`, the maximum subtracted first.
 pub(crate) fn forward(operands: &Operands) {
     let (x, y) = (operands.input_floats(0), operands.output_floats(0));
     let classes = operands.input_shape(0).last().max(1);
@@ -31,12 +31,12 @@ pub(crate) fn groups(positions: Range<usize>, classes: usize) -> impl Iterator<I
     positions.step_by(size).map(move |start| start..end.min(start + size))
 }
 
-/// `e` to the power of every element, less the largest of its position.
+/// `e` to the power of every element, less the maximum of its position.
 #[inline(always)]
 pub(crate) fn powers<L: Lanes>(x: &[f32], classes: usize, powers: &mut [f32]) {
     for (powers, x) in powers.chunks_exact_mut(classes).zip(x.chunks_exact(classes)) {
-        let most = largest(x);
-        powers.iter_mut().zip(x).for_each(|(power, x)| *power = x - most);
+        let max = largest(x);
+        powers.iter_mut().zip(x).for_each(|(power, x)| *power = x - max);
     }
     let (length, powers) = (powers.len(), powers.as_mut_ptr());
     // SAFETY: both are the same slice.
@@ -45,14 +45,14 @@ pub(crate) fn powers<L: Lanes>(x: &[f32], classes: usize, powers: &mut [f32]) {
 
 /// `Σ e^(x − most)`.
 #[inline(always)]
-pub(crate) fn sum_powers<L: Lanes>(x: &[f32], most: f32) -> f64 {
+pub(crate) fn sum_powers<L: Lanes>(x: &[f32], max: f32) -> f64 {
     let mut totals = [0.0; LANES_MAX];
     let mut at = 0;
     while at < x.len() {
         let count = L::COUNT.min(x.len() - at);
-        // SAFETY: so many elements are left, and there is room for every vector.
+        // SAFETY: `count` elements are left, and there is room for every vector.
         unsafe {
-            let power = vector_maths::exp(load::<L>(x.as_ptr().add(at), count).sub(L::splat(most)));
+            let power = vector_maths::exp(load::<L>(x.as_ptr().add(at), count).sub(L::splat(max)));
             let power = if count == L::COUNT { power } else { power.keep(Mask::of((1 << count) - 1)) };
             power.add_to(totals.as_mut_ptr());
         }
@@ -68,7 +68,7 @@ pub(crate) fn sum_powers<L: Lanes>(x: &[f32], most: f32) -> f64 {
 #[inline(always)]
 pub(crate) unsafe fn weighted_powers<L: Lanes>(
     x: *const f32,
-    most: f32,
+    max: f32,
     factor: f32,
     to: *mut f32,
     length: usize,
@@ -76,26 +76,26 @@ pub(crate) unsafe fn weighted_powers<L: Lanes>(
     let mut at = 0;
     while at < length {
         let count = L::COUNT.min(length - at);
-        // SAFETY: so many elements are left.
+        // SAFETY: `count` elements are left.
         unsafe {
-            let power = vector_maths::exp(load::<L>(x.add(at), count).sub(L::splat(most)));
+            let power = vector_maths::exp(load::<L>(x.add(at), count).sub(L::splat(max)));
             store(power.mul(L::splat(factor)), to.add(at), count);
         }
         at += L::COUNT;
     }
 }
 
-/// Replaces every element by `e` to its power, less the largest; their sum.
+/// Replaces every element by `e` to its power, less the maximum; returns their sum.
 #[inline(always)]
-pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], most: f32) -> f64 {
+pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], max: f32) -> f64 {
     let (length, values) = (values.len(), values.as_mut_ptr());
     let mut totals = [0.0; LANES_MAX];
     let mut at = 0;
     while at < length {
         let count = L::COUNT.min(length - at);
-        // SAFETY: so many elements are left, and there is room for every vector.
+        // SAFETY: `count` elements are left, and there is room for every vector.
         unsafe {
-            let power = vector_maths::exp(load::<L>(values.add(at), count).sub(L::splat(most)));
+            let power = vector_maths::exp(load::<L>(values.add(at), count).sub(L::splat(max)));
             let power = if count == L::COUNT { power } else { power.keep(Mask::of((1 << count) - 1)) };
             store(power, values.add(at), count);
             power.add_to(totals.as_mut_ptr());
@@ -105,19 +105,19 @@ pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], most: f32) -> f64 {
     total(totals)
 }
 
-/// The largest element; NaN where one is.
+/// The maximum; NaN where an element is.
 #[inline(always)]
 pub(crate) fn largest(values: &[f32]) -> f32 {
     let (whole, rest) = values.as_chunks::<16>();
-    let mut most = rest.iter().fold(f32::NEG_INFINITY, |most, value| larger(most, *value));
+    let mut max = rest.iter().fold(f32::NEG_INFINITY, |max, value| larger(max, *value));
     if let Some((first, others)) = whole.split_first() {
         let mut lanes = *first;
         for chunk in others {
             lanes.iter_mut().zip(chunk).for_each(|(lane, value)| *lane = larger(*lane, *value));
         }
-        most = lanes.iter().fold(most, |most, value| larger(most, *value));
+        max = lanes.iter().fold(max, |max, value| larger(max, *value));
     }
-    most
+    max
 }
 
 /// The same of many elements, in vectors.
@@ -125,26 +125,26 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
 pub(crate) fn largest_of_many<L: Lanes>(values: &[f32]) -> f32 {
     let lowest = L::splat(f32::NEG_INFINITY);
     // Two, so that one comparison need not wait for the last.
-    let mut most = [lowest; 2];
+    let mut max = [lowest; 2];
     let mut at = 0;
     while at < values.len() {
-        for most in &mut most {
+        for max in &mut max {
             let count = L::COUNT.min(values.len().saturating_sub(at));
-            // SAFETY: so many elements are left.
+            // SAFETY: `count` elements are left.
             let value = unsafe { load::<L>(values.as_ptr().wrapping_add(at), count) };
             let value =
                 if count == L::COUNT { value } else { lowest.or_where(Mask::of((1 << count) - 1), value) };
-            *most = most.or_where(value.beats(*most), value);
+            *max = max.or_where(value.beats(*max), value);
             at += L::COUNT;
         }
     }
     let mut lanes = [f32::NEG_INFINITY; 2 * LANES_MAX];
     // SAFETY: there is room for two vectors.
     unsafe {
-        most[0].store(lanes.as_mut_ptr());
-        most[1].store(lanes.as_mut_ptr().add(LANES_MAX));
+        max[0].store(lanes.as_mut_ptr());
+        max[1].store(lanes.as_mut_ptr().add(LANES_MAX));
     }
-    lanes.iter().fold(f32::NEG_INFINITY, |most, value| larger(most, *value))
+    lanes.iter().fold(f32::NEG_INFINITY, |max, value| larger(max, *value))
 }
 
 #[inline(always)]
@@ -193,11 +193,11 @@ impl Forward<'_> {
     fn position<L: Lanes>(&self, elements: Range<usize>) {
         // SAFETY: elements belong to one task, and the slice that reads is gone before one writes.
         let x = unsafe { self.x.read(elements.clone()) };
-        let most = largest_of_many::<L>(x);
-        let factor = (1.0 / sum_powers::<L>(x, most)) as f32;
+        let max = largest_of_many::<L>(x);
+        let factor = (1.0 / sum_powers::<L>(x, max)) as f32;
         let (x, y) = (self.x.place(&elements), self.y.place(&elements));
         // SAFETY: as above; both have these elements.
-        unsafe { weighted_powers::<L>(x, most, factor, y, elements.len()) };
+        unsafe { weighted_powers::<L>(x, max, factor, y, elements.len()) };
     }
 }
 
@@ -226,14 +226,14 @@ impl Grad<'_> {
         let (dy, y) = unsafe { (self.dy.read(elements.clone()), self.y.read(elements.clone())) };
         let mean = sum_pairs(dy, y, |dy, y| dy * y) as f32;
         for block in blocks(elements) {
-            let slopes = &mut buffer[..block.len()];
+            let dx = &mut buffer[..block.len()];
             // SAFETY: as above.
             let (dy, y) = unsafe { (self.dy.read(block.clone()), self.y.read(block.clone())) };
-            for ((slope, dy), y) in slopes.iter_mut().zip(dy).zip(y) {
-                *slope = y * (dy - mean);
+            for ((dx, dy), y) in dx.iter_mut().zip(dy).zip(y) {
+                *dx = y * (dy - mean);
             }
             // SAFETY: as above.
-            unsafe { self.dx.write(block) }.copy_from_slice(slopes);
+            unsafe { self.dx.write(block) }.copy_from_slice(dx);
         }
     }
 }

@@ -25,10 +25,10 @@ fn pad_of<T: Element + Default>(operands: &Operands, pads: &Pads) {
         }
         let from = &x[(row * height + down - pads.top) * width * channels..][..width * channels];
         let (before, rest) = to.split_at_mut(pads.left * channels);
-        let (middle, behind) = rest.split_at_mut(width * channels);
+        let (middle, after) = rest.split_at_mut(width * channels);
         before.fill(T::default());
         middle.copy_from_slice(from);
-        behind.fill(T::default());
+        after.fill(T::default());
     });
 }
 

@@ -1,7 +1,7 @@
-//! Dimensions of 1 repeated to larger ones, and sums back to them.
+//! Broadcasts dimensions of 1 to larger ones, and sums back over them.
 //!
-//! Dimensions after the batch fall in groups of neighbours that are either all kept or all stretched, so that most of
-//! the work is copying, filling or adding whole runs.
+//! Dimensions after the batch fall in groups of neighbours that are either all kept or all broadcast, so that
+//! most of the work is copying, filling or adding whole runs.
 
 use std::ops::Range;
 
@@ -26,11 +26,11 @@ pub(crate) fn broadcast(operands: &Operands) {
     tasks::run(operands.threads, cut.count(), &Broadcast { groups, cut, x: operands.input(0), y });
 }
 
-/// Sums over dimensions that were stretched.
+/// Sums over dimensions that were broadcast.
 pub(crate) fn sum_to(operands: &Operands) {
     let groups = Groups::new(operands.output_shape(0), operands.input_shape(0));
     let last = groups.last();
-    let run = if last.stretched { 1 } else { last.size };
+    let run = if last.broadcast { 1 } else { last.size };
     let outputs = operands.output_shape(0).elements(operands.context.rows);
     let runs = outputs / run.max(1);
     let elements = operands.input_shape(0).elements(operands.context.rows) / runs.max(1);
@@ -45,7 +45,7 @@ struct Group {
     /// Elements along it in the larger tensor.
     size: usize,
     /// Whether the smaller tensor has one element along it.
-    stretched: bool,
+    broadcast: bool,
 }
 
 /// The dimensions of a larger tensor, in groups; the batch is the first of them, and kept.
@@ -58,17 +58,17 @@ impl Groups {
     fn new(small: &Shape, large: &Shape) -> Groups {
         let mut groups = Groups { groups: [Group::default(); GROUPS], count: 0 };
         for (small, large) in small.dims.iter().zip(&large.dims) {
-            groups.push(Group { size: *large, stretched: small != large });
+            groups.push(Group { size: *large, broadcast: small != large });
         }
         if groups.count == 0 {
-            groups.push(Group { size: 1, stretched: false });
+            groups.push(Group { size: 1, broadcast: false });
         }
         groups
     }
 
     fn push(&mut self, group: Group) {
         match self.groups[..self.count].last_mut() {
-            Some(last) if last.stretched == group.stretched => last.size *= group.size,
+            Some(last) if last.broadcast == group.broadcast => last.size *= group.size,
             _ => {
                 self.groups[self.count] = group;
                 self.count += 1;
@@ -89,10 +89,10 @@ impl Groups {
     /// Where the last group begins in the smaller tensor, for a place in the outer groups of the larger one.
     #[inline(always)]
     fn small_start(&self, outer: usize) -> usize {
-        let last = if self.last().stretched { 1 } else { self.last().size };
+        let last = if self.last().broadcast { 1 } else { self.last().size };
         let (mut place, mut rest, mut stride) = (0, outer, last);
         for group in self.outer().iter().rev() {
-            if !group.stretched {
+            if !group.broadcast {
                 place += rest % group.size * stride;
                 stride *= group.size;
             }
@@ -107,11 +107,11 @@ impl Groups {
     fn large_starts(&self, small: usize, mut body: impl FnMut(usize)) {
         let last = self.last().size;
         let repeats: usize =
-            self.outer().iter().filter(|group| group.stretched).map(|group| group.size).product();
+            self.outer().iter().filter(|group| group.broadcast).map(|group| group.size).product();
         for repeat in 0..repeats {
             let (mut place, mut kept, mut repeat, mut stride) = (0, small, repeat, last);
             for group in self.outer().iter().rev() {
-                let rest = if group.stretched { &mut repeat } else { &mut kept };
+                let rest = if group.broadcast { &mut repeat } else { &mut kept };
                 place += *rest % group.size * stride;
                 *rest /= group.size;
                 stride *= group.size;
@@ -136,7 +136,7 @@ impl Tasks for Broadcast<'_> {
             let start = self.groups.small_start(outer);
             // SAFETY: every run belongs to one task.
             let to = unsafe { self.y.slice(outer * last.size..(outer + 1) * last.size) };
-            match last.stretched {
+            match last.broadcast {
                 true => to.fill(self.x[start]),
                 false => to.copy_from_slice(&self.x[start..start + last.size]),
             }
@@ -156,7 +156,7 @@ impl Tasks for SumTo<'_> {
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let last = self.groups.last();
         for small in self.cut.range(task) {
-            if last.stretched {
+            if last.broadcast {
                 let mut total = 0.0;
                 self.groups.large_starts(small, |start| {
                     total += sum(&self.dy[start..start + last.size], |dy| dy);

@@ -48,7 +48,7 @@ pub(crate) fn sum_pairs(a: &[f32], b: &[f32], term: impl Fn(f64, f64) -> f64) ->
     rest.fold(total(lanes), |sum, (a, b)| sum + term(f64::from(*a), f64::from(*b)))
 }
 
-/// The sum of all lanes, by halves.
+/// The sum of all lanes, pairwise.
 #[inline(always)]
 pub(crate) fn total(mut lanes: [f64; LANES]) -> f64 {
     let mut half = LANES / 2;
@@ -61,7 +61,7 @@ pub(crate) fn total(mut lanes: [f64; LANES]) -> f64 {
     lanes[0]
 }
 
-/// Doubles of workspace that [`sum_parts`] wants.
+/// Doubles of workspace that [`sum_parts`] needs.
 pub(crate) const PARTS_WORKSPACE: usize = Cut::PARTS;
 
 /// Work on a range of items that yields a sum.
@@ -70,7 +70,7 @@ pub(crate) trait Part: Sync {
     fn part(&self, range: Range<usize>) -> f64;
 }
 
-/// Works on all items, of so many elements each, and adds what the parts yield.
+/// Works on all items, of `elements` elements each, and adds what the parts yield.
 pub(crate) fn sum_parts(
     threads: &Threads,
     items: usize,
@@ -117,28 +117,29 @@ pub(crate) trait Terms<const N: usize>: Sync {
     /// terms are rounded products, so that a few more roundings cost no digits.
     const ROWS: usize = 1;
 
-    /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column of the
-    /// width; zeros behind them. `#[inline(always)]`.
+    /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column
+    /// of the width; zeros after them. `#[inline(always)]`.
     ///
     /// # Safety
     /// The elements lie inside what is summed.
     unsafe fn terms<L: Lanes>(&self, row: usize, element: usize, column: usize, count: usize) -> [L; N];
 
-    /// Whether several rows are added up in registers, a vector of columns after the other: the fastest way over one operand,
-    /// where [`Terms::prefetch`] asks for it in time. Several operands are read row by row.
+    /// Whether several rows are added up in registers, one vector of columns after the other: the fastest for
+    /// one operand, where [`Terms::prefetch`] asks for it in time. Several operands are read row by row.
     const IN_REGISTERS: bool = false;
 
-    /// Asks for the cache line of an element that is summed soon, or lies behind the last; `#[inline(always)]`.
+    /// Prefetches the cache line of an element that is summed soon, or lies past the last;
+    /// `#[inline(always)]`.
     fn prefetch(&self, _element: usize) {}
 }
 
 impl Columns {
-    /// So many elements in so many columns, a few columns side by side.
+    /// Sums of `elements` elements in `columns` columns, a few columns side by side.
     pub(crate) fn folded(elements: usize, columns: usize) -> Columns {
         Columns { elements, columns, width: Columns::width(columns) }
     }
 
-    /// So many elements in so many columns, every row by itself.
+    /// Sums of `elements` elements in `columns` columns, every row by itself.
     pub(crate) fn plain(elements: usize, columns: usize) -> Columns {
         Columns { elements, columns, width: columns }
     }
@@ -148,7 +149,7 @@ impl Columns {
         columns * (COLUMNS / columns.max(1)).max(1)
     }
 
-    /// Doubles of workspace that `N` sums over columns of this width want, whatever the elements.
+    /// Doubles of workspace that `N` sums over columns of this width need, whatever the elements.
     pub(crate) fn workspace(width: usize, sums: usize) -> usize {
         most_parts(width) * sums * width
     }
@@ -222,7 +223,7 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
         let (part, first) = (task / self.blocks, task % self.blocks * SPAN);
         let columns = SPAN.min(self.of.width - first);
         let end = ((part + 1) * self.rows).min(self.of.elements.div_ceil(self.of.width));
-        // Room for a whole vector behind the last column.
+        // Room for a whole vector after the last column.
         let mut totals = [[0.0; SPAN + LANES_MAX]; N];
         let mut near = [[0.0; SPAN + LANES_MAX]; N];
         let mut row = part * self.rows;
@@ -234,7 +235,7 @@ impl<T: Terms<N>, const N: usize> Tasks for ColumnParts<'_, T, N> {
                 self.row::<L, f64>(row, first, columns, &mut totals);
             } else {
                 (row..next).for_each(|row| self.row::<L, f32>(row, first, columns, &mut near));
-                settle_near::<L, N>(&mut near, &mut totals, columns);
+                add_near::<L, N>(&mut near, &mut totals, columns);
             }
             row = next;
         }
@@ -262,7 +263,7 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
         let mut column = 0;
         while column < columns {
             let left = L::COUNT.min(columns - column);
-            // SAFETY: so many elements are left in this row.
+            // SAFETY: `left` elements are left in this row.
             let terms = unsafe { self.terms.terms::<L>(row, start + column, first + column, left) };
             for kind in 0..N {
                 // SAFETY: a vector's worth of totals is left.
@@ -273,8 +274,8 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
         }
     }
 
-    /// Adds the terms of some columns of a few rows, at most `T::ROWS`, to their totals. Rows are added up in registers, so
-    /// that memory sees each element once and each total once for all of them.
+    /// Adds the terms of some columns of a few rows, at most `T::ROWS`, to their totals. Rows are added up in
+    /// registers, so that each element and each total is read from memory once.
     #[inline(always)]
     fn rows<L: Lanes>(
         &self,
@@ -288,8 +289,8 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
         let limit = columns.min(self.of.elements.saturating_sub(last));
         let mut totals = totals.each_mut().map(|totals| totals.as_mut_ptr());
         let mut column = 0;
-        // Reads go down a few rows at a time, which no processor foresees; so the next rows are asked for, line by line where
-        // they are this task's from end to end.
+        // Reads go down a few rows at a time, which the hardware prefetcher does not follow; so the next rows
+        // are prefetched, line by line where they are this task's from end to end.
         let next = rows.end * self.of.width + first;
         let ahead = |column: usize, at: usize| match self.blocks {
             1 => next + column * T::ROWS + at * L::COUNT,
@@ -313,7 +314,8 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
         }
     }
 
-    /// The terms of neighbouring elements in so many rows, added up in their order; the last row has a count of its own.
+    /// The terms of neighbouring elements in some rows, added up in their order; the last row has a count of
+    /// its own.
     #[inline(always)]
     fn together<L: Lanes>(
         &self,
@@ -328,7 +330,7 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
             if count == 0 {
                 break;
             }
-            // SAFETY: so many elements are left in this row.
+            // SAFETY: `count` elements are left in this row.
             let terms = unsafe { self.terms.terms::<L>(at, at * self.of.width + column, column, count) };
             for (sum, term) in sums.iter_mut().zip(terms) {
                 *sum = sum.add(term);
@@ -338,9 +340,9 @@ impl<T: Terms<N>, const N: usize> ColumnParts<'_, T, N> {
     }
 }
 
-/// Adds what a few rows gave to the totals, and begins anew.
+/// Adds the sums of a few rows to the totals, and resets them.
 #[inline(always)]
-fn settle_near<L: Lanes, const N: usize>(
+fn add_near<L: Lanes, const N: usize>(
     near: &mut [[f32; SPAN + LANES_MAX]; N],
     totals: &mut [[f64; SPAN + LANES_MAX]; N],
     columns: usize,
@@ -398,7 +400,7 @@ pub(crate) unsafe fn sum_row<L: Lanes, const N: usize>(
     let mut totals = [[0.0; LANES_MAX]; N];
     let mut at = 0;
     while at + GROUP * L::COUNT <= count {
-        // SAFETY: so many whole vectors are left.
+        // SAFETY: `GROUP` whole vectors are left.
         let of = |at: usize| unsafe { terms.terms::<L>(row, start + at, at, L::COUNT) };
         let [a, b, c, d] = [of(at), of(at + L::COUNT), of(at + 2 * L::COUNT), of(at + 3 * L::COUNT)];
         for kind in 0..N {
@@ -409,7 +411,7 @@ pub(crate) unsafe fn sum_row<L: Lanes, const N: usize>(
         at += GROUP * L::COUNT;
     }
     while at < count {
-        // SAFETY: so many elements are left.
+        // SAFETY: at least one element is left, and no more are read than there are.
         let sums = unsafe { terms.terms::<L>(row, start + at, at, L::COUNT.min(count - at)) };
         for kind in 0..N {
             // SAFETY: as above.
@@ -424,8 +426,8 @@ pub(crate) unsafe fn sum_row<L: Lanes, const N: usize>(
     sums
 }
 
-/// Adds to an update, or replaces it where it is fresh.
-pub(crate) fn settle(update: &mut f32, value: f64, fresh: bool) {
-    let before = if fresh { 0.0 } else { f64::from(*update) };
+/// Adds to an update, or overwrites it.
+pub(crate) fn add_or_overwrite(update: &mut f32, value: f64, overwrite: bool) {
+    let before = if overwrite { 0.0 } else { f64::from(*update) };
     *update = (before + value) as f32;
 }

@@ -48,17 +48,17 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Items of so many elements each, a task's worth in each range.
+    /// Items of `elements` elements each, a task's worth in each range.
     pub(crate) fn items(length: usize, elements: usize) -> Cut {
         Cut { length, size: (TASK / elements.max(1)).max(1) }
     }
 
-    /// Items of so many elements each, in at most [`Cut::PARTS`] ranges of at least a task's worth.
+    /// Items of `elements` elements each, in at most [`Cut::PARTS`] ranges of at least a task's worth.
     pub(crate) fn parts(length: usize, elements: usize) -> Cut {
         Cut::at_most(length, elements, PARTS)
     }
 
-    /// The same in at most so many ranges.
+    /// The same in at most `parts` ranges.
     pub(crate) fn at_most(length: usize, elements: usize, parts: usize) -> Cut {
         let least = Cut::items(length, elements).size;
         Cut { length, size: length.div_ceil(parts).max(least) }
@@ -67,7 +67,7 @@ impl Cut {
     /// The most ranges that [`Cut::parts`] makes.
     pub(crate) const PARTS: usize = PARTS;
 
-    /// Ranges of so many items.
+    /// Ranges of `size` items.
     pub(crate) fn of_size(length: usize, size: usize) -> Cut {
         Cut { length, size: size.max(1) }
     }

@@ -1,4 +1,4 @@
-//! The threads behind `Threads`: the caller and its helpers, who wait awake for a moment before they sleep.
+//! The thread pool of `Threads`: the caller and its helpers, which spin for a moment before they sleep.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 /// How long a thread that waits stays awake: about as long as the work between two kernels that share their tasks.
 /// A sleeping thread takes some 0.1 ms to come back.
 const AWAKE: Duration = Duration::from_micros(200);
-/// How long it waits without asking the system whether somebody else wants its core.
+/// How long it spins before it asks the system whether another thread needs its core.
 const GREEDY: Duration = Duration::from_micros(10);
 
-/// What every thread runs once, told its number.
+/// What every thread runs once, given its number.
 type Job = dyn Fn(usize) + Sync;
 
-/// The caller of [`Crew::run`], who is number 0, and its helpers.
-pub(crate) struct Crew {
+/// The caller of [`ThreadPool::run`], who is number 0, and its helpers.
+pub(crate) struct ThreadPool {
     shared: Arc<SharedState>,
     helpers: Vec<JoinHandle<()>>,
     /// Whether a job runs.
@@ -38,8 +38,8 @@ struct SharedState {
     awake: Duration,
 }
 
-// SAFETY: the job is written by the one caller that set `busy` while no helper is at work, and read by helpers behind
-// the change of `jobs` that announces it.
+// SAFETY: the job is written by the one caller that set `busy` while no helper is at work, and read by
+// helpers after the change of `jobs` that announces it.
 unsafe impl Sync for SharedState {}
 // SAFETY: as above; what the job points to is `Sync` and outlives its being run.
 unsafe impl Send for SharedState {}
@@ -51,9 +51,9 @@ struct Ordered {
     caller: Thread,
 }
 
-impl Crew {
-    /// Starts the helpers of a crew of `count`, and waits until each has run.
-    pub(crate) fn start(count: usize) -> std::io::Result<Crew> {
+impl ThreadPool {
+    /// Starts the helpers of a pool of `count` threads, and waits until each has run.
+    pub(crate) fn start(count: usize) -> std::io::Result<ThreadPool> {
         let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let shared = Arc::new(SharedState {
             jobs: AtomicUsize::new(0),
@@ -64,29 +64,32 @@ impl Crew {
             asleep: (0..count).map(|_| AtomicBool::new(false)).collect(),
             awake: if count <= cores { AWAKE } else { Duration::ZERO },
         });
-        let mut crew = Crew { shared, helpers: Vec::with_capacity(count), busy: AtomicBool::new(false) };
+        let mut pool =
+            ThreadPool { shared, helpers: Vec::with_capacity(count), busy: AtomicBool::new(false) };
         for number in 1..count {
-            let shared = Arc::clone(&crew.shared);
+            let shared = Arc::clone(&pool.shared);
             let builder = thread::Builder::new().name(format!("worker {number}"));
-            crew.helpers.push(builder.spawn(move || shared.help(number))?);
+            pool.helpers.push(builder.spawn(move || shared.help(number))?);
         }
         // What a thread takes for itself it has taken once it has run.
-        crew.run(&|| (), &|_| ());
-        Ok(crew)
+        pool.run(&|| (), &|_| ());
+        Ok(pool)
     }
 
-    /// Runs `ready` here, then `job(number)` once on every thread, and returns when all are done. Where the crew is at work
-    /// already it runs nothing, and says false.
+    /// Runs `ready` here, then `job(number)` once on every thread, and returns when all are done. Where the
+    /// pool is at work already it runs nothing, and returns false.
     pub(crate) fn run(&self, ready: &dyn Fn(), job: &(dyn Fn(usize) + Sync)) -> bool {
         if self.busy.swap(true, Ordering::Acquire) {
             return false;
         }
         ready();
         let shared = &*self.shared;
-        // SAFETY: `job` is borrowed until this function returns, and no helper uses it behind that: `wait` sees them done.
+        // SAFETY: `job` is borrowed until this function returns, and no helper uses it after that: `wait`
+        // sees them done.
         let job_unbound: *const Job =
             unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static Job>(job) };
-        // SAFETY: helpers read this behind the next change of `jobs` only, and all are done with the job before.
+        // SAFETY: helpers read this only after the next change of `jobs`, and all are done with the job
+        // before.
         unsafe { *shared.job.get() = Some(Ordered { job: job_unbound, caller: thread::current() }) };
         shared.left.store(self.helpers.len(), Ordering::Relaxed);
         shared.jobs.fetch_add(1, Ordering::SeqCst);
@@ -97,7 +100,7 @@ impl Crew {
         }
         let own = catch_unwind(AssertUnwindSafe(|| job(0)));
         shared.wait(0, || shared.left.load(Ordering::SeqCst) == 0);
-        // Whoever unwound has told why.
+        // The thread that panicked has reported why.
         let failed = shared.failed.swap(false, Ordering::Relaxed);
         self.busy.store(false, Ordering::Release);
         if let Err(cause) = own {
@@ -108,13 +111,13 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::SeqCst);
         self.shared.jobs.fetch_add(1, Ordering::SeqCst);
         for helper in self.helpers.drain(..) {
             helper.thread().unpark();
-            // A helper catches what tasks throw; there is nothing to tell.
+            // A helper catches panics of tasks; there is nothing to report.
             let _ended = helper.join();
         }
     }
@@ -143,7 +146,8 @@ impl SharedState {
         }
     }
 
-    /// Waits until something holds: awake at first, then asleep, to be woken by whoever makes it hold.
+    /// Waits until something holds: spinning at first, then asleep until the thread that makes it hold wakes
+    /// it.
     fn wait(&self, number: usize, holds: impl Fn() -> bool) {
         let start = Instant::now();
         while !holds() {
@@ -154,7 +158,8 @@ impl SharedState {
                 thread::yield_now();
             } else {
                 self.asleep[number].store(true, Ordering::SeqCst);
-                // Whoever makes it hold does so before it looks who sleeps: one of the two sees the other.
+                // The thread that makes it hold does so before it looks for sleepers: one of the two sees the
+                // other.
                 while !holds() {
                     thread::park();
                 }

@@ -4,13 +4,13 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::crew::Crew;
 use super::lanes::Level;
+use super::thread_pool::ThreadPool;
 
 /// How kernels run: on how many threads, with which vector instructions.
 pub struct Threads {
     /// None runs everything on the calling thread.
-    crew: Option<Crew>,
+    pool: Option<ThreadPool>,
     /// For every thread, the next of its own tasks. All of them are used by one `for_each` at a time.
     next: Vec<Next>,
     count: usize,
@@ -35,16 +35,16 @@ impl Threads {
             _ => return Err(format!("a pool has at most {MOST} threads")),
         }
         // Threads that cannot be started are done without: results do not depend on how many there are.
-        let (crew, count) = std::iter::successors(Some(count), |count| Some(count / 2))
+        let (pool, count) = std::iter::successors(Some(count), |count| Some(count / 2))
             .take_while(|count| 1 < *count)
-            .find_map(|count| Crew::start(count).ok().map(|crew| (Some(crew), count)))
+            .find_map(|count| ThreadPool::start(count).ok().map(|pool| (Some(pool), count)))
             .unwrap_or((None, 1));
-        Ok(Threads { crew, next: (0..count).map(|_| Next::default()).collect(), count, level })
+        Ok(Threads { pool, next: (0..count).map(|_| Next::default()).collect(), count, level })
     }
 
     /// The calling thread alone, for a task that runs a kernel of its own. Nothing is started.
     pub(crate) fn alone(level: Level) -> Threads {
-        Threads { crew: None, next: Vec::new(), count: 1, level }
+        Threads { pool: None, next: Vec::new(), count: 1, level }
     }
 
     /// How many threads there are.
@@ -84,7 +84,7 @@ impl Threads {
         let ready = || {
             (0..workers).for_each(|worker| self.next[worker].0.store(share(worker).start, Ordering::Relaxed))
         };
-        let done = self.crew.as_ref().is_some_and(|crew| workers > 1 && crew.run(&ready, &work));
+        let done = self.pool.as_ref().is_some_and(|pool| workers > 1 && pool.run(&ready, &work));
         if !done {
             (0..tasks).for_each(|task| body(task, 0));
         }

@@ -19,7 +19,7 @@ pub(crate) fn forward(operands: &Operands, size: [usize; 2], interpolation: Inte
     tasks::run(operands.threads, cut.count(), &Forward { scale, x: operands.input(0), y });
 }
 
-/// Sums slopes back to the pixels they came from.
+/// Sums `dy` back to the pixels that it came from.
 pub(crate) fn grad(operands: &Operands, size: [usize; 2], interpolation: Interpolation) {
     let small = image(operands.output_shape(0));
     let cut = Cut::items(operands.context.rows * small[0], small[1] * small[2] * size[0] * size[1]);

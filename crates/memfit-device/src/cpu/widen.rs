@@ -1,5 +1,5 @@
-//! Halves for kernels of single precision: a few rows at a time are widened into workspace, the kernel runs on them, and
-//! what it wrote is narrowed behind it.
+//! f16 and bf16 for kernels of single precision: a few rows at a time are widened into workspace, the kernel
+//! runs on them, and what it wrote is narrowed afterwards.
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
@@ -15,9 +15,9 @@ use crate::arena::Arena;
 
 /// Floats that are widened at once, unless one row has more: enough to keep threads busy, few enough to stay in the cache.
 pub(crate) const AT_ONCE: usize = 1 << 18;
-/// As many where a kernel is read anew for every part.
+/// The same where a kernel is read again for every part.
 const AT_ONCE_MOST: usize = 1 << 20;
-/// The most operands of a node whose kernel knows no halves.
+/// The most operands of a node whose kernel has no half types.
 const OPERANDS: usize = 16;
 /// Elements that one task converts.
 const TASK: usize = 1 << 14;
@@ -68,8 +68,8 @@ pub(crate) fn launch(
     }
 }
 
-/// Whether the kernel of an op reads and writes halves itself, block by block or without looking at them.
-fn knows_halves(op: &Op) -> bool {
+/// Whether the kernel of an op reads and writes f16 and bf16 itself, block by block or by copying bytes.
+fn has_half_types(op: &Op) -> bool {
     matches!(
         op,
         Op::Elementwise(_)
@@ -103,8 +103,8 @@ fn knows_halves(op: &Op) -> bool {
     )
 }
 
-/// Whether the first output may stand where the first input stands, of the ops whose kernels do not know halves: as
-/// [`Op::in_place`] says, which is a list and so not for a launch.
+/// Whether the first output may stand where the first input stands, of the ops whose kernels have no half
+/// types: as [`Op::in_place`] says, which returns a list and so must not be called in a launch.
 fn writes_over_its_input(op: &Op) -> bool {
     matches!(
         op,
@@ -124,14 +124,14 @@ pub(crate) struct Widening<'a> {
 }
 
 impl<'a> Widening<'a> {
-    /// The widening of a node, where it has operands of halves and a kernel that does not know them.
+    /// The widening of a node, where it has operands in f16 or bf16 and a kernel without half types.
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Widening<'a>> {
         let tensors = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
-        let halves = tensors.into_iter().any(|id| Half::of(graph.tensors[id.0].dtype).is_some());
-        (halves && !knows_halves(&node.op)).then_some(Widening { graph, node })
+        let half = tensors.into_iter().any(|id| Half::of(graph.tensors[id.0].dtype).is_some());
+        (half && !has_half_types(&node.op)).then_some(Widening { graph, node })
     }
 
-    /// How many of so many rows are widened together.
+    /// How many of `rows` rows are widened together.
     pub(crate) fn rows_at_once(&self, rows: usize) -> usize {
         let per_row: usize = self.owners().map(|index| self.tensor(index).shape.elements_per_row()).sum();
         // A kernel that is read for every part is worth as many floats of values.
@@ -141,12 +141,12 @@ impl<'a> Widening<'a> {
         (weights.clamp(AT_ONCE, AT_ONCE_MOST) / per_row.max(1)).clamp(1, rows.max(1))
     }
 
-    /// Workspace for so many rows.
+    /// Workspace for `rows` rows.
     pub(crate) fn bytes(&self, rows: usize) -> Bytes {
         self.owners().map(|index| self.bytes_of(index, rows)).sum()
     }
 
-    /// Where an operand stands that is widened: places have the size of so many rows, of which some are used.
+    /// Where a widened operand stands: its place has room for `rows_at_once` rows, of which `rows` are used.
     fn place(&self, index: usize, rows_at_once: usize, rows: usize, start: Bytes) -> Option<Slot> {
         self.half_of(index)?;
         let owner = self.shared_input(index).unwrap_or(index);
@@ -180,7 +180,7 @@ impl<'a> Widening<'a> {
     }
 
     fn half(&self, index: usize) -> Half {
-        self.half_of(index).expect("what has another place is of halves")
+        self.half_of(index).expect("only f16 and bf16 operands have another place")
     }
 
     fn tensor(&self, index: usize) -> &'a Tensor {
@@ -202,7 +202,7 @@ fn rows_of(slot: Slot, tensor: &Tensor, first: usize, rows: usize) -> Slot {
     Slot { offset: slot.offset + before, bytes }
 }
 
-/// Conversions between two stretches of the arena that share no byte: an operand, and its place in the workspace.
+/// Conversions between two parts of the arena that share no byte: an operand, and its place in the workspace.
 struct Convert<'a> {
     arena: &'a Arena,
     threads: &'a Threads,
@@ -212,8 +212,8 @@ impl Convert<'_> {
     fn widen(&self, half: Half, from: Slot, to: Slot) {
         assert!(!from.overlaps(&to), "a workspace shares no byte with an operand");
         let count = to.bytes.to_usize() / size_of::<f32>();
-        // SAFETY: the arena vouches for both slots, which hold as many elements, aligned to their size and apart; nobody else
-        // works in the arena during a launch.
+        // SAFETY: the arena guarantees both slots, which hold as many elements, aligned to their size and
+        // apart; nothing else works in the arena during a launch.
         let (from, to) = unsafe {
             let from: *const u16 = self.arena.pointer_to_part(from).cast().as_ptr();
             let to: *mut f32 = self.arena.pointer_to_part(to).cast().as_ptr();

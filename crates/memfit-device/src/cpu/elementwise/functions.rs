@@ -47,7 +47,7 @@ unsafe fn write(values: [f32; CHUNK], to: *mut f32, at: usize, length: usize) {
 macro_rules! map {
     ($x:expr, $to:expr, $length:expr, |$element:ident| $value:expr) => {
         for at in (0..$length).step_by(CHUNK) {
-            // SAFETY: the caller vouches for so many elements.
+            // SAFETY: the caller guarantees `length` elements.
             let mut values = unsafe { read($x, at, $length) };
             for value in &mut values {
                 let $element = *value;
@@ -63,7 +63,7 @@ macro_rules! map {
 macro_rules! zip {
     ($a:expr, $b:expr, $to:expr, $length:expr, |$first:ident, $second:ident| $value:expr) => {
         for at in (0..$length).step_by(CHUNK) {
-            // SAFETY: the caller vouches for so many elements.
+            // SAFETY: the caller guarantees `length` elements.
             let (mut values, others) = unsafe { (read($a, at, $length), read($b, at, $length)) };
             for (value, other) in values.iter_mut().zip(&others) {
                 let ($first, $second) = (*value, *other);
@@ -80,7 +80,7 @@ macro_rules! vectors {
     ($lanes:ident, $to:expr, $length:expr, |$($x:ident),+| $value:expr) => {{
         let mut at = 0;
         while at + $lanes::COUNT <= $length {
-            // SAFETY: the caller vouches for so many elements, and a vector is left.
+            // SAFETY: the caller guarantees the elements, and a vector is left.
             $(let $x = unsafe { $lanes::load($x.add(at)) };)+
             // SAFETY: as above.
             unsafe { $value.store($to.add(at)) };
@@ -88,7 +88,7 @@ macro_rules! vectors {
         }
         if at < $length {
             let count = $length - at;
-            // SAFETY: as above, and so many elements are left.
+            // SAFETY: as above, and `count` elements are left.
             $(let $x: $lanes = unsafe { load($x.add(at), count) };)+
             // SAFETY: as above.
             unsafe { store($value, $to.add(at), count) };
@@ -109,14 +109,14 @@ pub(crate) unsafe fn unary<L: Lanes>(function: Unary, x: *const f32, to: *mut f3
             vectors!(L, to, length, |x| x.at_least(zero).at_most(L::splat(max_value)));
         }
         Unary::ReluGeneral { negative_slope, max_value, threshold } => map!(x, to, length, |x| {
-            // Without a slope even what is infinitely far below is 0.
+            // With a negative slope of 0 even minus infinity gives 0.
             let flat = negative_slope == 0.0 && x < threshold;
             let below = if flat { 0.0 } else { negative_slope * (x - threshold) };
             let inside = if x > threshold { x } else { below };
             if x >= max_value { max_value } else { inside }
         }),
-        Unary::LeakyRelu(slope) => {
-            vectors!(L, to, length, |x| x.mul(L::splat(slope)).or_where(x.beats(zero), x));
+        Unary::LeakyRelu(negative_slope) => {
+            vectors!(L, to, length, |x| x.mul(L::splat(negative_slope)).or_where(x.beats(zero), x));
         }
         Unary::Elu(alpha) => vectors!(L, to, length, |x| {
             vector_maths::exp_m1(x).mul(L::splat(alpha)).or_where(x.beats(zero), x)
@@ -186,8 +186,8 @@ unsafe fn derivative<L: Lanes>(of: Unary, dy: *const f32, saved: *const f32, to:
                 if x >= max_value { 0.0 } else { inside }
             });
         }
-        Unary::LeakyRelu(slope) => vectors!(L, to, length, |dy, saved| {
-            dy.mul(L::splat(slope)).or_where(zero.between(lowest, saved), dy)
+        Unary::LeakyRelu(negative_slope) => vectors!(L, to, length, |dy, saved| {
+            dy.mul(L::splat(negative_slope)).or_where(zero.between(lowest, saved), dy)
         }),
         Unary::Elu(alpha) => vectors!(L, to, length, |dy, saved| {
             dy.mul(saved.add(L::splat(alpha))).or_where(zero.between(lowest, saved), dy)

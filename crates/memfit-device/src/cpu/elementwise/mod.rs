@@ -15,25 +15,26 @@ pub(crate) use functions::unary;
 /// Inputs that are looked up once a launch; most chains have no more.
 const FIRST: usize = 4;
 
-/// Floats of workspace that a chain wants: every worker keeps a block of each value between two links, and of each
-/// input where these are halves.
-pub(crate) fn workspace(chain: &Chain, halves: bool, threads: usize) -> usize {
-    threads * kept(chain, halves) * BLOCK
+/// Floats of workspace that a chain needs: every worker keeps a block of each value between two links, and of
+/// each input that is f16 or bf16.
+pub(crate) fn workspace(chain: &Chain, half: bool, threads: usize) -> usize {
+    threads * kept(chain, half) * BLOCK
 }
 
-/// Blocks that a worker keeps: inputs in single precision, where they are halves, then values between links.
-fn kept(chain: &Chain, halves: bool) -> usize {
-    chain.links.len() - 1 + if halves { chain.inputs } else { 0 }
+/// Blocks that a worker keeps: inputs in single precision, where they are f16 or bf16, then values between
+/// links.
+fn kept(chain: &Chain, half: bool) -> usize {
+    chain.links.len() - 1 + if half { chain.inputs } else { 0 }
 }
 
 /// Runs a chain.
 pub(crate) fn launch(operands: &Operands, chain: &Chain) {
     let result = operands.output_floats(0);
-    let halves = result.is_half();
-    let workspace = operands.workspace().take_floats(workspace(chain, halves, operands.threads.count()));
+    let half = result.is_half();
+    let workspace = operands.workspace().take_floats(workspace(chain, half, operands.threads.count()));
     let cut = Cut::items(result.len(), 1);
     let first = std::array::from_fn(|input| operands.input_floats(input.min(chain.inputs - 1)));
-    let links = Links { chain, halves, values: Floats::over(workspace) };
+    let links = Links { chain, half, values: Floats::over(workspace) };
     let run = Run { operands, first, links, cut, result };
     tasks::run(operands.threads, cut.count(), &run);
 }
@@ -59,13 +60,13 @@ impl Tasks for Run<'_> {
 impl Run<'_> {
     #[inline(always)]
     fn block<L: Lanes>(&self, block: Range<usize>, worker: usize, buffer: &mut [f32; BLOCK]) {
-        let (length, halves) = (block.len(), self.links.halves);
+        let (length, half) = (block.len(), self.links.half);
         let read = |input: usize| self.input(input).place(&block).cast_const();
-        // SAFETY: the only write to the block is this task's own, behind the last read.
+        // SAFETY: the only write to the block is this task's own, after the last read.
         let load = |input: usize, to: &mut [f32]| {
             unsafe { self.input(input).load(block.clone(), to) };
         };
-        if halves {
+        if half {
             // SAFETY: the buffer holds a block.
             unsafe { self.links.run::<L>(worker, buffer.as_mut_ptr(), length, read, load) };
             // SAFETY: the block belongs to this task, and the slices that read operands are gone.
@@ -84,8 +85,8 @@ impl Run<'_> {
 /// The links of a chain, with room for the values between them.
 pub(crate) struct Links<'a> {
     pub(crate) chain: &'a Chain,
-    /// Whether inputs are halves.
-    pub(crate) halves: bool,
+    /// Whether inputs are f16 or bf16.
+    pub(crate) half: bool,
     /// As much as [`workspace`] says.
     pub(crate) values: Floats<'a>,
 }
@@ -105,15 +106,15 @@ impl Links<'_> {
         read: impl Fn(usize) -> *const f32,
         load: impl Fn(usize, &mut [f32]),
     ) {
-        if self.halves {
+        if self.half {
             for input in 0..self.chain.inputs {
-                // SAFETY: a worker runs one task at a time, and nobody reads its blocks yet.
+                // SAFETY: a worker runs one task at a time, and its blocks are not read yet.
                 load(input, unsafe { self.values.write(self.kept(input, worker, length)) });
             }
         }
         let operand = |value: usize| match value.checked_sub(self.chain.inputs) {
             // SAFETY: the block was widened before the links, by this worker.
-            None if self.halves => unsafe { self.values.read(self.kept(value, worker, length)) }.as_ptr(),
+            None if self.half => unsafe { self.values.read(self.kept(value, worker, length)) }.as_ptr(),
             None => read(value),
             // SAFETY: the value is written before the links that read it, by this worker.
             Some(link) => unsafe { self.values.read(self.value(link, worker, length)) }.as_ptr(),
@@ -126,7 +127,7 @@ impl Links<'_> {
                 // SAFETY: a worker runs one task at a time, and a link reads only values before its own.
                 unsafe { self.values.write(self.value(index, worker, length)) }.as_mut_ptr()
             };
-            // SAFETY: all of them have so many elements.
+            // SAFETY: all of them have `length` elements.
             unsafe {
                 match *link {
                     Link::Unary(function, a) => unary::<L>(function, operand(a), target, length),
@@ -141,13 +142,13 @@ impl Links<'_> {
     /// Where a worker keeps a link's value.
     #[inline(always)]
     fn value(&self, link: usize, worker: usize, length: usize) -> Range<usize> {
-        self.kept(link + if self.halves { self.chain.inputs } else { 0 }, worker, length)
+        self.kept(link + if self.half { self.chain.inputs } else { 0 }, worker, length)
     }
 
     /// One of the blocks that a worker keeps.
     #[inline(always)]
     fn kept(&self, index: usize, worker: usize, length: usize) -> Range<usize> {
-        let start = (worker * kept(self.chain, self.halves) + index) * BLOCK;
+        let start = (worker * kept(self.chain, self.half) + index) * BLOCK;
         start..start + length
     }
 }

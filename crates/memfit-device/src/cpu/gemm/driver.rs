@@ -31,8 +31,9 @@ const SPLITS_MAX: usize = 8;
 const DEPTH_SPLIT: usize = 1024;
 /// The most floats of all partial results together.
 pub(crate) const PARTIALS_MAX: usize = 1 << 19;
-/// Results of so many bytes that are written once, by several threads, are written past the caches: what other threads have left of
-/// those bytes in caches of their own is slow to write, and the caches do not keep so much until it is read.
+/// Results of at least this many bytes that are written once, by several threads, are written past the
+/// caches: bytes that other threads still hold in their caches are slow to write, and the caches cannot keep
+/// so much until it is read.
 pub(crate) const STREAMED: usize = 4 << 20;
 /// Floats in a cache line.
 pub(crate) const LINE: usize = 16;
@@ -48,8 +49,8 @@ pub(crate) trait Left: Sync {
         block_end(start, end)
     }
 
-    /// Shows the first of some rows over `depth`, and says how many: packed in `buffer`, or as they lie where that suits
-    /// a right operand of so many columns.
+    /// Shows the first of some rows over `depth`, and returns how many: packed in `buffer`, or in place where
+    /// that suits a right operand of `columns` columns.
     fn panel(
         &self,
         level: Level,
@@ -59,7 +60,8 @@ pub(crate) trait Left: Sync {
         buffer: &mut [f32],
     ) -> (View, usize);
 
-    /// Shows all of some rows over `depth` at once, packed in `buffer`, where that fits and suits a right operand of so many columns.
+    /// Shows all of some rows over `depth` at once, packed in `buffer`, where that fits and suits a right
+    /// operand of `columns` columns.
     fn block(
         &self,
         _level: Level,
@@ -77,8 +79,8 @@ pub(crate) trait Left: Sync {
 
 /// The right operand, k x n.
 pub(crate) trait Right: Sync {
-    /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or as they lie where that suits a left
-    /// operand of so many rows.
+    /// Shows a part of the operand in panels two vectors wide: packed in `buffer`, or in place where that
+    /// suits a left operand of `rows` rows.
     fn panels(
         &self,
         level: Level,
@@ -167,7 +169,7 @@ pub(crate) fn partials_max(m: usize, n: usize, k: usize) -> usize {
     (m * n * SPLITS_MAX.min(k / DEPTH_SPLIT)).min(PARTIALS_MAX)
 }
 
-/// How many floats of workspace a product wants, besides its partial results.
+/// How many floats of workspace a product needs, besides its partial results.
 pub(crate) fn workspace(n: usize, k: usize, threads: usize) -> usize {
     threads * worker_floats(n, k) + LINE
 }
@@ -227,7 +229,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
     /// every element is summed over the same blocks of depth, in the same order, whatever tile it is in.
     fn tiles(&self, threads: usize) -> [usize; 2] {
         let Product { m, n, k, splits, .. } = *self;
-        // What is written once, behind one block of depth, need not stay in a cache.
+        // What is written once, after one block of depth, need not stay in a cache.
         let least = if k.div_ceil(splits) <= DEPTH_MAX { 2 * ROWS_TASK } else { ROWS_TASK };
         let rows = (WORK_TASK / (n * k).max(1)).min(m / TASKS_MIN).max(least);
         let mut most = [rows, COLUMNS_TASK];
@@ -247,7 +249,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
     }
 
-    /// Computes one tile, one block of depth behind the other.
+    /// Computes one tile, one block of depth after the other.
     fn tile(&self, level: Level, tile: &Tile, destination: &Destination<impl Target>, scratch: &mut [f32]) {
         let Tile { rows, columns, depth, .. } = tile;
         let mut block = depth.start..self.left.block_end(depth.start, depth.end);
@@ -265,7 +267,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
             block = next;
         }
         if destination.streams {
-            level.call(Settle);
+            level.call(Fence);
         }
     }
 
@@ -286,7 +288,7 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         for panel in columns.clone().step_by(width).map(panel_at) {
             let right = self.right.panels(level, block.clone(), panel.clone(), height, buffer);
             // What comes next is asked for while this panel is computed: the next one, and a share of the next block of the left operand.
-            let (depth_behind, behind) = match panel.end < columns.end {
+            let (depth_next, columns_next) = match panel.end < columns.end {
                 true => (block, panel_at(panel.end)),
                 false => (next, panel_at(columns.start)),
             };
@@ -297,8 +299,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
             let step = TILES_ASKED * level.rows();
             for first in (0..height).step_by(step) {
                 let part = first..height.min(first + step);
-                if !depth_behind.is_empty() {
-                    self.right.prefetch(depth_behind.clone(), behind.clone(), part.clone(), height);
+                if !depth_next.is_empty() {
+                    self.right.prefetch(depth_next.clone(), columns_next.clone(), part.clone(), height);
                 }
                 let rows = rows.start + part.start..rows.start + part.end;
                 let left = left.from(first, level.rows());
@@ -325,20 +327,20 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
             let (left, count) =
                 self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
             // Both come while this panel is computed: what lies in another core's cache, or in memory, takes long.
-            let behind = rows.start + count;
-            self.left.prefetch(behind..rows.end.min(behind + count), block.clone());
+            let end = rows.start + count;
+            self.left.prefetch(end..rows.end.min(end + count), block.clone());
             if !next.is_empty() {
-                let share = rows.start - first..behind - first;
+                let share = rows.start - first..end - first;
                 self.right.prefetch(next.clone(), columns.clone(), share, height);
             }
-            let (rows_shown, columns, depth) = (rows.start..behind, columns.clone(), block.clone());
+            let (rows_shown, columns, depth) = (rows.start..end, columns.clone(), block.clone());
             destination.compute(level, tile, Panel { rows: rows_shown, columns, left, depth, right });
-            rows.start = behind;
+            rows.start = end;
         }
     }
 
-    /// Computes some rows alone, one behind the other, with the sums that `run` makes of them: `scratch` is a worker's, `partial` has
-    /// room for as many rows as there are if the product may be split.
+    /// Computes some rows alone, one after the other, with the sums that `run` makes of them: `scratch` is a
+    /// worker's, `partial` has room for as many rows as there are if the product may be split.
     pub(crate) fn rows(
         &self,
         level: Level,
@@ -462,13 +464,13 @@ impl<D: Target> Destination<'_, D> {
     }
 }
 
-/// Lets other threads see what was written past the caches.
-struct Settle;
+/// Makes what was written past the caches visible to other threads.
+struct Fence;
 
-impl Kernel for Settle {
+impl Kernel for Fence {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        L::settle();
+        L::fence();
     }
 }
 

@@ -24,14 +24,14 @@ pub struct Gemm {
 }
 
 impl Gemm {
-    /// The same product with nothing transposed that is stored alike either way.
+    /// The same product, without a transposition that does not change how an operand is stored.
     fn simplest(&self) -> Gemm {
         Gemm { transpose_b: self.transpose_b && self.n > 1, ..*self }
     }
 }
 
-/// Whether a product of so many rows is made by the driver whatever its depth, if its right operand is stored as it is read: then
-/// [`Product::rows`] makes the same bits.
+/// Whether the driver computes a product of `m` rows whatever its depth, if its right operand is stored as it
+/// is read: then [`Product::rows`] gives the same bits.
 pub(crate) fn is_by_rows(m: usize) -> bool {
     few_rows::ROWS_FEW_NARROW < m
 }
@@ -60,12 +60,12 @@ pub(crate) fn product<'a>(
     }
 }
 
-/// How many floats of workspace `gemm` wants: never more for a smaller `m` or `k`.
+/// How many floats of workspace `gemm` needs: never more for a smaller `m` or `k`.
 pub fn workspace(shape: &Gemm, threads: usize) -> usize {
     let shape = &shape.simplest();
     let driver =
         driver::workspace(shape.n, shape.k, threads) + driver::partials_max(shape.m, shape.n, shape.k);
-    // A product with fewer rows may take the other path, which may want more.
+    // A product with fewer rows may take the other path, which may need more.
     driver.max(few_rows::partials_max(shape))
 }
 

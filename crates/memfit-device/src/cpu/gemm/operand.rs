@@ -148,7 +148,7 @@ impl Kernel for CopyRows {
         for row in 0..self.count {
             let from = self.from.wrapping_add(row * self.from_stride);
             let to = self.to.wrapping_add(row * self.to_stride);
-            // SAFETY: whoever made this checked both ends.
+            // SAFETY: the code that built this checked both ends.
             unsafe { lanes::copy::<L>(from, to, self.length) };
         }
     }
@@ -176,7 +176,7 @@ impl Kernel for PackTiles {
             for row in (0..rows).step_by(L::ROWS) {
                 let count = (rows - row).min(L::ROWS);
                 let (from, to) = (from.wrapping_add(row * stride), to.wrapping_add(row * depth));
-                // SAFETY: whoever made this checked both ends.
+                // SAFETY: the code that built this checked both ends.
                 unsafe { lanes::transpose(from, stride, count, depth, to, L::ROWS) };
             }
             return;
@@ -189,7 +189,8 @@ impl Kernel for PackTiles {
                         (from.wrapping_add(at * stride + row), to.wrapping_add(row * depth + at * L::ROWS));
                     // A whole vector is copied faster than part of one; what is too much of it is written over by the next step.
                     if L::ROWS < L::COUNT && row + L::COUNT <= rows && at + 1 < depth {
-                        // SAFETY: whoever made this checked both ends, and these floats are inside both.
+                        // SAFETY: the code that built this checked both ends, and these floats are inside
+                        // both.
                         unsafe { L::load(from).store(to) };
                     } else {
                         // SAFETY: as above.
@@ -245,7 +246,7 @@ impl Kernel for CopyPanels {
         if transposed {
             for (column, columns) in panels {
                 let (from, to) = (from.wrapping_add(column * stride), to.wrapping_add(column * depth_panel));
-                // SAFETY: whoever made this checked both ends.
+                // SAFETY: the code that built this checked both ends.
                 unsafe { lanes::transpose(from, stride, columns, depth.len(), to, width) };
             }
         } else {

@@ -125,17 +125,18 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: there is room for every vector.
         unsafe { Self::load(values.as_ptr()) }
     }
-    /// The largest of four, and its place: the first of equals. What is not a number wins and stays; then the place is any of them.
+    /// The maximum of four, and its place: the first of equals. A NaN is the maximum; then the place is any
+    /// of them.
     #[inline(always)]
-    fn largest_of([a, b, c, d]: [Self; 4]) -> (Self, Self) {
+    fn max_and_argmax([a, b, c, d]: [Self; 4]) -> (Self, Self) {
         // Pairs first, which need not wait for each other.
         let (below, above) = (d.beats(c), b.beats(a));
         let (most_above, most_below) = (a.or_where(above, b), c.or_where(below, d));
         let (first, second) = (Self::splat(f32::from_bits(0)), Self::splat(f32::from_bits(1)));
         let (third, last) = (Self::splat(f32::from_bits(2)), Self::splat(f32::from_bits(3)));
         let (place_above, place_below) = (first.or_where(above, second), third.or_where(below, last));
-        let wins = most_below.beats(most_above);
-        (most_above.or_where(wins, most_below), place_above.or_where(wins, place_below))
+        let takes_below = most_below.beats(most_above);
+        (most_above.or_where(takes_below, most_below), place_above.or_where(takes_below, place_below))
     }
     /// Writes the low byte of the first `count` lanes.
     /// # Safety
@@ -143,7 +144,7 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     unsafe fn store_low_bytes(self, to: *mut u8, count: usize) {
         for (i, value) in floats(self)[..count].iter().enumerate() {
-            // SAFETY: the caller vouches for them.
+            // SAFETY: the caller guarantees them.
             unsafe { *to.add(i) = value.to_bits() as u8 };
         }
     }
@@ -152,7 +153,7 @@ pub(crate) trait Lanes: Copy {
     /// `count` bytes can be read.
     #[inline(always)]
     unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> Self::Mask {
-        // SAFETY: the caller vouches for them.
+        // SAFETY: the caller guarantees them.
         Mask::of((0..count).fold(0, |bits, i| bits | u32::from(unsafe { *from.add(i) } == byte) << i))
     }
     /// The first `count` bytes as whole numbers, one a lane; lanes of whole numbers hold their bits.
@@ -162,7 +163,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load_bytes(from: *const u8, count: usize) -> Self {
         let mut values = [0.0; LANES_MAX];
         for (i, value) in values[..count].iter_mut().enumerate() {
-            // SAFETY: the caller vouches for them.
+            // SAFETY: the caller guarantees them.
             *value = f32::from_bits(u32::from(unsafe { *from.add(i) }));
         }
         // SAFETY: there is room for every vector.
@@ -177,7 +178,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn pick(self, from: *const f32) -> Self {
         let mut values = floats(self);
         for value in &mut values[..Self::COUNT] {
-            // SAFETY: the caller vouches for them.
+            // SAFETY: the caller guarantees them.
             *value = unsafe { *from.add(value.to_bits() as usize % 8) };
         }
         // SAFETY: there is room for every vector.
@@ -190,7 +191,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn store_pairs(self, other: Self, to: *mut f32) {
         let [values, others] = [self, other].map(floats);
         for i in 0..Self::COUNT {
-            // SAFETY: the caller vouches for it.
+            // SAFETY: the caller guarantees it.
             unsafe {
                 *to.add(2 * i) = values[i];
                 *to.add(2 * i + 1) = others[i];
@@ -203,7 +204,7 @@ pub(crate) trait Lanes: Copy {
     #[inline(always)]
     unsafe fn add_to(self, to: *mut f64) {
         for (i, value) in floats(self)[..Self::COUNT].iter().enumerate() {
-            // SAFETY: the caller vouches for them.
+            // SAFETY: the caller guarantees them.
             unsafe { *to.add(i) += f64::from(*value) };
         }
     }
@@ -217,7 +218,8 @@ pub(crate) trait Lanes: Copy {
     /// # Safety
     /// `COUNT` floats can be written.
     unsafe fn store(self, to: *mut f32);
-    /// The same past the caches, for what is not read soon; [`Lanes::settle`] comes before another thread reads it.
+    /// The same past the caches, for what is not read soon; [`Lanes::fence`] comes before another thread
+    /// reads it.
     /// # Safety
     /// `COUNT` floats can be written, and `to` is a multiple of as many.
     #[inline(always)]
@@ -225,9 +227,9 @@ pub(crate) trait Lanes: Copy {
         // SAFETY: the caller's promise.
         unsafe { self.store(to) }
     }
-    /// Lets everybody see what was streamed.
+    /// Makes what was streamed visible to all threads.
     #[inline(always)]
-    fn settle() {}
+    fn fence() {}
     /// # Safety
     /// `count` floats can be written.
     unsafe fn store_first(self, to: *mut f32, count: usize);
@@ -236,7 +238,7 @@ pub(crate) trait Lanes: Copy {
     /// Both ends hold their rows, `stride` and `to_stride` apart.
     #[inline(always)]
     unsafe fn transpose(from: *const f32, stride: usize, columns: usize, to: *mut f32, to_stride: usize) {
-        // SAFETY: the caller vouches for both ends.
+        // SAFETY: the caller guarantees both ends.
         unsafe { transpose(from, stride, Self::COUNT, columns, to, to_stride) }
     }
 }
@@ -344,7 +346,7 @@ const BLOCK: usize = 4;
 /// Both ends hold four rows of four floats, `stride` and `to_stride` apart.
 #[inline(always)]
 unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
-    // SAFETY: the caller vouches for both ends.
+    // SAFETY: the caller guarantees both ends.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         x86::transpose_block(from, stride, to, to_stride);
@@ -373,7 +375,7 @@ pub(crate) unsafe fn transpose(
     if rows < BLOCK || columns < BLOCK {
         for at in 0..rows * columns {
             let (row, column) = (at / columns, at % columns);
-            // SAFETY: the caller vouches for both ends.
+            // SAFETY: the caller guarantees both ends.
             unsafe { *to.add(column * to_stride + row) = *from.add(row * stride + column) };
         }
         return;
@@ -389,7 +391,7 @@ pub(crate) unsafe fn transpose(
     }
 }
 
-/// Asks for the cache line of an address that is about to be read, whether or not it can be.
+/// Prefetches the cache line of an address that is about to be read; the address need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch_read(from: *const f32) {
     #[cfg(target_arch = "x86_64")]
@@ -398,7 +400,8 @@ pub(crate) fn prefetch_read(from: *const f32) {
     let _ = from;
 }
 
-/// Asks for the cache line of an address that will be read later, whether or not it can be; nearer than it is read from.
+/// Prefetches the cache line of an address that will be read later, into a nearer cache; the address need not
+/// be valid.
 #[inline(always)]
 pub(crate) fn prefetch_later(from: *const f32) {
     #[cfg(target_arch = "x86_64")]
@@ -407,7 +410,7 @@ pub(crate) fn prefetch_later(from: *const f32) {
     let _ = from;
 }
 
-/// Asks for the cache line of an address that is about to be written, whether or not it can be.
+/// Prefetches the cache line of an address that is about to be written; the address need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch_write(to: *mut f32) {
     #[cfg(target_arch = "x86_64")]
@@ -507,7 +510,7 @@ mod tests {
                 assert_eq!(to, vec![expected; L::COUNT]);
             }
             let mut doubles = vec![1.0; L::COUNT];
-            // SAFETY: there are so many doubles.
+            // SAFETY: there are as many doubles as lanes.
             unsafe { L::load(from.as_ptr()).add_to(doubles.as_mut_ptr()) };
             assert!((0..L::COUNT).all(|i| doubles[i] == f64::from(from[i]) + 1.0));
             // SAFETY: as above.
@@ -542,12 +545,12 @@ mod tests {
                     assert!((0..L::COUNT).all(|i| whole[i].to_bits() == expected(i)));
                 }
             }
-            // Every lane has its largest elsewhere, and some have it twice.
+            // Every lane has its maximum in another vector, and some have it twice.
             let values: [Vec<f32>; 4] =
                 [1, 3, 4, 6].map(|step| (0..L::COUNT).map(|i| (step * i % 5) as f32).collect());
             // SAFETY: as above.
             let (most, places) =
-                unsafe { L::largest_of([0, 1, 2, 3].map(|i: usize| L::load(values[i].as_ptr()))) };
+                unsafe { L::max_and_argmax([0, 1, 2, 3].map(|i: usize| L::load(values[i].as_ptr()))) };
             for i in 0..L::COUNT {
                 let place = floats(places)[i].to_bits() as usize;
                 assert!(
@@ -562,7 +565,7 @@ mod tests {
             for place in 0..4 {
                 let mut values = [L::splat(f32::INFINITY); 4];
                 values[place] = L::splat(f32::NAN);
-                assert!(floats(L::largest_of(values).0)[..L::COUNT].iter().all(|value| value.is_nan()));
+                assert!(floats(L::max_and_argmax(values).0)[..L::COUNT].iter().all(|value| value.is_nan()));
             }
             let eight: Vec<f32> = (0..8).map(|i| i as f32 + 0.5).collect();
             let places: Vec<f32> = (0..L::COUNT).map(|i| f32::from_bits(5 * i as u32 % 8)).collect();

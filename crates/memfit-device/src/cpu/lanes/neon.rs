@@ -4,7 +4,8 @@ use std::arch::aarch64::*;
 
 use super::Lanes;
 
-// SAFETY of every block below: NEON is part of the architecture, and callers vouch for the floats behind a pointer.
+// SAFETY of every block below: NEON is part of the architecture, and callers guarantee the floats at each
+// pointer.
 impl Lanes for float32x4_t {
     const COUNT: usize = 4;
     const ROWS: usize = 12;

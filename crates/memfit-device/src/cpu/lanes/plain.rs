@@ -49,26 +49,26 @@ impl Lanes for Plain {
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller vouches for four floats.
+        // SAFETY: the caller guarantees four floats.
         Plain(unsafe { from.cast::<[f32; 4]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn load_first(from: *const f32, count: usize) -> Self {
-        // SAFETY: the caller vouches for `count` floats.
+        // SAFETY: the caller guarantees `count` floats.
         Plain(std::array::from_fn(|i| if i < count { unsafe { *from.add(i) } } else { 0.0 }))
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller vouches for four floats.
+        // SAFETY: the caller guarantees four floats.
         unsafe { to.cast::<[f32; 4]>().write_unaligned(self.0) }
     }
 
     #[inline(always)]
     unsafe fn store_first(self, to: *mut f32, count: usize) {
         for (i, value) in self.0.into_iter().enumerate().take(count) {
-            // SAFETY: the caller vouches for `count` floats.
+            // SAFETY: the caller guarantees `count` floats.
             unsafe { *to.add(i) = value };
         }
     }

@@ -17,21 +17,21 @@ pub(super) fn call_avx512(kernel: impl Kernel) {
     kernel.run::<__m512>();
 }
 
-/// Asks for the cache line of an address that is about to be read.
+/// Prefetches the cache line of an address that is about to be read.
 #[inline(always)]
 pub(super) fn prefetch_read(from: *const f32) {
     // SAFETY: a prefetch of any address is harmless.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
 }
 
-/// Asks for the cache line of an address that will be read later: as far as the second-level cache.
+/// Prefetches the cache line of an address that will be read later, into the second-level cache.
 #[inline(always)]
 pub(super) fn prefetch_later(from: *const f32) {
     // SAFETY: a prefetch of any address is harmless.
     unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
 }
 
-/// Asks for the cache line of an address that is about to be written.
+/// Prefetches the cache line of an address that is about to be written.
 #[inline(always)]
 pub(super) fn prefetch_write(to: *mut f32) {
     // SAFETY: as above.
@@ -44,7 +44,7 @@ pub(super) fn prefetch_write(to: *mut f32) {
 /// Both ends hold four rows of four floats, `stride` and `to_stride` apart.
 #[inline(always)]
 pub(super) unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
-    // SAFETY: the caller vouches for both ends.
+    // SAFETY: the caller guarantees both ends.
     unsafe {
         let mut rows = (
             _mm_loadu_ps(from),
@@ -60,8 +60,8 @@ pub(super) unsafe fn transpose_block(from: *const f32, stride: usize, to: *mut f
     }
 }
 
-// SAFETY of every block below: kernels meet these types only inside `call_avx2`, and callers vouch for the floats behind
-// a pointer.
+// SAFETY of every block below: kernels meet these types only inside `call_avx2`, and callers guarantee the
+// floats at each pointer.
 
 /// Lanes of eight: all bits of a lane are set, or none.
 #[derive(Clone, Copy)]
@@ -155,9 +155,9 @@ impl Lanes for __m256 {
         unsafe { _mm256_blendv_ps(self, other, lanes.0) }
     }
 
-    /// By comparisons with the largest: choices between vectors would wait for the units that multiply.
+    /// By comparisons with the maximum: blends would compete for the units that multiply.
     #[inline(always)]
-    fn largest_of([a, b, c, d]: [Self; 4]) -> (Self, Self) {
+    fn max_and_argmax([a, b, c, d]: [Self; 4]) -> (Self, Self) {
         // SAFETY: see above.
         unsafe {
             let most = _mm256_max_ps(_mm256_max_ps(a, b), _mm256_max_ps(c, d));
@@ -326,12 +326,12 @@ impl Lanes for __m256 {
     }
 
     #[inline(always)]
-    fn settle() {
+    fn fence() {
         // SAFETY: every machine of this architecture has it.
         unsafe { _mm_sfence() };
     }
 
-    /// In halves: a masked store of eight lanes is microcode on some machines.
+    /// In two parts: a masked store of eight lanes is microcode on some machines.
     #[inline(always)]
     unsafe fn store_first(self, mut to: *mut f32, count: usize) {
         // SAFETY: see above; each store writes lanes below `count`.
@@ -356,7 +356,8 @@ impl Lanes for __m256 {
         }
     }
 
-    /// Both halves of the rows at once: four by four in each half, which is all where there are no more than four columns.
+    /// Both 128-bit halves of the rows at once: four by four in each half, which is all where there are no
+    /// more than four columns.
     #[inline(always)]
     unsafe fn transpose(from: *const f32, stride: usize, columns: usize, to: *mut f32, to_stride: usize) {
         // SAFETY: see above; rows are read and written as far as there are columns.
@@ -394,8 +395,8 @@ impl Lanes for __m256 {
     }
 }
 
-// SAFETY of every block below: kernels meet this type only inside `call_avx512`, and callers vouch for the floats
-// behind a pointer.
+// SAFETY of every block below: kernels meet this type only inside `call_avx512`, and callers guarantee the
+// floats at each pointer.
 impl Lanes for __m512 {
     const COUNT: usize = 16;
     const ROWS: usize = 12;
@@ -588,7 +589,7 @@ impl Lanes for __m512 {
     }
 
     #[inline(always)]
-    fn settle() {
+    fn fence() {
         // SAFETY: every machine of this architecture has it.
         unsafe { _mm_sfence() };
     }
@@ -655,7 +656,7 @@ fn first(count: usize) -> __mmask16 {
 /// `count` bytes can be read.
 #[inline(always)]
 unsafe fn bytes_equal(from: *const u8, byte: u8, count: usize) -> u32 {
-    // SAFETY: the caller vouches for the bytes; vectors of sixteen are in every x86-64.
+    // SAFETY: the caller guarantees the bytes; vectors of sixteen are in every x86-64.
     unsafe {
         let bytes = match count {
             16 => _mm_loadu_si128(from.cast()),

@@ -14,7 +14,7 @@ use crate::cpu::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use crate::cpu::threads::Shared;
 use crate::found_inf::{FoundInf, is_finite, magnitude};
 
-/// Doubles of workspace that `update` wants: partial sums, and a mean for each matrix of the weight.
+/// Doubles of workspace that `update` needs: partial sums, and a mean for each matrix of the weight.
 pub(super) fn workspace(dims: &[usize]) -> usize {
     sums::PARTS_WORKSPACE + Matrices::of(dims).map_or(0, |matrices| matrices.count)
 }
@@ -136,8 +136,8 @@ impl<'a> Whole<'a> {
         };
         let (threads, gradient, before) = (self.operands.threads, self.gradient, self.before);
         let step = self.iteration as f64 + 1.0;
-        let fresh = step.powf(f64::from(beta_2_decay)) as f32;
-        let squares = Squares { gradient, before, epsilon: epsilon_1, fresh };
+        let new_share = step.powf(f64::from(beta_2_decay)) as f32;
+        let squares = Squares { gradient, before, epsilon: epsilon_1, new_share };
         let root_mean = |squares: f64| (squares / gradient.len() as f64).sqrt();
         let looked = Look { weight, gradient, before, found_inf: AtomicBool::new(false) };
         let size = root_mean(sum_parts(threads, weight.len(), 1, &looked, partials));
@@ -172,7 +172,7 @@ struct Squares<'a> {
     gradient: &'a [f32],
     before: &'a Before,
     epsilon: f32,
-    fresh: f32,
+    new_share: f32,
 }
 
 impl Squares<'_> {
@@ -184,7 +184,7 @@ impl Squares<'_> {
 
     #[inline(always)]
     fn moved(&self, mean: f32, new: f32) -> f32 {
-        (1.0 - self.fresh) * mean + self.fresh * new
+        (1.0 - self.new_share) * mean + self.new_share * new
     }
 }
 

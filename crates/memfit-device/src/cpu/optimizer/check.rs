@@ -9,12 +9,12 @@ use super::application::{Chosen, Rule, before, iteration};
 use super::average::Follow;
 use super::blocks::Old;
 use super::rules::Before;
-use super::{adafactor, lamb, settle_check, update_workspace};
+use super::{adafactor, lamb, update_workspace, write_found_inf};
 use crate::cpu::operands::Operands;
 use crate::cpu::tasks::{self, Cut, Tasks};
 
-/// Doubles of workspace that `check_update` wants for a weight of these dimensions: those of the update, and room for means that it
-/// would write before the weight.
+/// Doubles of workspace that `check_update` needs for a weight of these dimensions: those of the update, and
+/// room for means that it would write before the weight.
 pub(crate) fn check_workspace(rule: &UpdateRule, dims: &[usize]) -> usize {
     let own = if rule.is_elementwise() { 0 } else { adafactor::check_floats(rule, dims).div_ceil(2) };
     update_workspace(rule, dims) + own
@@ -73,7 +73,7 @@ pub(crate) fn check_update(operands: &Operands, check: &CheckUpdate) {
                 )
             }
         };
-    settle_check(operands, check.number, found);
+    write_found_inf(operands, check.number, found);
 }
 
 struct Look<'a> {

@@ -13,7 +13,7 @@ use crate::cpu::tasks::{self, Cut, Tasks};
 use crate::cpu::threads::Shared;
 use crate::found_inf::{FoundInf, is_finite, magnitude};
 
-/// Doubles of workspace that `update` wants.
+/// Doubles of workspace that `update` needs.
 pub(super) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// The rule with its coefficients of this step.

@@ -25,13 +25,13 @@ pub(crate) use correct::correct_squares;
 
 use super::lanes::Lanes;
 use super::operands::Operands;
-use super::sums::{self, Part, settle, sum, sum_parts};
+use super::sums::{self, Part, add_or_overwrite, sum, sum_parts};
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
 use application::{Chosen, before, iteration};
 use average::Follow;
 
-/// Doubles of workspace that `sum_squares` wants.
+/// Doubles of workspace that `sum_squares` needs.
 pub(crate) const SUM_SQUARES_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// Adds the sum of a gradient's squares.
@@ -39,7 +39,7 @@ pub(crate) fn sum_squares(operands: &Operands) {
     let gradient: &[f32] = operands.input(0);
     let workspace = operands.workspace().take_doubles(SUM_SQUARES_WORKSPACE);
     let total = sum_parts(operands.threads, gradient.len(), 1, &Squares(gradient), workspace);
-    settle(&mut operands.update(0)[0], total, operands.fresh);
+    add_or_overwrite(&mut operands.update(0)[0], total, operands.fresh);
 }
 
 struct Squares<'a>(&'a [f32]);
@@ -51,19 +51,19 @@ impl Part for Squares<'_> {
     }
 }
 
-/// Doubles of workspace that `check_finite` wants.
+/// Doubles of workspace that `check_finite` needs.
 pub(crate) const CHECK_FINITE_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
-/// Writes the number of a gradient that is not finite as the verdict, unless a smaller one stands there.
+/// Writes the number of a gradient that is not finite to `found_inf`, unless a smaller number stands there.
 pub(crate) fn check_finite(operands: &Operands, number: usize) {
     let gradient: &[f32] = operands.input(0);
     let workspace = operands.workspace().take_doubles(CHECK_FINITE_WORKSPACE);
     let strange = sum_parts(operands.threads, gradient.len(), 1, &NotFinite(gradient), workspace);
-    settle_check(operands, number, strange > 0.0);
+    write_found_inf(operands, number, strange > 0.0);
 }
 
 /// Takes the answer of a check to the number that all checks speak to.
-fn settle_check(operands: &Operands, number: usize, found: bool) {
+fn write_found_inf(operands: &Operands, number: usize, found: bool) {
     let found_inf = &mut operands.update(0)[0];
     let before = if operands.fresh { 0.0 } else { *found_inf };
     let number = number as f32;
@@ -79,7 +79,7 @@ impl Part for NotFinite<'_> {
     }
 }
 
-/// Doubles of workspace that `update` wants for a weight of these dimensions.
+/// Doubles of workspace that `update` needs for a weight of these dimensions.
 pub(crate) fn update_workspace(rule: &UpdateRule, dims: &[usize]) -> usize {
     match rule {
         UpdateRule::Lamb { .. } => lamb::WORKSPACE,
@@ -96,7 +96,7 @@ pub(crate) fn update_workspace(rule: &UpdateRule, dims: &[usize]) -> usize {
     }
 }
 
-/// Changes one weight, its state and its average, unless the verdict on all gradients forbids it.
+/// Changes one weight, its state and its average, unless `found_inf` forbids it.
 pub(crate) fn update(operands: &Operands, update: &Update) {
     if is_forbidden(operands, update.guarded) {
         return;
@@ -133,7 +133,7 @@ pub(crate) fn update(operands: &Operands, update: &Update) {
     }
 }
 
-/// Whether the verdict on all gradients, the last input of what is guarded, forbids any change.
+/// Whether `found_inf`, the last input of what is guarded, forbids any change.
 pub(crate) fn is_forbidden(operands: &Operands, guarded: bool) -> bool {
     guarded && operands.input::<f32>(operands.node.inputs.len() - 1)[0] != 0.0
 }

@@ -1,4 +1,4 @@
-//! The loops of the optimizers that keep sums, largest values or signs, element by element.
+//! The loops of the optimizers that keep sums, maxima or signs, element by element.
 
 use super::blocks::Formula;
 use super::rules::Before;
@@ -34,7 +34,7 @@ impl Formula for Adadelta {
     }
 }
 
-/// Adam over the largest gradient instead of the root of squares.
+/// Adam with the maximum of the gradients instead of the root of squares.
 pub(super) struct Adamax {
     /// The learning rate, corrected for a mean that began at 0.
     pub(super) alpha: f32,

@@ -19,15 +19,15 @@ pub(super) fn penalty(operands: &Operands, orthogonal: Orthogonal, workspace: &m
     sum_parts(operands.threads, lines.count, lines.count * lines.length, &lines, workspace) * 0.5 * share
 }
 
-/// Adds the penalty's slope to the gradient.
-pub(super) fn slopes(operands: &Operands, orthogonal: Orthogonal, gradient: &mut [f32], scale: f32) {
+/// Adds the penalty's gradient to the gradient.
+pub(super) fn add_gradient(operands: &Operands, orthogonal: Orthogonal, gradient: &mut [f32], scale: f32) {
     let lines = Lines::of(operands, orthogonal);
     let factor = f64::from(scale) * f64::from(orthogonal.factor) / lines.pairs();
     let cut = Cut::items(lines.count, lines.count * lines.length);
     let gradient = Shared::new(gradient);
     operands.threads.for_each(cut.count(), |task, _| {
         for line in cut.range(task) {
-            lines.add_slopes(line, factor, &gradient);
+            lines.add_line_gradient(line, factor, &gradient);
         }
     });
 }
@@ -75,14 +75,14 @@ impl<'a> Lines<'a> {
     }
 
     /// A line's gradient: towards right angles with all others, less what would only change its length.
-    fn add_slopes(&self, line: usize, factor: f64, gradient: &Shared<'_, f32>) {
+    fn add_line_gradient(&self, line: usize, factor: f64, gradient: &Shared<'_, f32>) {
         let inverse = self.inverse(line);
         let add = |from: usize, weight: f64| {
             for element in 0..self.length {
                 let to = self.at(line, element);
                 // SAFETY: every line belongs to one task, and no two lines share an element.
-                let slope = unsafe { gradient.slice(to..to + 1) };
-                slope[0] += (weight * f64::from(self.weight[self.at(from, element)])) as f32;
+                let to = unsafe { gradient.slice(to..to + 1) };
+                to[0] += (weight * f64::from(self.weight[self.at(from, element)])) as f32;
             }
         };
         let mut total = 0.0;

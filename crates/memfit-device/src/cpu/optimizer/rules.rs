@@ -73,12 +73,13 @@ pub(super) struct Adam {
 
 /// Vectors of each operand that are read before any is written.
 const VECTORS: usize = 4;
-/// Weights of so many bytes are written past the caches: every thread has read them, and where the cores of two share no cache,
-/// each line that is written in one waits until the other has let go of it.
+/// Weights of at least this many bytes are written past the caches. Every thread has read them, and where two
+/// cores share no cache, each line that one of them writes waits until the other gives it up.
 const STREAMED: usize = 64 << 10;
 
 impl Adam {
-    /// Changes a part of a weight of `elements` elements, without the largest mean; returns how many elements kept their values.
+    /// Updates a part of a weight of `elements` elements, without AMSGrad's maximum; returns how many
+    /// elements kept their values.
     #[inline(always)]
     pub(super) fn apply<L: Lanes>(
         &self,
@@ -114,7 +115,7 @@ impl Adam {
             }
             at += done;
         }
-        L::settle();
+        L::fence();
         kept
     }
 

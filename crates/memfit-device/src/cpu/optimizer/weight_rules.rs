@@ -7,17 +7,17 @@ use memfit_ir::{Constraint, Regularizer};
 use super::super::lanes::Lanes;
 use super::{is_forbidden, orthogonal};
 use crate::cpu::operands::Operands;
-use crate::cpu::sums::{self, Part, settle, sum, sum_parts};
+use crate::cpu::sums::{self, Part, add_or_overwrite, sum, sum_parts};
 use crate::cpu::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use crate::cpu::threads::Shared;
 
-/// Doubles of workspace that `penalty` wants.
+/// Doubles of workspace that `penalty` needs.
 pub(crate) const PENALTY_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// What Keras adds to a norm before it divides by it.
 const EPSILON: f32 = 1e-7;
 
-/// Adds what a weight costs to the loss, and its slope to the gradient.
+/// Adds a weight's penalty to the loss, and its gradient to the gradient.
 pub(crate) fn penalty(operands: &Operands, regularizer: &Regularizer) {
     let weight: &[f32] = operands.input(0);
     let workspace = operands.workspace().take_doubles(PENALTY_WORKSPACE);
@@ -25,15 +25,16 @@ pub(crate) fn penalty(operands: &Operands, regularizer: &Regularizer) {
     if let Some(rule) = regularizer.orthogonal {
         total += orthogonal::penalty(operands, rule, workspace);
     }
-    settle(&mut operands.update(0)[0], total, operands.fresh);
+    add_or_overwrite(&mut operands.update(0)[0], total, operands.fresh);
     if operands.node.updates.len() == 2 {
         let cut = Cut::items(weight.len(), 1);
-        let (scale, fresh) = (operands.context.loss_scale, operands.fresh);
+        let (scale, overwrite) = (operands.context.loss_scale, operands.fresh);
         let gradient = operands.update(1);
-        let slopes = Slopes { cut, weight, regularizer, scale, fresh, gradient: Shared::new(gradient) };
-        tasks::run(operands.threads, cut.count(), &slopes);
+        let work =
+            PenaltyGradient { cut, weight, regularizer, scale, overwrite, gradient: Shared::new(gradient) };
+        tasks::run(operands.threads, cut.count(), &work);
         if let Some(rule) = regularizer.orthogonal {
-            orthogonal::slopes(operands, rule, gradient, scale);
+            orthogonal::add_gradient(operands, rule, gradient, scale);
         }
     }
 }
@@ -51,16 +52,16 @@ impl Part for Costs<'_> {
     }
 }
 
-struct Slopes<'a> {
+struct PenaltyGradient<'a> {
     cut: Cut,
     weight: &'a [f32],
     regularizer: &'a Regularizer,
     scale: f32,
-    fresh: bool,
+    overwrite: bool,
     gradient: Shared<'a, f32>,
 }
 
-impl Tasks for Slopes<'_> {
+impl Tasks for PenaltyGradient<'_> {
     #[inline(always)]
     fn task<L: Lanes>(&self, task: usize, _worker: usize) {
         let range = self.cut.range(task);
@@ -69,12 +70,12 @@ impl Tasks for Slopes<'_> {
         let (l1, l2) = (self.scale * self.regularizer.l1, self.scale * 2.0 * self.regularizer.l2);
         for (g, w) in gradient.iter_mut().zip(&self.weight[range]) {
             let sign = f32::from(i8::from(*w > 0.0) - i8::from(*w < 0.0));
-            *g = if self.fresh { 0.0 } else { *g } + l1 * sign + l2 * *w;
+            *g = if self.overwrite { 0.0 } else { *g } + l1 * sign + l2 * *w;
         }
     }
 }
 
-/// Puts a weight back where it may be, unless the verdict on all gradients forbids any change.
+/// Puts a weight back where its constraint allows it, unless `found_inf` forbids any change.
 pub(crate) fn constrain(operands: &Operands, constraint: &Constraint) {
     if is_forbidden(operands, !operands.node.inputs.is_empty()) {
         return;
@@ -110,7 +111,8 @@ struct Norms<'a> {
 }
 
 impl Norms<'_> {
-    /// What a line of this sum of squares is multiplied by. It is finite, and so is every product with an element of the line.
+    /// The factor for a line of this sum of squares. It is finite, and so is every product with an element of
+    /// the line.
     #[inline(always)]
     fn factor(&self, squares: f64) -> f32 {
         let norm = squares.sqrt() as f32;

@@ -104,7 +104,7 @@ impl Rows {
     /// The depth exists.
     #[inline(always)]
     unsafe fn value(&self, row: usize, depth: usize) -> f32 {
-        // SAFETY: the row exists, and the caller vouches for the depth.
+        // SAFETY: the row exists, and the caller guarantees the depth.
         unsafe { *self.start.add(row.min(self.count - 1) * self.row_step + depth * self.depth_step) }
     }
 }

@@ -48,7 +48,7 @@ impl Narrow<'_> {
         }
     }
 
-    /// Asks for what is read soon: too few bytes of too many places for a processor to foresee.
+    /// Prefetches what is read soon: the reads are too short and too scattered for the hardware prefetcher.
     #[inline(always)]
     fn prefetch<const ROWS: usize, const DEPTHS: usize>(&self, depth: usize, first: usize) {
         let task = &self.0;

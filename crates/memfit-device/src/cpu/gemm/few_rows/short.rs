@@ -44,7 +44,7 @@ impl Kernel for Short<'_> {
             }
         }
         if task.streams {
-            L::settle();
+            L::fence();
         }
     }
 }
