@@ -1,4 +1,4 @@
-//! A node as the functions in `lower` see it: its operands with their sizes at the rows of a piece.
+//! A node as the functions in `lower` see it: its operands with their sizes at the rows of a micro-batch.
 
 use memfit_ir::{DType, Graph, Node, Shape, Tensor};
 
@@ -17,10 +17,10 @@ pub(crate) struct Call<'a> {
     pub(crate) node: &'a Node,
     /// Rows that the node works on: of its slice, where it has one.
     pub(crate) rows: usize,
-    /// The first of them in the piece.
+    /// The first of them in the micro-batch.
     pub(crate) row_start: usize,
     /// Whether updates count as zero before the node adds to them.
-    pub(crate) fresh: bool,
+    pub(crate) overwrite: bool,
     /// Whether factors of f32 products may be rounded to TF32, and the device has tensor cores for them.
     pub(crate) tf32: bool,
 }
@@ -64,8 +64,8 @@ impl<'a> Call<'a> {
     }
 
     /// The first argument of a kernel that adds: 1 where it overwrites instead.
-    pub(crate) fn fresh(&self) -> Argument {
-        Argument::Int(i32::from(self.fresh))
+    pub(crate) fn overwrite(&self) -> Argument {
+        Argument::Int(i32::from(self.overwrite))
     }
 }
 
@@ -101,14 +101,14 @@ impl<'a> Operand<'a> {
     }
 }
 
-/// How many neighbours of a line of so many elements a thread takes at once: sixteen bytes, or less where the line is no
-/// multiple of them.
+/// How many neighbours of a line of `line` elements a thread takes at once: sixteen bytes, or less where the
+/// line is no multiple of them.
 pub(crate) fn pack_width(line: usize, dtype: DType) -> usize {
     let most = if dtype.size() == 2 { 8 } else { 4 };
     [most, 4, 2, 1].into_iter().find(|width| line.is_multiple_of(*width)).unwrap_or(1)
 }
 
-/// Blocks for a kernel whose threads go through so many items in strides of the whole grid.
+/// Blocks for a kernel whose threads go through `items` items in strides of the whole grid.
 pub(crate) fn blocks_for(items: usize) -> [u32; 3] {
     let blocks = items.div_ceil(THREADS as usize).clamp(1, BLOCKS_MOST);
     [u32::try_from(blocks).expect("there are at most a few thousand blocks"), 1, 1]

@@ -74,8 +74,8 @@ use memfit_ir::{Bytes, Graph, Node};
 use call::Call;
 use work::{Lowered, Work};
 
-/// The kernels of a graph at so many rows, each text once, as they are handed to the compiler. For looking at kernels where there
-/// is no device.
+/// The kernels of a graph at `rows` rows, each text once, as they are handed to the compiler. For looking at
+/// kernels where there is no device.
 pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     let both = |node| [false, true].map(|tf32| lower::lower(&call_of(graph, node, rows, false, tf32)).work);
     let work = graph.nodes.iter().flat_map(both).flatten().chain(joined::all(graph, rows, false));
@@ -92,20 +92,21 @@ pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
     texts
 }
 
-/// What runs for a node at so many rows; where factors may be rounded to TF32, as on a device with tensor cores for them.
-pub fn lowered(graph: &Graph, node: &Node, rows: usize, fresh: bool, tf32: bool) -> Lowered {
-    lower::lower(&call_of(graph, node, rows, fresh, tf32))
+/// What runs for a node at `rows` rows; where factors may be rounded to TF32, as on a device with tensor
+/// cores for them.
+pub fn lowered(graph: &Graph, node: &Node, rows: usize, overwrite: bool, tf32: bool) -> Lowered {
+    lower::lower(&call_of(graph, node, rows, overwrite, tf32))
 }
 
-/// A node at the rows of a piece.
-fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, fresh: bool, tf32: bool) -> Call<'a> {
+/// A node at the rows of a micro-batch.
+fn call_of<'a>(graph: &'a Graph, node: &'a Node, rows: usize, overwrite: bool, tf32: bool) -> Call<'a> {
     let slice = graph.slice_of(node);
     let row_start = slice.map_or(0, |slice| slice.start(rows));
-    Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, fresh, tf32 }
+    Call { graph, node, rows: slice.map_or(rows, |slice| slice.rows(rows)), row_start, overwrite, tf32 }
 }
 
 /// The arena of a GPU is taken in multiples of this.
 pub(crate) fn granule(gpu: &Gpu) -> Bytes {
-    // A device that is open tells; where it does not, two megabytes are what every one has.
+    // An open device reports it; otherwise two megabytes are what every device has.
     memory::granule(&gpu.context).unwrap_or(Bytes::mib(2))
 }

@@ -37,10 +37,10 @@ extern "C" __global__ void grad_scale_parts(const X* x, const X* dy, double* par
         parts[blockIdx.y * columns + column] = sum;
     }
 }
-extern "C" __global__ void grad_scale_sum(const double* parts, S* dscale, i64 count, i64 columns, int fresh) {
+extern "C" __global__ void grad_scale_sum(const double* parts, S* dscale, i64 count, i64 columns, int overwrite) {
     for (i64 column = first_item(); column < columns; column += item_stride()) {
         double sum = 0.0;
         for (i64 part = 0; part < count; part++) sum += parts[part * columns + column];
-        store(dscale, column, fresh ? (float)sum : (float)(load(dscale, column) + sum));
+        store(dscale, column, overwrite ? (float)sum : (float)(load(dscale, column) + sum));
     }
 }

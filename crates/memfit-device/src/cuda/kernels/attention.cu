@@ -110,7 +110,7 @@ __device__ __forceinline__ Hiding hiding_of(i64 row, i64 head, int heads, int qu
 #define SKIPS (CAUSAL && !MASKED)
 
 // Blocks: heads of all rows, and tiles of queries.
-extern "C" __global__ void __launch_bounds__(256) attention(const X* q, const X* k, const X* v, X* y, L* log_sums, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
+extern "C" __global__ void __launch_bounds__(256) attention(const X* q, const X* k, const X* v, X* y, L* logsumexp, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
     __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
     // Later queries see more keys: they come first.
@@ -156,12 +156,12 @@ extern "C" __global__ void __launch_bounds__(256) attention(const X* q, const X*
     if (own >= count) return;
     i64 query = row * queries + first + own;
     store_row<VALUE_WIDTH>(y + (query * heads + head) * VALUE_WIDTH, values, 1.0f / total);
-    if (part == 0) store(log_sums, (row * heads + head) * queries + first + own, most + logf(total));
+    if (part == 0) store(logsumexp, (row * heads + head) * queries + first + own, most + logf(total));
 }
 
-// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys want too. `dq` may stand where
-// `y` stands. Blocks: heads of all rows, and tiles of queries.
-extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X* dy, const X* q, const X* k, const X* v, const L* log_sums, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
+// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys need too.
+// `dq` may stand where `y` stands. Blocks: heads of all rows, and tiles of queries.
+extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X* dy, const X* q, const X* k, const X* v, const L* logsumexp, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
     __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
     int first = ((int)gridDim.y - 1 - (int)blockIdx.y) * TILE, own = threadIdx.x / 8, part = threadIdx.x % 8;
@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X
     const Hiding hiding = hiding_of(row, head, heads, queries, keys, query_mask, key_mask, context, row_start, sequence, rate, factor);
     const bool is_blind = MASKED && hiding.is_blind(first + own);
     i64 at_sum = (row * heads + head) * queries + first + own;
-    float log_sum = own < count ? load(log_sums, at_sum) : INFINITE, delta = 0.0f;
+    float lse = own < count ? load(logsumexp, at_sum) : INFINITE, delta = 0.0f;
     if (own < count) {
         i64 start = ((row * queries + first + own) * heads + head) * VALUE_WIDTH;
         for (int c = part; c < VALUE_WIDTH; c += 8) delta += load(dy, start + c) * load(y, start + c);
@@ -185,16 +185,16 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X
     if (own < count && part == 0) deltas[at_sum] = delta;
     float sums[ACROSS(WIDTH)] = {};
     for (int key = 0; key < end; key += TILE) {
-        float scores[SHARE] = {}, slopes[SHARE] = {};
+        float scores[SHARE] = {}, dscores[SHARE] = {};
         int here = min(TILE, end - key);
         multiply_rows<WIDTH>(a, b, q_tile, step_q, count, k_head + key * step_k, step_k, here, scores);
-        multiply_rows<VALUE_WIDTH>(a, b, dy_tile, step_y, count, v_head + key * step_v, step_v, here, slopes);
+        multiply_rows<VALUE_WIDTH>(a, b, dy_tile, step_y, count, v_head + key * step_v, step_v, here, dscores);
 #pragma unroll
         for (int j = 0; j < SHARE; j++) {
             int at = key + part + 8 * j;
             // Scores of the blind are constant.
             bool seen = !is_blind && hiding.sees(first + own, at);
-            weights[own * PITCH + part + 8 * j] = seen ? scale * expf(scores[j] * scale - log_sum) * (hiding.drop(first + own, at, slopes[j]) - delta) : 0.0f;
+            weights[own * PITCH + part + 8 * j] = seen ? scale * expf(scores[j] * scale - lse) * (hiding.drop(first + own, at, dscores[j]) - delta) : 0.0f;
         }
         add_weighted<WIDTH>(weights, b, k_head + key * step_k, step_k, here, sums);
     }
@@ -203,8 +203,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X
 
 // Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of keys. A block reads the keys and values that it
 // overwrites, and no others.
-extern "C" __global__ void __launch_bounds__(256) attention_grad_keys(const X* dy, const X* q, const X* k, const X* v, const L* log_sums, const float* deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
-    __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH], weights_slopes[TILE * PITCH];
+extern "C" __global__ void __launch_bounds__(256) attention_grad_keys(const X* dy, const X* q, const X* k, const X* v, const L* logsumexp, const float* deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
+    __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH], dscores_tile[TILE * PITCH];
     i64 row = blockIdx.x / key_heads, key_head = blockIdx.x % key_heads;
     int first = (int)blockIdx.y * TILE, own = threadIdx.x / 8, part = threadIdx.x % 8, group = heads / key_heads;
     int count = min(TILE, keys - first);
@@ -217,24 +217,24 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_keys(const X* d
         i64 head = key_head * group + member;
         const Hiding hiding = hiding_of(row, head, heads, queries, keys, query_mask, key_mask, context, row_start, sequence, rate, factor);
         for (int query = SKIPS ? first : 0; query < queries; query += TILE) {
-            float scores[SHARE] = {}, slopes[SHARE] = {};
+            float scores[SHARE] = {}, dscores[SHARE] = {};
             int here = min(TILE, queries - query);
             const X* q_tile = q + (row * queries + query) * step_q + head * WIDTH;
             const X* dy_tile = dy + (row * queries + query) * step_y + head * VALUE_WIDTH;
             multiply_rows<WIDTH>(a, b, k_tile, step_k, count, q_tile, step_q, here, scores);
-            multiply_rows<VALUE_WIDTH>(a, b, v_tile, step_v, count, dy_tile, step_y, here, slopes);
+            multiply_rows<VALUE_WIDTH>(a, b, v_tile, step_v, count, dy_tile, step_y, here, dscores);
 #pragma unroll
             for (int j = 0; j < SHARE; j++) {
                 int at = query + part + 8 * j;
                 const bool is_blind = MASKED && at < queries && first + own < keys && hiding.is_blind(at);
                 bool seen = !is_blind && hiding.sees(at, first + own);
                 i64 at_sum = (row * heads + head) * queries + at;
-                float weight = seen || is_blind ? expf((is_blind ? 0.0f : scores[j] * scale) - load(log_sums, at_sum)) : 0.0f;
+                float weight = seen || is_blind ? expf((is_blind ? 0.0f : scores[j] * scale) - load(logsumexp, at_sum)) : 0.0f;
                 weights[own * PITCH + part + 8 * j] = hiding.drop(at, first + own, weight);
-                weights_slopes[own * PITCH + part + 8 * j] = seen ? scale * weight * (hiding.drop(at, first + own, slopes[j]) - deltas[at_sum]) : 0.0f;
+                dscores_tile[own * PITCH + part + 8 * j] = seen ? scale * weight * (hiding.drop(at, first + own, dscores[j]) - deltas[at_sum]) : 0.0f;
             }
             add_weighted<VALUE_WIDTH>(weights, b, dy_tile, step_y, here, sums_v);
-            add_weighted<WIDTH>(weights_slopes, b, q_tile, step_q, here, sums_k);
+            add_weighted<WIDTH>(dscores_tile, b, q_tile, step_q, here, sums_k);
         }
     }
     if (own >= count) return;

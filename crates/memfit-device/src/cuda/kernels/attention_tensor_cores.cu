@@ -1,5 +1,6 @@
-// Attention on tensor cores, for heads of D = 32, 64 or 128 halves of type X, the same for keys and values. CAUSAL stands
-// before this. A warp has 16 rows of scores, or 32; scores become the left operand of the next product without leaving it.
+// Attention on tensor cores, for heads of D = 32, 64 or 128 values of type X (f16 or bf16), the same for keys
+// and values. CAUSAL is defined before. A warp has 16 rows of scores, or 32; scores become the left operand
+// of the next product in its registers.
 
 #define WARPS 4
 #define THREADS (32 * WARPS)
@@ -8,7 +9,7 @@
 // Blocks of a multiprocessor in backward, at least.
 #define BLOCKS (D == 128 ? 2 : 3)
 
-// Begins to copy `count` rows, `step` apart; zeros behind the `there` rows that exist.
+// Begins to copy `count` rows, `step` apart; zeros after the `there` rows that exist.
 template <int COUNT> __device__ __forceinline__ void copy_rows(X* to, const X* from, i64 step, int there) {
 #pragma unroll
     for (int i = 0; i < COUNT * (D / 8) / THREADS; i++) {
@@ -24,7 +25,7 @@ __device__ __forceinline__ float most_of_four(float x) {
 }
 
 // Blocks: heads of all rows, and tiles of WARPS * HEIGHT * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ log_sums, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, X* __restrict__ y, float* __restrict__ logsumexp, int queries, int keys, int heads, int key_heads, float scale) {
     // Keys and values of two stripes; the queries stand where the second will.
     const int QUERIES = WARPS * HEIGHT * 16;
     alignas(128) __shared__ X memory[(2 * STRIPE + (2 * STRIPE > QUERIES ? 2 * STRIPE : QUERIES)) * D];
@@ -102,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restr
                 shrink[half] = power_of_2((most[h][half] - now) * factor);
                 most[h][half] = now;
             }
-            // What was summed up so far shrinks as the largest score grows.
+            // What was summed up so far is scaled to the new maximum.
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 total[h][half] *= shrink[half];
@@ -142,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restr
         int query = own + h * 16;
         float upper = sum_of_four(total[h][0]), lower = sum_of_four(total[h][1]);
         store_rows(y + (row * queries + query) * step + head * D, step, queries - query, values[h], 1.0f / upper, 1.0f / lower);
-        float* sums = log_sums + (row * heads + head) * queries + query;
+        float* sums = logsumexp + (row * heads + head) * queries + query;
         if (lane % 4 == 0 && query + lane / 4 < queries) sums[lane / 4] = most[h][0] * scale + logf(upper);
         if (lane % 4 == 0 && query + lane / 4 + 8 < queries) sums[lane / 4 + 8] = most[h][1] * scale + logf(lower);
     }
@@ -151,15 +152,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(const X* __restr
 // Rows of scores that backward has in registers at a time, beside sums and left operands.
 #define PART 32
 
-// Both halves of words, multiplied and summed up.
+// The two packed numbers of each word, multiplied and summed up.
 __device__ __forceinline__ float sum_of_products(u32 a, u32 b) {
     X low_a = {(u16)a}, high_a = {(u16)(a >> 16)}, low_b = {(u16)b}, high_b = {(u16)(b >> 16)};
     return widen(low_a) * widen(low_b) + widen(high_a) * widen(high_b);
 }
 
-// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys want too. `dq` may stand where
-// `y` stands. Blocks: heads of all rows, and tiles of WARPS * 16 queries.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ log_sums, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
+// Gradients of queries, and the sum of dy y of every query and head, which the gradients of keys need too.
+// `dq` may stand where `y` stands. Blocks: heads of all rows, and tiles of WARPS * 16 queries.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_queries(const X* __restrict__ dy, const X* __restrict__ q, const X* __restrict__ k, const X* __restrict__ v, const float* __restrict__ logsumexp, float* deltas, const X* y, X* dq, int queries, int keys, int heads, int key_heads, float scale) {
     const int QUERIES = WARPS * 16;
     alignas(128) __shared__ X memory[(4 * STRIPE > 3 * QUERIES ? 4 * STRIPE : 3 * QUERIES) * D];
     i64 row = blockIdx.x / heads, head = blockIdx.x % heads, key_head = head / (heads / key_heads);
@@ -173,9 +174,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
     copy_rows<QUERIES>(memory + 2 * QUERIES * D, y + at, step, queries - first);
     wait_for_copies();
     __syncthreads();
-    u32 query_left[D / 16][4], slope_left[D / 16][4];
+    u32 query_left[D / 16][4], dy_left[D / 16][4];
     load_left(query_left, memory, warp * 16);
-    load_left(slope_left, memory + QUERIES * D, warp * 16);
+    load_left(dy_left, memory + QUERIES * D, warp * 16);
     float delta[2] = {};
     {
         u32 value_left[D / 16][4];
@@ -183,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
 #pragma unroll
         for (int c = 0; c < D / 16; c++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) delta[i % 2] += sum_of_products(slope_left[c][i], value_left[c][i]);
+            for (int i = 0; i < 4; i++) delta[i % 2] += sum_of_products(dy_left[c][i], value_left[c][i]);
         }
     }
     __syncthreads();
@@ -192,12 +193,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
 
     int own = first + warp * 16;
     const float factor = scale * LOG2_E;
-    float log_sum[2];
+    float lse[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int query = own + lane / 4 + 8 * half;
         i64 place = (row * heads + head) * queries + query;
-        log_sum[half] = query < queries ? log_sums[place] * LOG2_E : 0.0f;
+        lse[half] = query < queries ? logsumexp[place] * LOG2_E : 0.0f;
         delta[half] = sum_of_four(delta[half]);
         if (lane % 4 == 0 && query < queries) deltas[place] = delta[half];
     }
@@ -216,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
 #pragma unroll
         for (int part = 0; part < STRIPE; part += PART) {
             if (CAUSAL && own + 16 <= key + part) continue;
-            float scores[PART / 8][4] = {}, slopes[PART / 8][4] = {};
+            float scores[PART / 8][4] = {}, dscores[PART / 8][4] = {};
 #pragma unroll
             for (int c = 0; c < D / 16; c++) {
 #pragma unroll
@@ -226,18 +227,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
                     multiply_tiles(scores[2 * n], query_left[c], right[0], right[1], X());
                     multiply_tiles(scores[2 * n + 1], query_left[c], right[2], right[3], X());
                     load_across(right, v_tile, part + n * 16, c);
-                    multiply_tiles(slopes[2 * n], slope_left[c], right[0], right[1], X());
-                    multiply_tiles(slopes[2 * n + 1], slope_left[c], right[2], right[3], X());
+                    multiply_tiles(dscores[2 * n], dy_left[c], right[0], right[1], X());
+                    multiply_tiles(dscores[2 * n + 1], dy_left[c], right[2], right[3], X());
                 }
             }
-            // Keys behind the last are zeros, and add nothing to a sum of keys.
+            // Keys after the last are zeros, and add nothing to a sum of keys.
             if (CAUSAL && own < key + part + PART - 1) hide<PART>(scores, own - key - part, 1);
 #pragma unroll
             for (int n = 0; n < PART / 8; n++) {
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    float weight = power_of_2(scores[n][i] * factor - log_sum[i / 2]);
-                    scores[n][i] = weight * (slopes[n][i] - delta[i / 2]);
+                    float weight = power_of_2(scores[n][i] * factor - lse[i / 2]);
+                    scores[n][i] = weight * (dscores[n][i] - delta[i / 2]);
                 }
             }
 #pragma unroll
@@ -257,16 +258,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_que
     store_rows(dq + (row * queries + own) * step + head * D, step, queries - own, sums, scale, scale);
 }
 
-// Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of WARPS * 16 keys. Scores stand the other way
-// round here: a warp has 16 keys. A block reads the keys and values that it overwrites, and no others.
+// Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of WARPS * 16 keys. Scores are
+// transposed here: a warp has 16 keys. A block reads the keys and values that it overwrites, and no others.
 #define QUERY_STRIPE (D == 128 ? 16 : 64)
 #define QUERY_PART (D == 128 ? 16 : PART)
 #define KEEPS_VALUES (D != 128)
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ log_sums, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_keys(const X* __restrict__ dy, const X* __restrict__ q, const X* k, const X* v, const float* __restrict__ logsumexp, const float* __restrict__ deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale) {
     const int KEYS = WARPS * 16, STAGE = 2 * QUERY_STRIPE * D;
-    // Two stripes of queries and slopes. Values that are not kept in registers stand behind them, and keys come by way of the
-    // place of the stripes.
+    // Two stripes of queries and dy. Values that are not kept in registers stand after them, and keys pass
+    // through the stripes' memory.
     alignas(128) __shared__ X memory[2 * STAGE + (KEEPS_VALUES ? 0 : KEYS * D)];
     __shared__ float sums_of[2][2][QUERY_STRIPE];
     i64 row = blockIdx.x / key_heads, key_head = blockIdx.x % key_heads;
@@ -297,7 +298,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_key
         copy_rows<QUERY_STRIPE>(to + QUERY_STRIPE * D, dy + start, step, queries - query);
         int i = threadIdx.x % QUERY_STRIPE;
         bool there = query + i < queries;
-        if (threadIdx.x < QUERY_STRIPE) copy_4(&sums_of[stripe % 2][0][i], log_sums + (there ? place + i : 0), there);
+        if (threadIdx.x < QUERY_STRIPE) copy_4(&sums_of[stripe % 2][0][i], logsumexp + (there ? place + i : 0), there);
         else if (threadIdx.x < 2 * QUERY_STRIPE) copy_4(&sums_of[stripe % 2][1][i], deltas + (there ? place + i : 0), there);
     };
     if (0 < count) copy_stripe(0);
@@ -311,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_key
 #pragma unroll
         for (int part = 0; part < QUERY_STRIPE; part += QUERY_PART) {
             if (CAUSAL && query + part + QUERY_PART <= own) continue;
-            float scores[QUERY_PART / 8][4] = {}, slopes[QUERY_PART / 8][4] = {};
+            float scores[QUERY_PART / 8][4] = {}, dscores[QUERY_PART / 8][4] = {};
 #pragma unroll
             for (int c = 0; c < D / 16; c++) {
                 u32 value[4];
@@ -323,11 +324,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_key
                     multiply_tiles(scores[2 * n], key_left[c], right[0], right[1], X());
                     multiply_tiles(scores[2 * n + 1], key_left[c], right[2], right[3], X());
                     load_across(right, dy_tile, part + n * 16, c);
-                    multiply_tiles(slopes[2 * n], KEEPS_VALUES ? value_left[c] : value, right[0], right[1], X());
-                    multiply_tiles(slopes[2 * n + 1], KEEPS_VALUES ? value_left[c] : value, right[2], right[3], X());
+                    multiply_tiles(dscores[2 * n], KEEPS_VALUES ? value_left[c] : value, right[0], right[1], X());
+                    multiply_tiles(dscores[2 * n + 1], KEEPS_VALUES ? value_left[c] : value, right[2], right[3], X());
                 }
             }
-            // Queries behind the last are zeros with slopes of zero: they add nothing.
+            // Queries after the last are zeros with a dy of zero: they add nothing.
             if (CAUSAL && query + part < own + 15) hide<QUERY_PART>(scores, own - query - part, -1);
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 8; n++) {
@@ -335,14 +336,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention_grad_key
                 for (int i = 0; i < 4; i++) {
                     int column = part + n * 8 + lane % 4 * 2 + i % 2;
                     scores[n][i] = power_of_2(scores[n][i] * factor - sums_of[stripe % 2][0][column] * LOG2_E);
-                    slopes[n][i] = scores[n][i] * (slopes[n][i] - sums_of[stripe % 2][1][column]);
+                    dscores[n][i] = scores[n][i] * (dscores[n][i] - sums_of[stripe % 2][1][column]);
                 }
             }
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 16; n++) {
                 u32 left_v[4], left_k[4];
                 as_left(left_v, scores[2 * n], scores[2 * n + 1]);
-                as_left(left_k, slopes[2 * n], slopes[2 * n + 1]);
+                as_left(left_k, dscores[2 * n], dscores[2 * n + 1]);
 #pragma unroll
                 for (int c = 0; c < D / 16; c++) {
                     u32 right[4];

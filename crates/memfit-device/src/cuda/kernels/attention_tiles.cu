@@ -1,10 +1,11 @@
-// What all kernels of attention on tensor cores share: tiles of D halves of type X in shared memory, and the 16 rows of scores of a warp.
+// What all kernels of attention on tensor cores share: tiles of D values of type X in shared memory, and the
+// 16 rows of scores of a warp.
 
-// Rows of D halves that are worked on at once, beside those that a warp keeps.
+// Rows of D values that are worked on at once, beside those that a warp keeps.
 #define STRIPE (D == 128 ? 32 : 64)
 #define LOG2_E 1.4426950408889634f
 
-// Where 8 halves of a row stand: turned about by the row, so that eight rows of a column lie in different banks.
+// Where 8 values of a row stand: swizzled by the row, so that eight rows of a column lie in different banks.
 __device__ __forceinline__ int place(int row, int eight) {
     return row * D + ((eight ^ (D == 32 ? (row >> 1) & 3 : row & 7)) << 3);
 }
@@ -16,7 +17,7 @@ __device__ __forceinline__ void load_left(u32 (&to)[D / 16][4], const X* tile, i
     for (int c = 0; c < D / 16; c++) load_tiles(to[c], tile + place(row + lane % 16, 2 * c + lane / 16));
 }
 
-// Rows `row` to `row + 15` of a tile as the columns of two right operands, over 16 halves from `16 c` on.
+// Rows `row` to `row + 15` of a tile as the columns of two right operands, over 16 values from `16 c` on.
 __device__ __forceinline__ void load_across(u32 (&to)[4], const X* tile, int row, int c) {
     int lane = threadIdx.x % 32;
     load_tiles(to, tile + place(row + lane % 8 + lane / 16 * 8, 2 * c + lane / 8 % 2));
@@ -53,8 +54,8 @@ template <int COLUMNS> __device__ __forceinline__ void hide(float (&scores)[COLU
     for (int n = 0; n < COLUMNS / 8; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            int behind = n * 8 + lane % 4 * 2 + i % 2 - (diagonal + lane / 4 + i / 2 * 8);
-            if (0 < behind * direction) scores[n][i] = -INFINITE;
+            int distance = n * 8 + lane % 4 * 2 + i % 2 - (diagonal + lane / 4 + i / 2 * 8);
+            if (0 < distance * direction) scores[n][i] = -INFINITE;
         }
     }
 }

@@ -11,8 +11,8 @@ template <class Work> __device__ __forceinline__ void over_packs(i64 i, i64 stri
 __device__ __forceinline__ i64 channel_stride(int packs) { i64 all = item_stride(); return all - all % packs; }
 
 #ifdef FORWARD
-// y = (x - mean) gain + beta, and a chain behind it. Generated: OTHERS (parameters), DECLARE_OTHERS, LOAD_OTHERS, TAKE_OTHERS,
-// CHAIN and RESULT.
+// y = (x - mean) gain + beta, and a chain after it. Generated: OTHERS (parameters), DECLARE_OTHERS,
+// LOAD_OTHERS, TAKE_OTHERS, CHAIN and RESULT.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise(const X* x, const float* gamma, const float* beta, const float* mean, const float* variance, OTHERS X* y, i64 packs_all, int packs, float epsilon) {
     const i64 stride = channel_stride(packs);
     if (first_item() >= stride) return;
@@ -50,8 +50,8 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise(cons
 #endif
 
 #ifdef BACKWARD
-// Coefficients of every channel: the gain, the mean of dy, and that of dy (x - mean) over the variance. With MASKED, dy counts only where
-// a ReLU behind the normalisation let its value pass.
+// Coefficients of every channel: the gain, the mean of dy, and that of dy (x - mean) over the variance. With
+// MASKED, dy counts only where a ReLU after the normalisation let its value pass.
 extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise_grad(const X* dy, const X* x, const float* mean, const float* coefficients, MASK_PARAMETERS X* dx, i64 packs_all, int packs) {
     const i64 stride = channel_stride(packs);
     if (first_item() >= stride) return;
@@ -68,10 +68,10 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise_grad
 #endif
     over_packs(first_item(), stride, packs_all, [&](i64 i, auto count) {
         constexpr int COUNT = decltype(count)::value;
-        Pack<X, WIDTH> slopes[COUNT], values[COUNT];
+        Pack<X, WIDTH> gradients[COUNT], values[COUNT];
 #pragma unroll
         for (int b = 0; b < COUNT; b++) {
-            slopes[b] = pack_at<WIDTH>(dy, i + b * stride);
+            gradients[b] = pack_at<WIDTH>(dy, i + b * stride);
             values[b] = pack_at<WIDTH>(x, i + b * stride);
         }
 #pragma unroll
@@ -79,11 +79,11 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS_AT_ONCE) normalise_grad
             float result[WIDTH];
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) {
-                float slope = widen(slopes[b].at[j]), distance = widen(values[b].at[j]) - centre[j];
+                float gradient = widen(gradients[b].at[j]), distance = widen(values[b].at[j]) - centre[j];
 #ifdef MASKED
-                slope = norm_passes(distance, gain[j], offset[j], below) ? slope : 0.0f;
+                gradient = norm_passes(distance, gain[j], offset[j], below) ? gradient : 0.0f;
 #endif
-                result[j] = gain[j] * (slope - sum[j] - distance * product[j]);
+                result[j] = gain[j] * (gradient - sum[j] - distance * product[j]);
             }
             store_pack<WIDTH>(dx, i + b * stride, result);
         }
@@ -99,14 +99,14 @@ extern "C" __global__ void inference_grad(const X* dy, const float* gamma, const
     for (int j = 0; j < WIDTH; j++) gain[j] = norm_gain(gamma, variance, epsilon, pack * WIDTH + j);
     over_packs(first_item(), stride, packs_all, [&](i64 i, auto count) {
         constexpr int COUNT = decltype(count)::value;
-        float slopes[COUNT][WIDTH];
+        float gradients[COUNT][WIDTH];
 #pragma unroll
-        for (int b = 0; b < COUNT; b++) load_pack<WIDTH>(dy, i + b * stride, slopes[b]);
+        for (int b = 0; b < COUNT; b++) load_pack<WIDTH>(dy, i + b * stride, gradients[b]);
 #pragma unroll
         for (int b = 0; b < COUNT; b++) {
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) slopes[b][j] *= gain[j];
-            store_pack<WIDTH>(dx, i + b * stride, slopes[b]);
+            for (int j = 0; j < WIDTH; j++) gradients[b][j] *= gain[j];
+            store_pack<WIDTH>(dx, i + b * stride, gradients[b]);
         }
     });
 }

@@ -19,18 +19,18 @@ extern "C" __global__ void sign_bits(const X* x, u8* bits, i64 bytes, i64 elemen
     }
 }
 
-// A thread has WIDTH elements of a byte, or a whole byte where rows are no whole bytes. Generated: OTHER (a parameter) and SLOPE, an
-// element of one gradient or the sum of two.
+// A thread has WIDTH elements of a byte, or a whole byte where rows are no whole bytes. Generated: OTHER (a
+// parameter) and DY, an element of one gradient or the sum of two.
 extern "C" __global__ void mask_bits(const X* dy, OTHER const u8* bits, X* dx, i64 bytes, i64 elements, i64 row_bytes, int whole) {
     if (whole) {
         constexpr int PARTS = 8 / WIDTH;
         for (i64 i = first_item(); i < bytes * PARTS; i += item_stride()) {
             u32 byte = (u32)bits[i / PARTS] >> (int)(i % PARTS) * WIDTH;
-            float slopes[WIDTH];
-            LOAD_SLOPES
+            float gradients[WIDTH];
+            LOAD_DY
 #pragma unroll
-            for (int j = 0; j < WIDTH; j++) slopes[j] = byte >> j & 1 ? slopes[j] : 0.0f;
-            store_pack<WIDTH>(dx, i, slopes);
+            for (int j = 0; j < WIDTH; j++) gradients[j] = byte >> j & 1 ? gradients[j] : 0.0f;
+            store_pack<WIDTH>(dx, i, gradients);
         }
         return;
     }
@@ -40,7 +40,7 @@ extern "C" __global__ void mask_bits(const X* dy, OTHER const u8* bits, X* dx, i
         int count = (int)min((i64)8, elements - first);
         for (int j = 0; j < count; j++) {
             i64 at = row * elements + first + j;
-            store(dx, at, byte >> j & 1 ? SLOPE : 0.0f);
+            store(dx, at, byte >> j & 1 ? DY : 0.0f);
         }
     }
 }

@@ -3,12 +3,13 @@
 // How many rows of a thread are added in single precision.
 #define ROWS_NEAR 32
 
-// COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is how many sums that are.
-// With MASKED, dy counts only where what the normalisation gave is above 0 and below a bound: the gradient of a ReLU behind it.
-// With BITS, what is summed counts only where a bit is set, and is written so; rows of bits are whole bytes. With SUMMED, it is the
-// sum of two gradients besides. With WINNERS, it counts only where somebody won.
-// With MADE, x is what a chain makes of other values, and is written: LOADED (packs of a row), LOAD_PACKS, TAKE_PACKED, CHAIN and RESULT;
-// with AGAIN, so is another value of theirs.
+// COLUMNS says what is summed: 0 x, 1 the moments of x about its first row, 2 dy and dy (x - mean); SUMS is
+// how many sums that are. With MASKED, dy counts only where the output of the normalisation is above 0 and
+// below a bound: the gradient of a ReLU after it. With BITS, what is summed counts only where a bit is set,
+// and is written so; rows of bits are whole bytes. With SUMMED, it is the sum of two gradients besides. With
+// ARGMAX, it counts only where there is an argmax. With MADE, x is what a chain computes from other values,
+// and is written: LOADED (packs of a row), LOAD_PACKS, TAKE_PACKED, CHAIN and RESULT; with AGAIN, so is
+// another value of theirs.
 
 // What a thread reads of one row.
 struct Row {
@@ -25,8 +26,8 @@ struct Row {
 #ifdef BITS
     u32 bits;
 #endif
-#ifdef WINNERS
-    Pack<u8, WIDTH> winners;
+#ifdef ARGMAX
+    Pack<u8, WIDTH> argmax;
 #endif
 };
 
@@ -44,8 +45,8 @@ __device__ __forceinline__ void add_terms(const Row& row, const Centre& centre, 
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) {
         float a = widen(row.first.at[j]);
-#ifdef WINNERS
-        a = row.winners.at[j] != 255 ? a : 0.0f;
+#ifdef ARGMAX
+        a = row.argmax.at[j] != 255 ? a : 0.0f;
 #endif
 #if COLUMNS == 0
         sums[0][j] += a;
@@ -64,8 +65,8 @@ __device__ __forceinline__ void add_terms(const Row& row, const Centre& centre, 
     }
 }
 
-// Every thread has WIDTH columns; a block has at most MOST_PACKS such packs, and its other threads take other rows, of which
-// ROWS are under way at once.
+// Every thread has WIDTH columns; a block has at most MOST_PACKS such packs, and its other threads take other
+// rows, of which ROWS are in flight at once.
 extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first, const X* second, const float* mean, MORE_PARAMETERS double* parts, i64 rows, int packs) {
     const int width = packs < MOST_PACKS ? packs : MOST_PACKS;
     const int lanes = 256 / width, lane = threadIdx.x / width, pack = blockIdx.x * width + threadIdx.x % width;
@@ -90,8 +91,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
         }
         centre.below = below;
 #endif
-        // All blocks sweep over the rows together, from the last to the first: what was written last may still be in the cache, and
-        // what comes behind begins at the first row, which is then in the cache.
+        // All blocks sweep over the rows together, from the last to the first: what was written last may
+        // still be in the cache, and the kernel that comes next begins at the first row, which is then in the
+        // cache.
 #ifndef MADE
         const Pack<X, WIDTH>* firsts = (const Pack<X, WIDTH>*)first + (rows - 1) * packs + pack;
 #endif
@@ -113,26 +115,26 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #ifdef SUMMED
             loaded.other = pack_at<WIDTH>(other, at);
 #endif
-#ifdef WINNERS
-            loaded.winners = pack_at<WIDTH>(winners, at);
+#ifdef ARGMAX
+            loaded.argmax = pack_at<WIDTH>(argmax, at);
 #endif
 #ifdef BITS
             loaded.bits = (u32)bits[at * WIDTH >> 3] >> (int)(at * WIDTH & 7);
 #endif
             return loaded;
         };
-        // What counts as the slopes of a row.
-        auto take_slopes = [&](Row& row, i64 from_last) {
+        // The gradients of a row that count.
+        auto take_gradients = [&](Row& row, i64 from_last) {
 #ifdef BITS
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) {
-                float slope = widen(row.first.at[j]);
+                float gradient = widen(row.first.at[j]);
 #ifdef SUMMED
-                slope += widen(row.other.at[j]);
+                gradient += widen(row.other.at[j]);
 #endif
-                narrow(row.bits >> j & 1 ? slope : 0.0f, row.first.at[j]);
+                narrow(row.bits >> j & 1 ? gradient : 0.0f, row.first.at[j]);
             }
-            ((Pack<X, WIDTH>*)slopes)[(rows - 1 - from_last) * packs + pack] = row.first;
+            ((Pack<X, WIDTH>*)gradients)[(rows - 1 - from_last) * packs + pack] = row.first;
 #endif
 #ifdef MADE
             const i64 i = (rows - 1 - from_last) * packs + pack;
@@ -154,15 +156,15 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
 #endif
         };
         float sums[SUMS][WIDTH];
-        auto settle = [&](bool to_totals) {
+        auto add_near = [&](bool to_totals) {
 #pragma unroll
             for (int k = 0; k < SUMS * WIDTH; k++) {
                 if (to_totals) totals[k][threadIdx.x] += sums[k / WIDTH][k % WIDTH];
                 sums[k / WIDTH][k % WIDTH] = 0.0f;
             }
         };
-        settle(false);
-        int stretches = 0;
+        add_near(false);
+        int rounds = 0;
         for (i64 start = (i64)blockIdx.y * lanes * ROWS + lane; start < rows; start += (i64)gridDim.y * lanes * ROWS) {
             if (start + (ROWS - 1) * lanes < rows) {
                 Row loaded[ROWS];
@@ -170,20 +172,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
                 for (int r = 0; r < ROWS; r++) loaded[r] = load_row(start + r * lanes);
 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    take_slopes(loaded[r], start + r * lanes);
+                    take_gradients(loaded[r], start + r * lanes);
                     add_terms(loaded[r], centre, sums);
                 }
             } else {
 #pragma unroll 1
                 for (i64 row = start; row < rows; row += lanes) {
                     Row loaded = load_row(row);
-                    take_slopes(loaded, row);
+                    take_gradients(loaded, row);
                     add_terms(loaded, centre, sums);
                 }
             }
-            if (++stretches % (ROWS_NEAR / ROWS) == 0) settle(true);
+            if (++rounds % (ROWS_NEAR / ROWS) == 0) add_near(true);
         }
-        settle(true);
+        add_near(true);
     }
     __syncthreads();
     for (int item = threadIdx.x; item < SUMS * WIDTH * width; item += 256) {
@@ -216,10 +218,10 @@ __device__ __forceinline__ int column_sums(const double* parts, int chunks, int 
 }
 
 #if COLUMNS == 0
-extern "C" __global__ void add_columns(const double* parts, int chunks, int columns, float* to, int fresh) {
+extern "C" __global__ void add_columns(const double* parts, int chunks, int columns, float* to, int overwrite) {
     double sums[SUMS];
     const int column = column_sums(parts, chunks, columns, sums);
-    if (0 <= column && (threadIdx.x & 31) == 0) to[column] = (float)((fresh ? 0.0 : (double)to[column]) + sums[0]);
+    if (0 <= column && (threadIdx.x & 31) == 0) to[column] = (float)((overwrite ? 0.0 : (double)to[column]) + sums[0]);
 }
 #elif COLUMNS == 1
 extern "C" __global__ void statistics(const double* parts, int chunks, int columns, const X* x, float* mean, float* variance, i64 count) {
@@ -233,13 +235,13 @@ extern "C" __global__ void statistics(const double* parts, int chunks, int colum
 }
 #else
 // Gradients of gamma and beta where they are, and three coefficients of every channel.
-extern "C" __global__ void norm_sums(const double* parts, int chunks, int columns, const float* variance, const float* gamma, float* dgamma, float* dbeta, float* coefficients, i64 count, float epsilon, int fresh) {
+extern "C" __global__ void norm_sums(const double* parts, int chunks, int columns, const float* variance, const float* gamma, float* dgamma, float* dbeta, float* coefficients, i64 count, float epsilon, int overwrite) {
     double sums[SUMS];
     const int column = column_sums(parts, chunks, columns, sums);
     if (0 <= column && (threadIdx.x & 31) == 0) {
         double inverse = 1.0 / sqrt((double)variance[column] + (double)epsilon);
-        if (dgamma) dgamma[column] = (float)((fresh ? 0.0 : (double)dgamma[column]) + sums[1] * inverse);
-        if (dbeta) dbeta[column] = (float)((fresh ? 0.0 : (double)dbeta[column]) + sums[0]);
+        if (dgamma) dgamma[column] = (float)((overwrite ? 0.0 : (double)dgamma[column]) + sums[1] * inverse);
+        if (dbeta) dbeta[column] = (float)((overwrite ? 0.0 : (double)dbeta[column]) + sums[0]);
         coefficients[column] = norm_gain(gamma, variance, epsilon, column);
         coefficients[columns + column] = (float)(sums[0] / count);
         coefficients[2 * columns + column] = (float)(sums[1] * inverse * inverse / count);

@@ -4,7 +4,7 @@
 // Sizes of the volume that is read (with channels) and of that whose places are counted.
 #define GEOMETRY int depth, int height, int width, int channels, int out_depth, int out_height, int out_width, int kernel_depth, int kernel_height, int kernel_width, int stride_depth, int stride_height, int stride_width, int dilation_depth, int dilation_height, int dilation_width, int pad_depth, int pad_height, int pad_width
 
-// Where a tap of a window stands along an axis; below 0 or behind the end in the margin.
+// Where a tap of a window stands along an axis; below 0 or past the end in the margin.
 __device__ __forceinline__ int tap_at(int window, int tap, int stride, int dilation, int pad) { return window * stride + tap * dilation - pad; }
 // Which window has this place under a tap; below 0 where none has.
 __device__ __forceinline__ int window_of(int place, int tap, int stride, int dilation, int pad) {
@@ -12,8 +12,8 @@ __device__ __forceinline__ int window_of(int place, int tap, int stride, int dil
     return from % stride == 0 ? from / stride : -1;
 }
 
-// Writes what stands under every tap of every window (BACK: what every window hands to a place by every tap), for so many windows of
-// all rows from `first` on: `patches[window][tap][channel]`.
+// Writes the values under every tap of every window (BACK: the gradients that every window adds to a place by
+// every tap), for some windows of all rows from `first` on: `patches[window][tap][channel]`.
 #define GATHER(NAME, PLACE)                                                                                                              \
     extern "C" __global__ void NAME(const X* x, X* patches, i64 first, i64 count, GEOMETRY) {                                            \
         const i64 taps = (i64)kernel_depth * kernel_height * kernel_width, line = taps * channels;                                       \
@@ -45,12 +45,12 @@ extern "C" __global__ void spread_kernel(const W* kernel, X* to, i64 count, int 
 }
 
 // Adds the parts of a gradient that lie within groups.
-extern "C" __global__ void pick_kernel(const float* from, W* dkernel, i64 count, int ins, int outs, int groups, int fresh) {
+extern "C" __global__ void pick_kernel(const float* from, W* dkernel, i64 count, int ins, int outs, int groups, int overwrite) {
     const int in_group = ins / groups, out_group = outs / groups;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const int out = (int)(i % outs);
         const i64 line = i / outs, tap = line / in_group;
-        const float slope = from[(tap * ins + out / out_group * in_group + line % in_group) * outs + out];
-        store(dkernel, i, fresh ? slope : load(dkernel, i) + slope);
+        const float gradient = from[(tap * ins + out / out_group * in_group + line % in_group) * outs + out];
+        store(dkernel, i, overwrite ? gradient : load(dkernel, i) + gradient);
     }
 }

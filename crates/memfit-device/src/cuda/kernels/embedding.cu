@@ -1,8 +1,8 @@
 // Entries of a table by number, and their gradient. Defined before: ID, WIDTH (floats of a pack).
 //
-// The gradient sorts positions by their entry and adds the slopes of each in the order of positions, so that the bits are the
-// same on every run: keys, then for each digit of eight bits counts, their sums before each, and the move; then sums of chunks of
-// sorted positions, and at last entries that reach over several chunks.
+// The gradient sorts positions by their entry and adds dy of each in the order of positions, so that the bits
+// are the same on every run: keys, then for each digit of eight bits counts, their sums before each, and the
+// move; then sums of chunks of sorted positions, and at last entries that reach over several chunks.
 
 __device__ __forceinline__ bool is_entry(int id, i64 entries) { return 0 <= id && id < entries; }
 __device__ __forceinline__ bool is_entry(float id, i64 entries) { return -1.0f < id && id < (float)entries; }
@@ -20,7 +20,7 @@ extern "C" __global__ void embedding(const ID* ids, const float* table, float* y
     }
 }
 
-// A position's entry, or one behind the last.
+// A position's entry, or one past the last.
 extern "C" __global__ void entry_keys(const ID* ids, u32* keys, u32* places, i64 positions, i64 entries) {
     for (i64 i = first_item(); i < positions; i += item_stride()) {
         ID id = ids[i];
@@ -29,7 +29,7 @@ extern "C" __global__ void entry_keys(const ID* ids, u32* keys, u32* places, i64
     }
 }
 
-// How often each digit stands in the stretch of every block, which is one warp.
+// How often each digit occurs in the range of every block, which is one warp.
 extern "C" __global__ void digit_counts(const u32* keys, u32* counts, i64 positions, i64 each, int shift) {
     __shared__ u32 found[256];
     for (int i = threadIdx.x; i < 256; i += 32) found[i] = 0;
@@ -99,8 +99,8 @@ extern "C" __global__ void move_keys(const u32* keys, const u32* places, u32* ke
 
 #define CHUNK 32
 
-// Adds the slopes of entries whose positions all stand in one chunk; of others it leaves parts: line 0 where an entry goes on from
-// the chunk before, line 1 where it begins here and goes on.
+// Adds dy of entries whose positions all stand in one chunk; of others it leaves parts: line 0 where an entry
+// goes on from the chunk before, line 1 where it begins here and goes on.
 extern "C" __global__ void entry_parts(const u32* keys, const u32* places, const float* dy, float* dtable, float* parts, i64 positions, i64 entries, int packs) {
     int pack = blockIdx.y * blockDim.x + threadIdx.x;
     i64 start = (i64)blockIdx.x * CHUNK, end = min(start + CHUNK, positions);
@@ -110,17 +110,17 @@ extern "C" __global__ void entry_parts(const u32* keys, const u32* places, const
 #pragma unroll
     for (int j = 0; j < WIDTH; j++) sum[j] = 0.0f;
     for (i64 first = start; first < end; first += 8) {
-        float slopes[8][WIDTH];
+        float gradients[8][WIDTH];
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            if (first + i < end) load_pack<WIDTH>(dy, (i64)places[first + i] * packs + pack, slopes[i]);
+            if (first + i < end) load_pack<WIDTH>(dy, (i64)places[first + i] * packs + pack, gradients[i]);
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             i64 at = first + i;
             if (at < end) {
                 u32 key = keys[at];
 #pragma unroll
-                for (int j = 0; j < WIDTH; j++) sum[j] += slopes[i][j];
+                for (int j = 0; j < WIDTH; j++) sum[j] += gradients[i][j];
                 bool ends = at + 1 == positions || keys[at + 1] != key;
                 if (ends || at + 1 == end) {
                     if (ends && !goes_on) {
@@ -158,8 +158,8 @@ extern "C" __global__ void entry_sums(const u32* keys, float* dtable, const floa
         load_pack<WIDTH>(parts, line * packs + pack, part);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) sum[j] += part[j];
-        i64 behind = (chunk + 1) * CHUNK;
-        if (behind >= positions || keys[behind] != key) break;
+        i64 following = (chunk + 1) * CHUNK;
+        if (following >= positions || keys[following] != key) break;
         line = ++chunk * 2;
     }
     store_pack<WIDTH>(dtable, (i64)key * packs + pack, sum);

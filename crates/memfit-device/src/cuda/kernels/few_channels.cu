@@ -80,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(256) few_filter(const float* x, con
             int first = (int)(strip - line * strips_across) * STRIP;
             int down = (int)(line % out_height);
             i64 row = line / out_height;
-            float4 slopes[STRIP];
+            float4 dy_strip[STRIP];
             const float4* from = (const float4*)dy + (line * out_width + first) * quads + quad;
 #pragma unroll
-            for (int p = 0; p < STRIP; p++) slopes[p] = first + p < out_width ? from[(i64)p * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            for (int p = 0; p < STRIP; p++) dy_strip[p] = first + p < out_width ? from[(i64)p * quads] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
                 int h = down * DOWN - top + first_tap_row + r;
@@ -98,10 +98,10 @@ extern "C" __global__ void __launch_bounds__(256) few_filter(const float* x, con
 #pragma unroll
                         for (int p = 0; p < STRIP; p++) {
                             float a = in[(p * ACROSS + s) * C + c];
-                            sum.x += a * slopes[p].x;
-                            sum.y += a * slopes[p].y;
-                            sum.z += a * slopes[p].z;
-                            sum.w += a * slopes[p].w;
+                            sum.x += a * dy_strip[p].x;
+                            sum.y += a * dy_strip[p].y;
+                            sum.z += a * dy_strip[p].z;
+                            sum.w += a * dy_strip[p].w;
                         }
                     }
             }
@@ -125,9 +125,9 @@ extern "C" __global__ void __launch_bounds__(256) few_filter(const float* x, con
     }
 }
 
-extern "C" __global__ void few_filter_sum(const float* parts, float* dfilter, int blocks, i64 count, int fresh) {
+extern "C" __global__ void few_filter_sum(const float* parts, float* dfilter, int blocks, i64 count, int overwrite) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
-        double total = fresh ? 0.0 : (double)dfilter[i];
+        double total = overwrite ? 0.0 : (double)dfilter[i];
         for (int block = 0; block < blocks; block++) total += parts[block * count + i];
         dfilter[i] = (float)total;
     }

@@ -1,9 +1,11 @@
-// Convolutions of images of few channels whose factors are rounded to TF32, as which halves are exact. Generated: X (the images' type),
-// R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters, of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 256 in all), what a tile sees
-// (LINES, SEEN and STRIDE, with eight floats or more behind a line), and N_TILES (packs of eight filters that a warp has).
+// Convolutions of images of few channels whose factors are rounded to TF32, which is exact for f16 and bf16.
+// Generated: X (the images' type), R, S (the filter), C (channels in), DOWN and ACROSS (strides), F (filters,
+// of which a block has 64), TILE_DOWN and TILE_ACROSS (pixels of a tile, 256 in all), what a tile sees
+// (LINES, SEEN and STRIDE, with eight floats or more after a line), and N_TILES (packs of eight filters that
+// a warp has).
 //
-// Lanes read pixels so far apart that they read from different banks. Blocks of one tile and different filters run side by side, so that
-// whole pixels are written at about the same time.
+// Lanes read pixels so far apart that they read from different banks. Blocks of one tile and different
+// filters run side by side, so that whole pixels are written at about the same time.
 
 #define TAPS (R * S * C)
 #define OF_ROW (S * C)
@@ -17,8 +19,8 @@ __device__ __forceinline__ float as_stored(float x) {
     return widen(y);
 }
 
-// Where a tap stands behind the pixel that a place sees first, in bytes.
-__device__ __forceinline__ int behind(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
+// The offset of a tap from the pixel that a place sees first, in bytes.
+__device__ __forceinline__ int tap_offset(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
 
 __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
     const Tile tile = tile_of(index, out_height, out_width);
@@ -41,8 +43,8 @@ __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X*
 __device__ __forceinline__ int first_tap(int step, int half) { return PACKED ? 8 * step + 4 * half : step / ROW_STEPS * OF_ROW + step % ROW_STEPS * 8 + 4 * half; }
 __device__ __forceinline__ int taps_there(int step, int half) { return PACKED ? TAPS - 8 * step - 4 * half : OF_ROW - step % ROW_STEPS * 8 - 4 * half; }
 
-// A warp has 16 pixels of a line at a time, rows g and g + 8 of a product. Columns are dealt out so that a lane has neighbouring
-// filters of every TOGETHER packs. While a tile is computed, the next one is on its way.
+// A warp has 16 pixels of a line at a time, rows g and g + 8 of a product. Columns are dealt out so that a
+// lane has neighbouring filters of every TOGETHER packs. While a tile is computed, the next one is in flight.
 extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, const float* filter, const float* bias, X* y, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE], start[64];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3;
@@ -56,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
         for (int half = 0; half < 2; half++) {
             const int tap = first_tap(step, half) + q;
             const bool there = q < taps_there(step, half);
-            offsets[step][half] = PACKED && there ? behind(tap) : 0;
+            offsets[step][half] = PACKED && there ? tap_offset(tap) : 0;
 #pragma unroll
             for (int t = 0; t < N_TILES; t++) {
                 int of_lane = first_filter + t / TOGETHER * TOGETHER * 8 + g / 2 * 2 * TOGETHER + t % TOGETHER * 2 + g % 2;
@@ -94,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
 #pragma unroll
                     for (int beside = 0; beside < 2; beside++) {
                         // A tap that there is none of is zero, whatever the image holds.
-                        const int there = taps_there(step, half), place = PACKED ? offsets[step][half] : behind(first_tap(step, half));
+                        const int there = taps_there(step, half), place = PACKED ? offsets[step][half] : tap_offset(first_tap(step, half));
                         float value = there > 0 ? at_byte(from[beside], place) : 0.0f;
                         a[2 * half + beside] = there > 3 || q < there ? value : 0.0f;
                     }
@@ -122,12 +124,12 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_forward(const X* x, con
 #define M_TILES ((TAPS + 16 * M_WARPS - 1) / (16 * M_WARPS))
 #define SHARES (8 / (M_WARPS * N_WARPS))
 #define SPREAD (8 / COMMON(ACROSS * C))
-// Lines whose slopes a warp has in registers, and eights of their pixels.
+// Lines whose dy a warp has in registers, and eights of their pixels.
 #define AT_ONCE (64 / (TILE_ACROSS * (N_TILES / 2)) < TILE_DOWN / SHARES ? 64 / (TILE_ACROSS * (N_TILES / 2)) : TILE_DOWN / SHARES)
 #define EIGHTS (TILE_ACROSS / 8)
 
-// Parts of the gradient, one for each share of each block: [part][tap][filters]. A lane has the slopes of N_TILES neighbouring filters at
-// pixel q of four.
+// Parts of the gradient, one for each share of each block: [part][tap][filters]. A lane has dy of N_TILES
+// neighbouring filters at pixel q of four.
 extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, const X* dy, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE];
     const int warp = threadIdx.x >> 5, g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, share = warp / (M_WARPS * N_WARPS);
@@ -139,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int tap = first_tap + 16 * m + 8 * half + g;
-            offsets[m][half] = (tap < TAPS ? behind(tap) : 0) + 4 * (q * SPREAD * ACROSS * C);
+            offsets[m][half] = (tap < TAPS ? tap_offset(tap) : 0) + 4 * (q * SPREAD * ACROSS * C);
         }
 #pragma unroll
         for (int t = 0; t < N_TILES; t++)
@@ -156,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
         const Tile tile = tile_of(index, out_height, out_width);
         for (int first = share; first < TILE_DOWN; first += SHARES * AT_ONCE) {
             if (tile.down + first >= out_height) break;
-            float slopes[AT_ONCE][EIGHTS][2][N_TILES];
+            float gradients[AT_ONCE][EIGHTS][2][N_TILES];
 #pragma unroll
             for (int l = 0; l < AT_ONCE; l++)
 #pragma unroll
@@ -164,9 +166,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
                     int down = tile.down + first + l * SHARES, across = tile.across + SPREAD * q + part % SPREAD + 4 * SPREAD * (part / SPREAD);
                     bool there = down < out_height && across < out_width;
                     i64 at = there ? (tile.row * out_height + down) * out_width + across : 0;
-                    load_pack<N_TILES>(dy + at * F + first_filter + g * N_TILES, 0, slopes[l][part / 2][part % 2]);
+                    load_pack<N_TILES>(dy + at * F + first_filter + g * N_TILES, 0, gradients[l][part / 2][part % 2]);
 #pragma unroll
-                    for (int t = 0; t < N_TILES; t++) slopes[l][part / 2][part % 2][t] = there ? slopes[l][part / 2][part % 2][t] : 0.0f;
+                    for (int t = 0; t < N_TILES; t++) gradients[l][part / 2][part % 2][t] = there ? gradients[l][part / 2][part % 2][t] : 0.0f;
                 }
 #pragma unroll
             for (int l = 0; l < AT_ONCE; l++)
@@ -177,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
 #pragma unroll
                     for (int t = 0; t < N_TILES; t++)
 #pragma unroll
-                        for (int k = 0; k < 2; k++) b[t][k] = ROUNDED(slopes[l][eight][k][t]);
+                        for (int k = 0; k < 2; k++) b[t][k] = ROUNDED(gradients[l][eight][k][t]);
 #pragma unroll
                     for (int m = 0; m < M_TILES; m++) {
                         float a[4];
@@ -208,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) few_filter(const X* x, cons
 }
 
 // The sums of 32 neighbouring elements over all parts, by a block: warps take parts in turn.
-extern "C" __global__ void few_filter_sum(const float* parts, float* dfilter, int count, int fresh) {
+extern "C" __global__ void few_filter_sum(const float* parts, float* dfilter, int count, int overwrite) {
     __shared__ double sums[8][32];
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, i = blockIdx.x * 32 + lane;
     double total = 0.0;
@@ -218,6 +220,6 @@ extern "C" __global__ void few_filter_sum(const float* parts, float* dfilter, in
     __syncthreads();
     if (warp != 0 || i >= TAPS * F) return;
     for (int other = 1; other < 8; other++) total += sums[other][lane];
-    dfilter[i] = (float)((fresh ? 0.0 : (double)dfilter[i]) + total);
+    dfilter[i] = (float)((overwrite ? 0.0 : (double)dfilter[i]) + total);
 }
 #endif

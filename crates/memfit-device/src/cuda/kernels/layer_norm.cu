@@ -45,7 +45,7 @@ __device__ __forceinline__ void weights_at(const float* weight, int pack, float 
 }
 
 #if ITEMS
-extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* inverse, i64 rows, int packs, float epsilon) {
+extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* rstd, i64 rows, int packs, float epsilon) {
     const float share = 1.0f / (float)(packs * WIDTH);
     for (i64 row = first_row(); row < rows; row += row_stride()) {
         float values[ITEMS][WIDTH];
@@ -75,7 +75,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
         const float scale = (float)(1.0 / sqrt((double)(team_sum(squares) * share) + (double)epsilon));
         if (member() == 0) {
             mean[row] = centre;
-            inverse[row] = scale;
+            rstd[row] = scale;
         }
 #pragma unroll
         for (int item = 0; item < ITEMS; item++) {
@@ -93,7 +93,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
 }
 
 // The sums for gamma and beta of a block's rows go to `parts`: two lines of all columns.
-extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, const X* x, const float* mean, const float* rstd, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const float share = 1.0f / (float)(packs * WIDTH);
 #if WEIGHTS
     float sums[2][ITEMS][WIDTH];
@@ -103,16 +103,16 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, c
         EACH sums[0][item][j] = sums[1][item][j] = 0.0f;
 #endif
     for (i64 row = first_row(); row < rows; row += row_stride()) {
-        const float centre = mean[row], scale = inverse[row];
-        float slopes[ITEMS][WIDTH], normal[ITEMS][WIDTH];
+        const float centre = mean[row], scale = rstd[row];
+        float gradients[ITEMS][WIDTH], normal[ITEMS][WIDTH];
         Pack<X, WIDTH> others[ITEMS];
 #pragma unroll
         for (int item = 0; item < ITEMS; item++) {
             int pack = item * TEAM + member();
 #pragma unroll
-            EACH slopes[item][j] = normal[item][j] = 0.0f;
+            EACH gradients[item][j] = normal[item][j] = 0.0f;
             if (pack < packs) {
-                load_pack<WIDTH>(dy, row * packs + pack, slopes[item]);
+                load_pack<WIDTH>(dy, row * packs + pack, gradients[item]);
                 load_pack<WIDTH>(x, row * packs + pack, normal[item]);
                 if (other) others[item] = ((const Pack<X, WIDTH>*)other)[row * packs + pack];
             }
@@ -129,12 +129,12 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, c
             EACH {
                 normal[item][j] = (normal[item][j] - centre) * scale;
 #if WEIGHTS
-                sums[0][item][j] += slopes[item][j] * normal[item][j];
-                sums[1][item][j] += slopes[item][j];
+                sums[0][item][j] += gradients[item][j] * normal[item][j];
+                sums[1][item][j] += gradients[item][j];
 #endif
-                slopes[item][j] *= factors[j];
-                total += slopes[item][j];
-                product += slopes[item][j] * normal[item][j];
+                gradients[item][j] *= factors[j];
+                total += gradients[item][j];
+                product += gradients[item][j] * normal[item][j];
             }
         }
         team_sums(total, product);
@@ -145,11 +145,11 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, c
             int pack = item * TEAM + member();
             if (pack < packs) {
 #pragma unroll
-                EACH slopes[item][j] = scale * (slopes[item][j] - total - normal[item][j] * product);
+                EACH gradients[item][j] = scale * (gradients[item][j] - total - normal[item][j] * product);
                 if (other)
 #pragma unroll
-                    EACH slopes[item][j] += widen(others[item].at[j]);
-                store_pack<WIDTH>(dx, row * packs + pack, slopes[item]);
+                    EACH gradients[item][j] += widen(others[item].at[j]);
+                store_pack<WIDTH>(dx, row * packs + pack, gradients[item]);
             }
         }
     }
@@ -195,7 +195,7 @@ __device__ __forceinline__ void add_other(const X* other, i64 pack, float (&to)[
 }
 
 // Rows that are too long to be held: a block for each, in several passes.
-extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* inverse, i64 rows, int packs, float epsilon) {
+extern "C" __global__ void layer_norm(const X* x, const float* gamma, const float* beta, X* y, float* mean, float* rstd, i64 rows, int packs, float epsilon) {
     const double share = 1.0 / ((double)packs * WIDTH);
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         double sum = 0.0, squares = 0.0;
@@ -217,7 +217,7 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
         const float scale = (float)(1.0 / sqrt(block_sum(squares) * share + (double)epsilon));
         if (threadIdx.x == 0) {
             mean[row] = centre;
-            inverse[row] = scale;
+            rstd[row] = scale;
         }
         for (int pack = threadIdx.x; pack < packs; pack += blockDim.x) {
             float values[WIDTH], factors[WIDTH], terms[WIDTH];
@@ -231,53 +231,54 @@ extern "C" __global__ void layer_norm(const X* x, const float* gamma, const floa
     }
 }
 
-extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* inverse, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
+extern "C" __global__ void layer_norm_grad(const X* dy, const X* x, const float* mean, const float* rstd, const float* gamma, const X* other, X* dx, float* parts, i64 rows, int packs) {
     const double share = 1.0 / ((double)packs * WIDTH);
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        const float centre = mean[row], scale = inverse[row];
+        const float centre = mean[row], scale = rstd[row];
         double total = 0.0, product = 0.0;
         for (int pack = threadIdx.x; pack < packs; pack += blockDim.x) {
-            float slopes[WIDTH], values[WIDTH], factors[WIDTH], short_total = 0.0f, short_product = 0.0f;
-            load_pack<WIDTH>(dy, row * packs + pack, slopes);
+            float gradients[WIDTH], values[WIDTH], factors[WIDTH], short_total = 0.0f, short_product = 0.0f;
+            load_pack<WIDTH>(dy, row * packs + pack, gradients);
             load_pack<WIDTH>(x, row * packs + pack, values);
             weights_at(gamma, pack, 1.0f, factors);
 #pragma unroll
             EACH {
-                short_total += slopes[j] * factors[j];
-                short_product += slopes[j] * factors[j] * ((values[j] - centre) * scale);
+                short_total += gradients[j] * factors[j];
+                short_product += gradients[j] * factors[j] * ((values[j] - centre) * scale);
             }
             total += short_total;
             product += short_product;
         }
-        const float mean_slope = (float)(block_sum(total) * share), mean_product = (float)(block_sum(product) * share);
+        const float mean_gradient = (float)(block_sum(total) * share), mean_product = (float)(block_sum(product) * share);
         for (int pack = threadIdx.x; pack < packs; pack += blockDim.x) {
-            float slopes[WIDTH], values[WIDTH], factors[WIDTH];
-            load_pack<WIDTH>(dy, row * packs + pack, slopes);
+            float gradients[WIDTH], values[WIDTH], factors[WIDTH];
+            load_pack<WIDTH>(dy, row * packs + pack, gradients);
             load_pack<WIDTH>(x, row * packs + pack, values);
             weights_at(gamma, pack, 1.0f, factors);
 #pragma unroll
-            EACH slopes[j] = scale * (slopes[j] * factors[j] - mean_slope - (values[j] - centre) * scale * mean_product);
-            add_other(other, row * packs + pack, slopes);
-            store_pack<WIDTH>(dx, row * packs + pack, slopes);
+            EACH gradients[j] = scale * (gradients[j] * factors[j] - mean_gradient - (values[j] - centre) * scale * mean_product);
+            add_other(other, row * packs + pack, gradients);
+            store_pack<WIDTH>(dx, row * packs + pack, gradients);
         }
     }
 }
 
-// Sums for gamma and beta over a stretch of rows for every `blockIdx.y`, before `dx` may be written over what they read.
-extern "C" __global__ void weight_parts(const X* dy, const X* x, const float* mean, const float* inverse, float* parts, i64 rows, int packs) {
+// Sums for gamma and beta over a range of rows for every `blockIdx.y`, before `dx` may be written over what
+// they read.
+extern "C" __global__ void weight_parts(const X* dy, const X* x, const float* mean, const float* rstd, float* parts, i64 rows, int packs) {
     int pack = blockIdx.x * blockDim.x + threadIdx.x;
     if (pack >= packs) return;
     float sums[2][WIDTH];
 #pragma unroll
     EACH sums[0][j] = sums[1][j] = 0.0f;
     for (i64 row = blockIdx.y; row < rows; row += gridDim.y) {
-        float slopes[WIDTH], values[WIDTH];
-        load_pack<WIDTH>(dy, row * packs + pack, slopes);
+        float gradients[WIDTH], values[WIDTH];
+        load_pack<WIDTH>(dy, row * packs + pack, gradients);
         load_pack<WIDTH>(x, row * packs + pack, values);
 #pragma unroll
         EACH {
-            sums[0][j] += slopes[j] * ((values[j] - mean[row]) * inverse[row]);
-            sums[1][j] += slopes[j];
+            sums[0][j] += gradients[j] * ((values[j] - mean[row]) * rstd[row]);
+            sums[1][j] += gradients[j];
         }
     }
 #pragma unroll
@@ -287,7 +288,7 @@ extern "C" __global__ void weight_parts(const X* dy, const X* x, const float* me
 
 // Adds the parts of all blocks: `blockIdx.y` is 0 for gamma and 1 for beta. A block has eight neighbouring columns, which lie in one
 // sector of memory, and 128 threads for each.
-extern "C" __global__ void weight_sums(const float* parts, int count, int columns, float* dgamma, float* dbeta, int fresh) {
+extern "C" __global__ void weight_sums(const float* parts, int count, int columns, float* dgamma, float* dbeta, int overwrite) {
     float* to = blockIdx.y == 0 ? dgamma : dbeta;
     if (!to) return;
     const int lane = threadIdx.x & 7, first = threadIdx.x >> 3, column = blockIdx.x * 8 + lane;
@@ -304,5 +305,5 @@ extern "C" __global__ void weight_sums(const float* parts, int count, int column
     if (8 <= own) return;
     total = warp_sum(totals[own][at] + totals[own][at + 32] + totals[own][at + 64] + totals[own][at + 96]);
     const int to_column = blockIdx.x * 8 + own;
-    if (at == 0 && to_column < columns) to[to_column] = (float)((fresh ? 0.0 : (double)to[to_column]) + total);
+    if (at == 0 && to_column < columns) to[to_column] = (float)((overwrite ? 0.0 : (double)to[to_column]) + total);
 }

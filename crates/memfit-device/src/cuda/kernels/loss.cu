@@ -1,9 +1,9 @@
-// Losses with their gradients, and metrics. X is the type of predictions and slopes, T that of targets. Slopes are written where
-// somebody wants them: a loss that is a metric has none.
+// Losses with their gradients, and metrics. X is the type of predictions and gradients, T that of targets.
+// Gradients are written where the pointer is not null: a loss that is a metric has none.
 
 #define EPSILON 1e-7f
 __device__ __forceinline__ float clipped(float p) { p = p < EPSILON ? EPSILON : p; return p > 1.0f - EPSILON ? 1.0f - EPSILON : p; }
-__device__ __forceinline__ float unless_clipped(float p, float slope) { slope = p < EPSILON ? 0.0f : slope; return p > 1.0f - EPSILON ? 0.0f : slope; }
+__device__ __forceinline__ float unless_clipped(float p, float gradient) { gradient = p < EPSILON ? 0.0f : gradient; return p > 1.0f - EPSILON ? 0.0f : gradient; }
 __device__ __forceinline__ float sign_of(float x) { float s = x < 0.0f ? -1.0f : x; return x > 0.0f ? 1.0f : s; }
 __device__ __forceinline__ float smoothed(float t, float smoothing) { return t * (1.0f - smoothing) + 0.5f * smoothing; }
 
@@ -11,7 +11,7 @@ __device__ __forceinline__ float smoothed(float t, float smoothing) { return t *
 #define MEAN 0
 #define SUM 1
 #define OF_METRIC 2
-// What a sample of weight 1 counts; slopes leave scaled.
+// The weight of a sample of weight 1; gradients are written scaled.
 __device__ __forceinline__ double share_of(const Context* context, float weight, i64 in_row, int reduction) {
     if (reduction == OF_METRIC) return 1.0 / in_row;
     double scaled = (double)weight * context->loss_scale;
@@ -19,16 +19,17 @@ __device__ __forceinline__ double share_of(const Context* context, float weight,
 }
 
 #ifdef ELEMENT
-// Losses of single elements: ELEMENT gives `value` and `slope` from `p` and `t`. So many neighbours are `weighed` by one weight.
-extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, i64 classes, float weight, int reduction) {
+// Losses of single elements: ELEMENT gives `value` and `gradient` from `p` and `t`. `weighed` neighbours
+// share one weight.
+extern "C" __global__ void elements(const X* prediction, const T* target, const float* weights, X* gradients, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, i64 classes, float weight, int reduction) {
     double share = share_of(context, weight, in_row, reduction) / classes;
     double total = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
-        float p = load(prediction, i), t = load(target, i), value, slope;
+        float p = load(prediction, i), t = load(target, i), value, gradient;
         double mine = weights ? share * weights[i / weighed] : share;
         ELEMENT
         total += mine * value;
-        if (slopes) store(slopes, i, slope * (float)mine);
+        if (gradients) store(gradients, i, gradient * (float)mine);
     }
     total = block_sum(total);
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
@@ -36,23 +37,25 @@ extern "C" __global__ void elements(const X* prediction, const T* target, const 
 #endif
 
 #ifdef FOCAL
-// `-alpha (1 - q)^gamma ln q`, and its slope, of a probability.
-__device__ __forceinline__ float focal(float q, float& slope) {
+// `-alpha (1 - q)^gamma ln q` of a probability, and its derivative.
+__device__ __forceinline__ float focal(float q, float& gradient) {
     const float o = clipped(q), doubt = 1.0f - o, entropy = -logf(o), factor = ALPHA * powf(doubt, GAMMA);
-    slope = unless_clipped(q, -ALPHA * GAMMA * powf(doubt, GAMMA - 1.0f) * entropy - factor / o);
+    gradient = unless_clipped(q, -ALPHA * GAMMA * powf(doubt, GAMMA - 1.0f) * entropy - factor / o);
     return factor * entropy;
 }
 #endif
 
 #ifdef RATIO
-// RATIO are a, b, c and d of `1 - a both / (b both + c targets + d predictions)`; its slope is `by_target t + always`.
+// RATIO are a, b, c and d of `1 - a both / (b both + c targets + d predictions)`; its gradient is `by_target
+// t + always`.
 struct Ratio { double value, by_target, always; };
 __device__ __forceinline__ Ratio overlap(double both, double of_targets, double of_predictions) {
     const double r[4] = {RATIO}, below = r[1] * both + r[2] * of_targets + r[3] * of_predictions + (double)EPSILON, above = r[0] * both;
     return {1.0 - above / below, (above * r[1] - r[0] * below) / (below * below), above * r[3] / (below * below)};
 }
 
-// The overlap of the whole batch: three sums of every block, and then slopes, for which each block adds them up.
+// The overlap of the whole batch: three sums of every block, and then gradients, for which each block adds
+// them up.
 extern "C" __global__ void overlap_parts(const X* prediction, const T* target, double* parts, i64 count) {
     double both = 0.0, of_targets = 0.0, of_predictions = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
@@ -70,7 +73,7 @@ extern "C" __global__ void overlap_parts(const X* prediction, const T* target, d
         parts[3 * blockIdx.x + 2] = of_predictions;
     }
 }
-extern "C" __global__ void overlap_slopes(const T* target, X* slopes, const double* parts, int parts_count, double* total, const Context* context, i64 count, i64 in_row, float weight, int reduction) {
+extern "C" __global__ void overlap_gradients(const T* target, X* gradients, const double* parts, int parts_count, double* total, const Context* context, i64 count, i64 in_row, float weight, int reduction) {
     double sums[3] = {};
     for (int i = threadIdx.x; i < parts_count; i += blockDim.x)
         for (int j = 0; j < 3; j++) sums[j] += parts[3 * i + j];
@@ -78,7 +81,7 @@ extern "C" __global__ void overlap_slopes(const T* target, X* slopes, const doub
     const Ratio ratio = overlap(sums[0], sums[1], sums[2]);
     const double share = share_of(context, weight, in_row, reduction);
     const float by_target = (float)(share * ratio.by_target), always = (float)(share * ratio.always);
-    for (i64 i = first_item(); slopes && i < count; i += item_stride()) store(slopes, i, by_target * load(target, i) + always);
+    for (i64 i = first_item(); gradients && i < count; i += item_stride()) store(gradients, i, by_target * load(target, i) + always);
     if (first_item() == 0) *total = share * ratio.value;
 }
 #endif
@@ -86,14 +89,14 @@ extern "C" __global__ void overlap_slopes(const T* target, X* slopes, const doub
 #ifdef SAMPLE
 // Losses of whole samples: a block has a sample. SAMPLE is 0 soft logits, 2 soft probabilities, 3 numbered
 // probabilities, 4 the cosine, 5 the categorical hinge, 6 the focal loss by FOCAL, 7 the overlap by RATIO.
-extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float smoothing) {
+extern "C" __global__ void samples(const X* prediction, const T* target, const float* weights, X* gradients, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float smoothing) {
     double base = share_of(context, weight, in_row, reduction), all = 0.0;
     float kept = 1.0f - smoothing, added = smoothing / classes;
     for (i64 sample = blockIdx.x; sample < count; sample += gridDim.x) {
         const X* x = prediction + sample * classes;
-        X* d = slopes + sample * classes;
-        // Classes whose slopes are written.
-        const int written = slopes ? classes : 0;
+        X* d = gradients + sample * classes;
+        // Classes whose gradients are written.
+        const int written = gradients ? classes : 0;
         double share = weights ? base * weights[sample / weighed] : base;
         double value;
 #if SAMPLE == 0
@@ -117,8 +120,8 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
 #endif
         float factor = (float)(share * total / powers), mine = (float)share;
         for (int c = threadIdx.x; c < written; c += blockDim.x) {
-            float slope = factor * expf(load(x, c) - most);
-            store(d, c, slope - mine * (load(target, sample * classes + c) * kept + added));
+            float gradient = factor * expf(load(x, c) - most);
+            store(d, c, gradient - mine * (load(target, sample * classes + c) * kept + added));
         }
 #elif SAMPLE == 2
         double sum = 0.0;
@@ -149,8 +152,8 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         float scale = (float)(share / sum), best = (float)(share / likely);
         for (int c = threadIdx.x; c < written; c += blockDim.x) {
             float p = load(x, c);
-            float slope = unless_clipped(p, c == wanted ? scale - best : scale);
-            store(d, c, known ? slope : none);
+            float gradient = unless_clipped(p, c == wanted ? scale - best : scale);
+            store(d, c, known ? gradient : none);
         }
         value = known ? log(sum) - log(likely) : (double)none;
 #elif SAMPLE == 4
@@ -179,7 +182,7 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         }
         right = block_sum(right);
         wrong = block_max(wrong);
-        // The first place of the largest.
+        // The index of the first maximum.
         float place = INFINITE;
         for (int c = threadIdx.x; c < classes; c += blockDim.x)
             if ((1.0f - load(target, sample * classes + c)) * load(x, c) == wrong) place = fminf(place, (float)c);
@@ -204,17 +207,17 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
         auto likely = [&](int c) { return (FROM_LOGITS ? expf(load(x, c) - most) : load(x, c)) * inverse; };
         auto wanted = [&](int c) { return load(target, sample * classes + c) * kept + added; };
         for (int c = threadIdx.x; c < classes; c += blockDim.x) {
-            float q = likely(c), t = wanted(c), slope;
-            entropy += t * focal(q, slope);
-            middle += t * slope * q;
+            float q = likely(c), t = wanted(c), gradient;
+            entropy += t * focal(q, gradient);
+            middle += t * gradient * q;
         }
         value = block_sum(entropy);
         // What all classes have in common, since probabilities add up to 1.
         const float mean = (float)block_sum(middle);
         for (int c = threadIdx.x; c < written; c += blockDim.x) {
-            float q = likely(c), slope;
-            focal(q, slope);
-            store(d, c, (float)share * (FROM_LOGITS ? q : inverse) * (wanted(c) * slope - mean));
+            float q = likely(c), gradient;
+            focal(q, gradient);
+            store(d, c, (float)share * (FROM_LOGITS ? q : inverse) * (wanted(c) * gradient - mean));
         }
 #else
         double both = 0.0, of_targets = 0.0, of_predictions = 0.0;
@@ -237,10 +240,11 @@ extern "C" __global__ void samples(const X* prediction, const T* target, const f
 #endif
 
 #ifdef TEAM
-// Cross-entropy of logits with numbered targets: TEAM threads have a sample. One pass takes the largest logit and the sum of powers,
-// a second one writes the slopes; what lies between the first and the last pack of WIDTH goes in packs.
+// Cross-entropy of logits with class numbers: TEAM threads have a sample. One pass takes the maximum logit
+// and the sum of powers, a second one writes the gradients; elements between the first and the last pack of
+// WIDTH go in packs.
 
-// e to the power of x, for sums of powers of which the largest is 1: accurate where it counts.
+// e to the power of x, for sums of powers whose maximum is 1: accurate where it counts.
 __device__ __forceinline__ float power(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
@@ -256,14 +260,14 @@ __device__ __forceinline__ float power(float x) {
 #endif
 #define BATCH 4
 
-extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* slopes, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float) {
+extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* prediction, const T* target, const float* weights, X* gradients, double* parts, const Context* context, i64 count, i64 weighed, i64 in_row, int classes, float weight, int reduction, float) {
     const double base = share_of(context, weight, in_row, reduction);
     const int member = threadIdx.x % TEAM, teams = blockDim.x / TEAM;
     double all = 0.0;
     for (i64 sample = (i64)blockIdx.x * teams + threadIdx.x / TEAM; sample < count; sample += (i64)gridDim.x * teams) {
         const i64 start = sample * classes;
         const X* x = prediction + start;
-        X* d = slopes + start;
+        X* d = gradients + start;
         const int head = min(classes, (int)((WIDTH - start % WIDTH) % WIDTH)), packs = (classes - head) / WIDTH, tail = head + packs * WIDTH;
         const int wanted = target[sample];
         const bool known = 0 <= wanted && wanted < classes;
@@ -305,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* pr
         // A sample that does not count needs no class.
         const float none = share == 0.0 ? 0.0f : NOT_A_NUMBER, factor = known ? (float)(share / powers) : none, mine = (float)share;
         if (member == 0) all += known ? share * (log(powers) - (double)(aim - most)) : (double)none;
-        if (!slopes) continue;
+        if (!gradients) continue;
 #pragma unroll
         for (int s = 0; s < 2; s++)
             if (singles[s] < classes) {
@@ -321,10 +325,10 @@ extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* pr
             for (int b = 0; b < BATCH; b++)
                 if (first + b * TEAM < packs) {
                     const int place = wanted - head - (first + b * TEAM) * WIDTH;
-                    float slope[WIDTH];
+                    float gradient[WIDTH];
 #pragma unroll
-                    for (int j = 0; j < WIDTH; j++) slope[j] = factor * power(widen(a[b].at[j]) - most) - (j == place ? mine : 0.0f);
-                    store_pack<WIDTH>(d + head, first + b * TEAM, slope);
+                    for (int j = 0; j < WIDTH; j++) gradient[j] = factor * power(widen(a[b].at[j]) - most) - (j == place ? mine : 0.0f);
+                    store_pack<WIDTH>(d + head, first + b * TEAM, gradient);
                 }
         }
     }
@@ -334,20 +338,20 @@ extern "C" __global__ void __launch_bounds__(512, 2) numbered_logits(const X* pr
 #endif
 
 // One block. A loss that is not finite stops whatever would outlive the step.
-extern "C" __global__ void settle_loss(const double* parts, int count, float* loss, Context* context, int fresh) {
+extern "C" __global__ void add_loss(const double* parts, int count, float* loss, Context* context, int overwrite) {
     double total = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     total = block_sum(total);
     if (threadIdx.x == 0) {
-        float sum = (float)((fresh ? 0.0 : (double)*loss) + total / context->loss_scale);
+        float sum = (float)((overwrite ? 0.0 : (double)*loss) + total / context->loss_scale);
         *loss = sum;
         if (!isfinite(sum)) context->stopped = 1;
     }
 }
 
 #ifdef METRIC
-// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 numbered, 3 equality, 5 categorical and 6
-// numbered among the first so many.
+// A warp has a sample. METRIC is 0 binary accuracy above a number, 1 categorical, 2 class numbers, 3
+// equality, 5 categorical and 6 class numbers among the top `number`.
 extern "C" __global__ void metric(const X* prediction, const T* target, const float* weights, double* parts, i64 count, i64 weighed, int classes, float number) {
     int lane = threadIdx.x & 31;
     double all = 0.0;
@@ -405,7 +409,7 @@ extern "C" __global__ void metric(const X* prediction, const T* target, const fl
 #endif
 
 // Two sums of a metric: of weighted values, and of weights, of which a row that has several weighs the mean. One block.
-extern "C" __global__ void settle_metric(const double* parts, int count, float* sums, int fresh, i64 divisor, const float* weights, i64 weights_count, i64 of_row) {
+extern "C" __global__ void add_metric(const double* parts, int count, float* sums, int overwrite, i64 divisor, const float* weights, i64 weights_count, i64 of_row) {
     double total = 0.0, weight = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     if (weights)
@@ -413,7 +417,7 @@ extern "C" __global__ void settle_metric(const double* parts, int count, float* 
     total = block_sum(total);
     weight = block_sum(weight);
     if (threadIdx.x == 0) {
-        sums[0] = (float)((fresh ? 0.0 : (double)sums[0]) + total / divisor);
-        sums[1] = (float)((fresh ? 0.0 : (double)sums[1]) + (weights ? weight : (double)weights_count) / of_row);
+        sums[0] = (float)((overwrite ? 0.0 : (double)sums[0]) + total / divisor);
+        sums[1] = (float)((overwrite ? 0.0 : (double)sums[1]) + (weights ? weight : (double)weights_count) / of_row);
     }
 }

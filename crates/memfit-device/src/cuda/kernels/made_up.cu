@@ -1,4 +1,5 @@
-// Rows that are drawn where they are needed. T is the type of an element; `row` elements make a row, `classes` a stretch.
+// Synthetic rows that are drawn where they are needed. T is the type of an element; `row` elements make a
+// row, `classes` a one-hot vector.
 
 __device__ __forceinline__ u64 first_row(const Context* context, i64 row_start) {
     return context->source_row + context->row_start + row_start;
@@ -22,8 +23,8 @@ extern "C" __global__ void integers(T* to, const Context* context, i64 count, i6
 extern "C" __global__ void one_hot(T* to, const Context* context, i64 count, i64 row, i64 row_start, i64 seed, i64 classes, i64 unused) {
     u64 first = first_row(context, row_start) * (row / classes);
     for (i64 i = first_item(); i < count; i += item_stride()) {
-        i64 stretch = i / classes;
-        i64 place = (i64)((random_bits(seed, first + stretch) >> 33) % (u64)classes);
-        to[i] = (T)(i - stretch * classes == place);
+        i64 vector = i / classes;
+        i64 place = (i64)((random_bits(seed, first + vector) >> 33) % (u64)classes);
+        to[i] = (T)(i - vector * classes == place);
     }
 }

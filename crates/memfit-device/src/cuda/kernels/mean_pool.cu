@@ -1,4 +1,4 @@
-// Means of windows, and the largest of whole images. Type X; WIDTH channels are handled at once.
+// Means of windows, and the maximum of whole images. Type X; WIDTH channels are handled at once.
 
 // The pixels under a window along an axis; margins are not counted.
 __device__ __forceinline__ int window_start(int out, int stride, int pad) { return max(out * stride - pad, 0); }
@@ -54,27 +54,27 @@ extern "C" __global__ void mean_pool_grad(const X* dy, X* dx, i64 count, int hei
     }
 }
 
-// The largest element of every channel and its pixel: the first of equals, but what is not a number wins and stays.
-extern "C" __global__ void global_max(const X* x, X* y, int* winners, i64 count, i64 pixels, i64 channels) {
+// The maximum of every channel and its pixel: the first of equals, and a NaN is kept once it is seen.
+extern "C" __global__ void global_max(const X* x, X* y, int* argmax, i64 count, i64 pixels, i64 channels) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const X* from = x + i / channels * pixels * channels + i % channels;
         float most = -INFINITE;
-        int winner = 0;
+        int place = 0;
         for (i64 pixel = 0; pixel < pixels; pixel++) {
             float value = load(from, pixel * channels);
             if (value > most || value != value) {
                 most = value;
-                winner = (int)pixel;
+                place = (int)pixel;
             }
         }
         store(y, i, most);
-        winners[i] = winner;
+        argmax[i] = place;
     }
 }
 
-extern "C" __global__ void global_max_grad(const X* dy, const int* winners, X* dx, i64 count, i64 pixels, i64 channels) {
+extern "C" __global__ void global_max_grad(const X* dy, const int* argmax, X* dx, i64 count, i64 pixels, i64 channels) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         i64 channel = i % channels, pixel = i / channels % pixels, at = i / channels / pixels * channels + channel;
-        store(dx, i, winners[at] == (int)pixel ? load(dy, at) : 0.0f);
+        store(dx, i, argmax[at] == (int)pixel ? load(dy, at) : 0.0f);
     }
 }

@@ -1,7 +1,8 @@
 // Filters and weights between their own layout and that of libraries. Types F (from) and T (to).
 
-// HWIO (with in per group) to OHWI, and back, a tile of 32 x 32 channels at a time, so that both sides are read and written by lines;
-// `taps` is height times width, and the library's filter has `wide` channels, of which those behind `in` are 0.
+// HWIO (with in per group) to OHWI, and back, a tile of 32 x 32 channels at a time, so that both sides are
+// read and written by lines; `taps` is height times width, and the library's filter has `wide` channels, of
+// which those after `in` are 0.
 extern "C" __global__ void filter_to_library(const F* from, T* to, i64 taps, i64 in, i64 out, i64 wide) {
     __shared__ float tile[32][33];
     const int across = threadIdx.x & 31, first = threadIdx.x >> 5;
@@ -17,7 +18,7 @@ extern "C" __global__ void filter_to_library(const F* from, T* to, i64 taps, i64
     }
 }
 
-extern "C" __global__ void filter_from_library(const F* from, T* to, i64 taps, i64 in, i64 out, i64 wide, int fresh) {
+extern "C" __global__ void filter_from_library(const F* from, T* to, i64 taps, i64 in, i64 out, i64 wide, int overwrite) {
     __shared__ float tile[32][33];
     const int across = threadIdx.x & 31, first = threadIdx.x >> 5;
     const u32 tiles_in = (u32)((in + 31) / 32), tiles_out = (u32)((out + 31) / 32), tiles = (u32)taps * tiles_in * tiles_out;
@@ -29,7 +30,7 @@ extern "C" __global__ void filter_from_library(const F* from, T* to, i64 taps, i
         for (int line = first; line < 32; line += 8)
             if (c + line < in && o + across < out) {
                 const i64 at = (tap * in + c + line) * out + o + across;
-                store(to, at, fresh ? tile[across][line] : load(to, at) + tile[across][line]);
+                store(to, at, overwrite ? tile[across][line] : load(to, at) + tile[across][line]);
             }
         __syncthreads();
     }
@@ -85,7 +86,7 @@ extern "C" __global__ void pad_image(const F* x, T* y, i64 count, int height, in
     }
 }
 
-// Pixels of fewer than eight channels with zeros behind them.
+// Pixels of fewer than eight channels, padded with zeros.
 extern "C" __global__ void eight_channels(const F* x, T* y, i64 pixels, int channels) {
     for (i64 i = first_item(); i < pixels; i += item_stride()) {
         float values[8];

@@ -8,7 +8,8 @@ __device__ __forceinline__ float random_normal(u64 seed, u64 index) {
     return (float)(sqrt(-2.0 * log(radius)) * cos(6.283185307179586476925 * angle));
 }
 
-// Zero for a share of elements, a factor for the others. `row_start` is the first row of a slice in its piece.
+// Zero for a share of elements, a factor for the others. `row_start` is the first row of a slice in its
+// micro-batch.
 template <int N> __device__ __forceinline__ void drop(const X* x, X* y, i64 first, i64 packs, u64 seed, u64 before, float rate, float scale) {
     for (i64 i = first_item(); i < packs; i += item_stride()) {
         float values[N];

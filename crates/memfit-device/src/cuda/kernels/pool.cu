@@ -12,7 +12,7 @@ __device__ __forceinline__ Place place_of(i64 item, i64 count, int packs, int wi
 }
 
 #ifdef WINDOW_HEIGHT
-extern "C" __global__ void max_pool(const X* x, X* y, u8* winners, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left) {
+extern "C" __global__ void max_pool(const X* x, X* y, u8* argmax, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const Place at = place_of(i, count, packs, out_width, out_height);
         const int pack = at.pack, across = at.across, down = at.down;
@@ -33,15 +33,15 @@ extern "C" __global__ void max_pool(const X* x, X* y, u8* winners, i64 count, in
                 load_pack<WIDTH>(x, ((at.row * height + h) * width + w) * packs + pack, a);
 #pragma unroll
                 for (int j = 0; j < WIDTH; j++) {
-                    bool wins = first || a[j] > most[j] || a[j] != a[j];
-                    most[j] = wins ? a[j] : most[j];
-                    place[j] = wins ? (u8)(r * WINDOW_WIDTH + s) : place[j];
+                    bool replaces = first || a[j] > most[j] || a[j] != a[j];
+                    most[j] = replaces ? a[j] : most[j];
+                    place[j] = replaces ? (u8)(r * WINDOW_WIDTH + s) : place[j];
                 }
                 first = false;
             }
         }
 #ifdef RELU
-        // What is not positive has no winner; what is not a number stays.
+        // What is not positive has no argmax; a NaN stays.
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) {
             place[j] = most[j] > 0.0f && most[j] < INFINITE ? place[j] : (u8)255;
@@ -52,18 +52,19 @@ extern "C" __global__ void max_pool(const X* x, X* y, u8* winners, i64 count, in
         Pack<u8, WIDTH> bytes;
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) bytes.at[j] = place[j];
-        ((Pack<u8, WIDTH>*)winners)[i] = bytes;
+        ((Pack<u8, WIDTH>*)argmax)[i] = bytes;
     }
 }
 
 #ifdef TILED
-// A thread has a tile of as many pixels as a window moves by. The same windows reach all of it: each is read once, and every pixel
-// gathers from those whose winner it is. Tiles begin where windows begin, so the first may lie in the margin in part.
-extern "C" __global__ void max_pool_grad(const X* dy, const u8* winners, X* dx, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left, int tiles_down, int tiles_across) {
+// A thread has a tile of as many pixels as a window moves by. The same windows reach all of it: each is read
+// once, and every pixel gathers from those whose argmax it is. Tiles begin where windows begin, so the first
+// may lie in the margin in part.
+extern "C" __global__ void max_pool_grad(const X* dy, const u8* argmax, X* dx, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left, int tiles_down, int tiles_across) {
     constexpr int DOWN = (WINDOW_HEIGHT + STRIDE_HEIGHT - 1) / STRIDE_HEIGHT, ACROSS = (WINDOW_WIDTH + STRIDE_WIDTH - 1) / STRIDE_WIDTH;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const Place to = place_of(i, count, packs, tiles_across, tiles_down);
-        Pack<X, WIDTH> slopes[DOWN][ACROSS];
+        Pack<X, WIDTH> gradients[DOWN][ACROSS];
         Pack<u8, WIDTH> places[DOWN][ACROSS];
 #pragma unroll
         for (int r = 0; r < DOWN; r++)
@@ -72,11 +73,11 @@ extern "C" __global__ void max_pool_grad(const X* dy, const u8* winners, X* dx, 
                 const int down = to.down - r, across = to.across - s;
                 if (0 <= down && down < out_height && 0 <= across && across < out_width) {
                     const i64 at = ((to.row * out_height + down) * out_width + across) * packs + to.pack;
-                    slopes[r][s] = pack_at<WIDTH>(dy, at);
-                    places[r][s] = pack_at<WIDTH>(winners, at);
+                    gradients[r][s] = pack_at<WIDTH>(dy, at);
+                    places[r][s] = pack_at<WIDTH>(argmax, at);
                 } else {
 #pragma unroll
-                    for (int j = 0; j < WIDTH; j++) { narrow(0.0f, slopes[r][s].at[j]); places[r][s].at[j] = 255; }
+                    for (int j = 0; j < WIDTH; j++) { narrow(0.0f, gradients[r][s].at[j]); places[r][s].at[j] = 255; }
                 }
             }
 #pragma unroll 2
@@ -96,7 +97,7 @@ extern "C" __global__ void max_pool_grad(const X* dy, const u8* winners, X* dx, 
                         const int line = r * STRIDE_HEIGHT + a, column = s * STRIDE_WIDTH + b;
                         if (line >= WINDOW_HEIGHT || column >= WINDOW_WIDTH) continue;
 #pragma unroll
-                        for (int j = 0; j < WIDTH; j++) sum[j] += places[r][s].at[j] == line * WINDOW_WIDTH + column ? widen(slopes[r][s].at[j]) : 0.0f;
+                        for (int j = 0; j < WIDTH; j++) sum[j] += places[r][s].at[j] == line * WINDOW_WIDTH + column ? widen(gradients[r][s].at[j]) : 0.0f;
                     }
                 store_pack<WIDTH>(dx, ((to.row * height + h) * width + w) * packs + to.pack, sum);
             }
@@ -104,7 +105,7 @@ extern "C" __global__ void max_pool_grad(const X* dy, const u8* winners, X* dx, 
 }
 #else
 // Where many windows reach a pixel, a thread has one pixel and gathers from all of them.
-extern "C" __global__ void max_pool_grad_pixels(const X* dy, const u8* winners, X* dx, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left) {
+extern "C" __global__ void max_pool_grad_pixels(const X* dy, const u8* argmax, X* dx, i64 count, int height, int width, int packs, int out_height, int out_width, int top, int left) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const Place to = place_of(i, count, packs, width, height);
         const int pack = to.pack, w = to.across, h = to.down;
@@ -118,11 +119,11 @@ extern "C" __global__ void max_pool_grad_pixels(const X* dy, const u8* winners, 
             for (int across = across_first; across <= across_last; across++) {
                 int place = (h + top - down * STRIDE_HEIGHT) * WINDOW_WIDTH + (w + left - across * STRIDE_WIDTH);
                 i64 at = ((row * out_height + down) * out_width + across) * packs + pack;
-                float slope[WIDTH];
-                load_pack<WIDTH>(dy, at, slope);
-                Pack<u8, WIDTH> bytes = ((const Pack<u8, WIDTH>*)winners)[at];
+                float gradient[WIDTH];
+                load_pack<WIDTH>(dy, at, gradient);
+                Pack<u8, WIDTH> bytes = ((const Pack<u8, WIDTH>*)argmax)[at];
 #pragma unroll
-                for (int j = 0; j < WIDTH; j++) sum[j] += bytes.at[j] == place ? slope[j] : 0.0f;
+                for (int j = 0; j < WIDTH; j++) sum[j] += bytes.at[j] == place ? gradient[j] : 0.0f;
             }
         store_pack<WIDTH>(dx, i, sum);
     }

@@ -1,26 +1,27 @@
-// What all kernels of a convolution with a max pool behind it share. Generated: X (the images' type), R, S (the filter), C (channels
-// in), DOWN and ACROSS (strides), RELU; for gradients and tensor cores also the tile of an image that a block has in shared memory:
-// TILE_DOWN and TILE_ACROSS (windows), CHANNELS (of C at once).
+// What all kernels of a convolution with a max pool after it share. Generated: X (the images' type), R, S
+// (the filter), C (channels in), DOWN and ACROSS (strides), RELU; for gradients and tensor cores also the
+// tile of an image that a block has in shared memory: TILE_DOWN and TILE_ACROSS (windows), CHANNELS (of C at
+// once).
 
 #define TAPS (R * S * C)
 #define NONE 255
 
-// The largest of a window's four values, and its place: the first of equals wins, what is not a number wins and stays. Behind a ReLU
-// what is not positive has no winner.
-__device__ __forceinline__ float largest(const float (&values)[4], u8& winner) {
+// The maximum of a window's four values, and its place: the first of equals, and a NaN is kept once it is
+// seen. With a ReLU, what is not positive has no argmax.
+__device__ __forceinline__ float max_of_window(const float (&values)[4], u8& argmax) {
     float most = values[0];
     u32 place = 0;
 #pragma unroll
     for (int i = 1; i < 4; i++) {
-        bool wins = values[i] > most || values[i] != values[i];
-        most = wins ? values[i] : most;
-        place = wins ? i : place;
+        bool replaces = values[i] > most || values[i] != values[i];
+        most = replaces ? values[i] : most;
+        place = replaces ? i : place;
     }
 #ifdef RELU
     place = most > 0.0f && most < INFINITE ? place : NONE;
     most = most < 0.0f ? 0.0f : most;
 #endif
-    winner = (u8)place;
+    argmax = (u8)place;
     return most;
 }
 
@@ -60,13 +61,13 @@ __device__ __forceinline__ void stage(float* seen, const X* x, Tile tile, int he
 }
 
 // The sums of an element over all blocks, by a warp, added to the gradients of the filter and of the bias where there is one.
-extern "C" __global__ void pooled_sum(const float* parts, float* dfilter, float* dbias, int blocks, int of_filter, int of_part, int fresh) {
+extern "C" __global__ void pooled_sum(const float* parts, float* dfilter, float* dbias, int blocks, int of_filter, int of_part, int overwrite) {
     int i = blockIdx.x * 8 + (threadIdx.x >> 5);
     if (i >= (dbias ? of_part : of_filter)) return;
     double total = 0.0;
     for (int block = threadIdx.x & 31; block < blocks; block += 32) total += parts[(i64)block * of_part + i];
     total = warp_sum(total);
     float* to = i < of_filter ? dfilter + i : dbias + (i - of_filter);
-    if ((threadIdx.x & 31) == 0) *to = (float)((fresh ? 0.0 : (double)*to) + total);
+    if ((threadIdx.x & 31) == 0) *to = (float)((overwrite ? 0.0 : (double)*to) + total);
 }
 #endif

@@ -1,5 +1,6 @@
-// Convolutions with a max pool of two by two pixels behind them, in single precision. Generated beside what `pooled.cu` names: WIDTH
-// (filters of a thread) and PACKS (such packs of a block) forward; ROWS (filter rows at once) and LANES (filters of a block) backward.
+// Convolutions with a 2x2 max pool after them, in single precision. Generated beside what `pooled.cu` names:
+// WIDTH (filters of a thread) and PACKS (such packs of a block) forward; ROWS (filter rows at once) and LANES
+// (filters of a block) backward.
 
 #ifdef PACKS
 #define STRIP 4
@@ -7,7 +8,7 @@
 #define GROUPS (256 / PACKS)
 
 // A thread has WIDTH filters and a strip of windows, whose two lines of the image between exist in its registers alone.
-extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, const float* filter, const float* bias, X* y, u8* winners, i64 strips, int height, int width, int out_height, int out_width, int filters, int top, int left) {
+extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, const float* filter, const float* bias, X* y, u8* argmax, i64 strips, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     int packs = filters / WIDTH, pack = blockIdx.y * PACKS + threadIdx.x % PACKS, group = threadIdx.x / PACKS;
     if (group >= GROUPS || pack >= packs) return;
     // Short texts are laid out whole.
@@ -63,11 +64,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, 
                 float values[4];
 #pragma unroll
                 for (int place = 0; place < 4; place++) values[place] = sums[place / 2][2 * window + place % 2][j] + start[j];
-                most[j] = largest(values, places.at[j]);
+                most[j] = max_of_window(values, places.at[j]);
             }
             i64 at = (line * out_width + first + window) * packs + pack;
             store_pack<WIDTH>(y, at, most);
-            ((Pack<u8, WIDTH>*)winners)[at] = places;
+            ((Pack<u8, WIDTH>*)argmax)[at] = places;
         }
     }
 }
@@ -78,9 +79,9 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, 
 #define OF_ROW (S * CHANNELS)
 #define AT_ONCE 4
 
-// Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias behind them][filters]. A slope goes to
-// one place of its window, so each thread reads what its own filter's winner saw.
-extern "C" __global__ void __launch_bounds__(256) pooled_filter(const X* x, const X* dy, const u8* winners, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
+// Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias after
+// them][filters]. dy goes to one place of its window, so each thread reads what its own filter's argmax saw.
+extern "C" __global__ void __launch_bounds__(256) pooled_filter(const X* x, const X* dy, const u8* argmax, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     __shared__ float seen[LINES * STRIDE];
     __shared__ float shared[256];
     int first_channel = blockIdx.y / (R / ROWS) * CHANNELS, first_row = blockIdx.y % (R / ROWS) * ROWS;
@@ -100,15 +101,15 @@ extern "C" __global__ void __launch_bounds__(256) pooled_filter(const X* x, cons
         for (int t = 0; t <= ROWS * OF_ROW; t++) sums[t] = 0.0f;
         for (int first = group; first < WINDOWS; first += AT_ONCE * GROUPS) {
             int places[AT_ONCE];
-            float slopes[AT_ONCE];
+            float gradients[AT_ONCE];
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++) {
                 int i = first + k * GROUPS, down = tile.down + i / TILE_ACROSS, across = tile.across + i % TILE_ACROSS;
                 bool inside = i < WINDOWS && down < out_height && across < out_width;
                 i64 at = ((tile.row * out_height + (inside ? down : 0)) * out_width + (inside ? across : 0)) * filters + filter;
-                int place = winners[at];
+                int place = argmax[at];
                 places[k] = inside ? place : NONE;
-                slopes[k] = load(dy, at);
+                gradients[k] = load(dy, at);
             }
 #pragma unroll
             for (int k = 0; k < AT_ONCE; k++) {
@@ -118,8 +119,8 @@ extern "C" __global__ void __launch_bounds__(256) pooled_filter(const X* x, cons
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
-                    for (int j = 0; j < OF_ROW; j++) sums[r * OF_ROW + j] += from[r * STRIDE + j] * slopes[k];
-                sums[ROWS * OF_ROW] += slopes[k];
+                    for (int j = 0; j < OF_ROW; j++) sums[r * OF_ROW + j] += from[r * STRIDE + j] * gradients[k];
+                sums[ROWS * OF_ROW] += gradients[k];
             }
         }
 #pragma unroll

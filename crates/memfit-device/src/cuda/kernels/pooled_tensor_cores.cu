@@ -1,12 +1,12 @@
-// Convolutions with a max pool of two by two pixels behind them, whose factors are rounded to TF32. Of stride 1, over all channels at
-// once. Generated beside what `pooled.cu` names: F (filters) and TILES (packs of eight of them that
-// a block has), of which there are 2 or 4.
+// Convolutions with a 2x2 max pool after them, whose factors are rounded to TF32. Of stride 1, over all
+// channels at once. Generated beside what `pooled.cu` names: F (filters) and TILES (packs of eight of them
+// that a block has), of which there are 2 or 4.
 
 #define FILTERS (8 * TILES)
 #define OF_ROW (S * C)
 
-// Where a tap stands behind the pixel that a place sees first, in bytes.
-__device__ __forceinline__ int behind(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
+// The offset of a tap from the pixel that a place sees first, in bytes.
+__device__ __forceinline__ int tap_offset(int tap) { return 4 * (tap / OF_ROW * STRIDE + tap % OF_ROW); }
 
 __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const float* x, i64 index, int height, int width, int out_height, int out_width, int top, int left) {
     const Tile tile = tile_of(index, out_height, out_width);
@@ -22,22 +22,24 @@ __device__ __forceinline__ float larger(float a, float b) {
     return most;
 }
 
-// As `largest`. Where the largest is not a number any place may win: nothing is learnt in a step with such a value.
-__device__ __forceinline__ float largest_of(float a, float b, float c, float d, u8& winner) {
+// As `max_of_window`. Where the maximum is a NaN any place may be the argmax: a step with such a value is not
+// used.
+__device__ __forceinline__ float max_of_four(float a, float b, float c, float d, u8& argmax) {
     float most = larger(larger(a, b), larger(c, d));
     u32 place = a == most ? 0 : b == most ? 1 : c == most ? 2 : 3;
 #ifdef RELU
     place = most > 0.0f && most < INFINITE ? place : NONE;
     most = larger(most, 0.0f);
 #endif
-    winner = (u8)place;
+    argmax = (u8)place;
     return most;
 }
 
-// A warp has eight windows, every second one, so that what its lanes read lies in different banks. All places of a window end up in the
-// lanes of one g: rows g are places 0 and 2, rows g + 8 are places 1 and 3. Columns are dealt out so that a lane has four neighbouring
-// filters of every two packs. While a tile is computed, the next one is on its way.
-extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float* x, const float* filter, const float* bias, float* y, u8* winners, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
+// A warp has eight windows, every second one, so that what its lanes read lies in different banks. All places
+// of a window end up in the lanes of one g: rows g are places 0 and 2, rows g + 8 are places 1 and 3. Columns
+// are dealt out so that a lane has four neighbouring filters of every two packs. While a tile is computed,
+// the next one is in flight.
+extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float* x, const float* filter, const float* bias, float* y, u8* argmax, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE];
     int g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, first_filter = blockIdx.y * FILTERS;
     float taps[STEPS][TILES][2], start[TILES / 2][4];
@@ -47,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int tap = 8 * step + 4 * half + q;
-            offsets[step][half] = tap < TAPS ? behind(tap) : 0;
+            offsets[step][half] = tap < TAPS ? tap_offset(tap) : 0;
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
                 int of_lane = first_filter + t / 2 * 16 + g / 2 * 4 + t % 2 * 2 + g % 2;
@@ -102,16 +104,16 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     int t = 2 * pair + j / 2, column = j % 2;
-                    most[j] = largest_of(sums[0][t][column], sums[0][t][2 + column], sums[1][t][column], sums[1][t][2 + column], places.at[j]);
+                    most[j] = max_of_four(sums[0][t][column], sums[0][t][2 + column], sums[1][t][column], sums[1][t][2 + column], places.at[j]);
                 }
                 store_pack<4>(y + at, pair * 4, most);
-                *(Pack<u8, 4>*)(winners + at + pair * 16) = places;
+                *(Pack<u8, 4>*)(argmax + at + pair * 16) = places;
             }
         }
     }
 }
 #else
-// Rows of taps, the bias behind them as a tap that always sees 1.
+// Rows of taps, the bias after them as a tap that always sees 1.
 #define ROWS_OF_TAPS ((TAPS + 16) / 16)
 #define AT_ONCE 8
 #if TILES == 4
@@ -120,10 +122,11 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const float*
 #define BYTES u16
 #endif
 
-// Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias behind them][filters]. A product is over
-// the four places of two windows: the slope of a window stands at its winner's place, and zeros at the others. A lane has the slopes of
-// TILES neighbouring filters at place q. There are many parts, so that each is a sum of few.
-extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* x, const float* dy, const u8* winners, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
+// Parts of the gradients, one for each block: [block][filter row, column, channel, and the bias after
+// them][filters]. A product is over the four places of two windows: dy of a window stands at its argmax, and
+// zeros at the other places. A lane has dy of TILES neighbouring filters at place q. There are many parts, so
+// that each is a sum of few.
+extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* x, const float* dy, const u8* argmax, float* parts, i64 tiles, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     __shared__ float seen[2][LINES * STRIDE < ROWS_OF_TAPS * 16 * FILTERS ? ROWS_OF_TAPS * 16 * FILTERS : LINES * STRIDE];
     int g = (threadIdx.x & 31) >> 2, q = threadIdx.x & 3, warp = threadIdx.x >> 5, first_filter = blockIdx.y * FILTERS;
     u32 own_place = q * 0x01010101u;
@@ -134,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             int tap = 16 * m + 8 * half + g;
-            offsets[m][half] = (tap < TAPS ? behind(tap) : 0) + 4 * (q / 2 * STRIDE + q % 2 * C);
+            offsets[m][half] = (tap < TAPS ? tap_offset(tap) : 0) + 4 * (q / 2 * STRIDE + q % 2 * C);
         }
 #pragma unroll
         for (int t = 0; t < TILES; t++)
@@ -155,20 +158,20 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* 
             if (down >= out_height) break;
             if (last < 0) continue;
             i64 at = ((tile.row * out_height + down) * out_width + tile.across + window) * F + first_filter + g * TILES;
-            float slopes[AT_ONCE][TILES];
+            float gradients[AT_ONCE][TILES];
             u32 places[AT_ONCE];
             if (AT_ONCE - 1 <= last) {
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    load_pack<TILES>(dy + at + i * F, 0, slopes[i]);
-                    places[i] = *(const BYTES*)(winners + at + i * F);
+                    load_pack<TILES>(dy + at + i * F, 0, gradients[i]);
+                    places[i] = *(const BYTES*)(argmax + at + i * F);
                 }
             } else {
-                // Behind the last window the last one is read, and has no winner.
+                // After the last window the last one is read, and has no argmax.
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++) {
-                    load_pack<TILES>(dy + at + min(i, last) * F, 0, slopes[i]);
-                    u32 bytes = *(const BYTES*)(winners + at + min(i, last) * F);
+                    load_pack<TILES>(dy + at + min(i, last) * F, 0, gradients[i]);
+                    u32 bytes = *(const BYTES*)(argmax + at + min(i, last) * F);
                     places[i] = i <= last ? bytes : ~0u;
                 }
             }
@@ -179,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) pooled_filter(const float* 
 #pragma unroll
                 for (int t = 0; t < TILES; t++)
 #pragma unroll
-                    for (int k = 0; k < 2; k++) b[t][k] = ROUNDED(((places[i + k] ^ own_place) & 255u << 8 * t) == 0 ? slopes[i + k][t] : 0.0f);
+                    for (int k = 0; k < 2; k++) b[t][k] = ROUNDED(((places[i + k] ^ own_place) & 255u << 8 * t) == 0 ? gradients[i + k][t] : 0.0f);
 #pragma unroll
                 for (int m = 0; m < ROWS_OF_TAPS; m++) {
                     float a[4];

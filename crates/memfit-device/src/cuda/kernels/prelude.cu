@@ -1,4 +1,4 @@
-// What every kernel can use. Values are halves or floats in memory and floats in registers.
+// What every kernel can use. Values are f16, bf16 or floats in memory and floats in registers.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -9,7 +9,7 @@ typedef long long i64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 
-// What is decided anew for every step and piece.
+// What is set again for every step and micro-batch.
 struct Context {
     u64 step;
     u64 iteration;
@@ -115,8 +115,8 @@ __device__ __forceinline__ u64 random_derive(u64 seed, u64 purpose) { return ran
 // Functions of a chain, as the CPU has them: what is not a number stays so.
 __device__ __forceinline__ float f_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ __forceinline__ float f_relu(float x) { return x <= 0.0f ? 0.0f : x; }
-__device__ __forceinline__ float f_relu_general(float x, float slope, float most, float threshold) {
-    float below = (slope == 0.0f && x < threshold) ? 0.0f : slope * (x - threshold);
+__device__ __forceinline__ float f_relu_general(float x, float negative_slope, float most, float threshold) {
+    float below = (negative_slope == 0.0f && x < threshold) ? 0.0f : negative_slope * (x - threshold);
     float inside = x > threshold ? x : below;
     return x >= most ? most : inside;
 }
@@ -137,8 +137,8 @@ __device__ __forceinline__ float f_clip(float x, float low, float high) { x = x 
 __device__ __forceinline__ float f_maximum(float a, float b) { return (a > b || a != a) ? a : b; }
 __device__ __forceinline__ float f_minimum(float a, float b) { return (a < b || a != a) ? a : b; }
 
-// What a channel of a batch normalisation is multiplied by, and whether a ReLU behind it lets a value pass: alike in every kernel, so that
-// backward finds the signs that forward had.
+// The factor of a channel of a batch normalisation, and whether a ReLU after it lets a value pass: alike in
+// every kernel, so that backward finds the signs that forward had.
 __device__ __forceinline__ float norm_gain(const float* gamma, const float* variance, float epsilon, int channel) {
     return (gamma ? gamma[channel] : 1.0f) / sqrtf(variance[channel] + epsilon);
 }

@@ -26,7 +26,7 @@ template <class I> __device__ __forceinline__ void pad_runs_body(const E* x, E* 
         y[i] = inside ? x[(i64)run * length + (at - start)] : E();
     }
 }
-// Zeros before and behind every run.
+// Zeros before and after every run.
 extern "C" __global__ void pad_runs(const E* x, E* y, i64 count, i64 stride, i64 start, i64 length) {
     WITH_INDEX(count, pad_runs_body, x, y, count, stride, start, length);
 }

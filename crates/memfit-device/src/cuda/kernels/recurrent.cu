@@ -1,7 +1,8 @@
-// Recurrent cells over all steps: a block takes ROWS rows through them, and keeps what runs along in floats of workspace.
-// Before this stand types X (inputs, states and what is kept), W (the kernel) and B (the bias), CELL, ACTIVATION and RECURRENT,
-// HAS_BIAS, READS_BACKWARDS, WRITES_BACKWARDS, MASKED, STARTS and ENDS. With STARTS, states to begin with stand in one more row of x,
-// and again behind the states of all steps; with ENDS, the LSTM's own state behind the last step stands in the last row of y.
+// Recurrent cells over all steps: a block takes ROWS rows through them, and keeps its running state in floats
+// of workspace. Defined before: types X (inputs, states and what is kept), W (the kernel) and B (the bias),
+// CELL, ACTIVATION and RECURRENT, HAS_BIAS, READS_BACKWARDS, WRITES_BACKWARDS, MASKED, STARTS and ENDS. With
+// STARTS, initial states stand in one more row of x, and again after the states of all steps; with ENDS, the
+// LSTM's cell state after the last step stands in the last row of y.
 
 #define ROWS 4
 #define SIMPLE 0
@@ -24,13 +25,13 @@ template <int KIND> __device__ __forceinline__ float gate(float x) {
     return KIND == RELU ? f_relu(x) : KIND == SIGMOID ? f_sigmoid(x) : KIND == TANH ? tanhf(x) : x;
 }
 // The derivative, from the function's value.
-template <int KIND> __device__ __forceinline__ float slope(float dy, float y) {
+template <int KIND> __device__ __forceinline__ float gate_grad(float dy, float y) {
     return KIND == RELU ? (y > 0.0f ? dy : 0.0f) : KIND == SIGMOID ? dy * (y * (1.0f - y)) : KIND == TANH ? dy * (1.0f - y * y) : dy;
 }
 
 __device__ __forceinline__ int read_as(int steps, int step) { return READS_BACKWARDS ? steps - 1 - step : step; }
 __device__ __forceinline__ int written_as(int steps, int step) { return WRITES_BACKWARDS ? steps - 1 - step : step; }
-// Where the input of a step stands, what is kept of it, and the state behind it.
+// Where the input of a step stands, what is kept of it, and the state after it.
 __device__ __forceinline__ i64 input_at(i64 row, int steps, int step) { return row * INPUTS(steps) + read_as(steps, step); }
 __device__ __forceinline__ i64 kept_at(i64 row, int steps, int step) { return row * steps + written_as(steps, step); }
 __device__ __forceinline__ i64 state_at(i64 row, int steps, int step) { return row * STATES(steps) + written_as(steps, step); }
@@ -187,13 +188,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent(const X* x, cons
 
 extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy, const X* y, const X* kept, const W* kernel, const float* mask, X* dx, float* memory, int rows, int steps, int units) {
     const int wide = GATES * units;
-    float* slopes = memory + blockIdx.x * FLOATS(units, wide);
-    float* cells = slopes + ROWS * units;
+    float* dstates = memory + blockIdx.x * FLOATS(units, wide);
+    float* cells = dstates + ROWS * units;
     float* passed = cells + ROWS * units;
     float* gates = passed + ROWS * units;
     for (int i = threadIdx.x; i < ROWS * units; i += THREADS) {
         i64 row = (i64)blockIdx.x * ROWS + i / units;
-        slopes[i] = 0.0f;
+        dstates[i] = 0.0f;
         cells[i] = ENDS && HAS_CELLS && row < rows ? load(dy, place_at(row, steps, STATES(steps) - 1) * units + i % units) : 0.0f;
     }
     for (int i = threadIdx.x; i < ROWS * wide; i += THREADS) gates[i] = 0.0f;
@@ -207,42 +208,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
             const X* keep = kept + kept_at(row, steps, step) * KEPT * units;
             X* to = dx + input_at(row, steps, step) * wide;
             float* own = gates + r * wide;
-            float now = slopes[i] + load(dy, here * units + u);
+            float now = dstates[i] + load(dy, here * units + u);
             if (!counts(mask, row, steps, step)) {
 #pragma unroll
                 for (int g = 0; g < GATES; g++) {
                     own[g * units + u] = 0.0f;
                     store(to, g * units + u, 0.0f);
                 }
-                slopes[i] = now;
+                dstates[i] = now;
                 continue;
             }
             if (CELL == SIMPLE) {
-                own[u] = slope<ACTIVATION>(now, load(y, here * units + u));
+                own[u] = gate_grad<ACTIVATION>(now, load(y, here * units + u));
                 store(to, u, own[u]);
-                slopes[i] = 0.0f;
+                dstates[i] = 0.0f;
             } else if (CELL == LSTM) {
                 float in = load(keep, u), forget = load(keep, units + u), candidate = load(keep, 2 * units + u), out = load(keep, 3 * units + u);
                 float shaped = gate<ACTIVATION>(load(keep, 4 * units + u));
-                float cell = cells[i] + slope<ACTIVATION>(now * out, shaped);
-                own[u] = slope<RECURRENT>(cell * candidate, in);
-                own[units + u] = slope<RECURRENT>(cell * cell_before(y, kept, row, steps, step, units, u), forget);
-                own[2 * units + u] = slope<ACTIVATION>(cell * in, candidate);
-                own[3 * units + u] = slope<RECURRENT>(now * shaped, out);
+                float cell = cells[i] + gate_grad<ACTIVATION>(now * out, shaped);
+                own[u] = gate_grad<RECURRENT>(cell * candidate, in);
+                own[units + u] = gate_grad<RECURRENT>(cell * cell_before(y, kept, row, steps, step, units, u), forget);
+                own[2 * units + u] = gate_grad<ACTIVATION>(cell * in, candidate);
+                own[3 * units + u] = gate_grad<RECURRENT>(now * shaped, out);
 #pragma unroll
                 for (int g = 0; g < 4; g++) store(to, g * units + u, own[g * units + u]);
                 cells[i] = cell * forget;
-                slopes[i] = 0.0f;
+                dstates[i] = 0.0f;
             } else {
                 float update = load(keep, u), reset = load(keep, units + u), candidate = load(keep, 2 * units + u);
-                float d_update = slope<RECURRENT>((state_before(y, row, steps, step, units, u) - candidate) * now, update);
-                float d_candidate = slope<ACTIVATION>(now * (1.0f - update), candidate);
-                slopes[i] = now * update;
+                float d_update = gate_grad<RECURRENT>((state_before(y, row, steps, step, units, u) - candidate) * now, update);
+                float d_candidate = gate_grad<ACTIVATION>(now * (1.0f - update), candidate);
+                dstates[i] = now * update;
                 own[u] = d_update;
                 store(to, u, d_update);
                 store(to, 2 * units + u, d_candidate);
                 if (CELL == GRU_AFTER) {
-                    float d_reset = slope<RECURRENT>(d_candidate * load(keep, 3 * units + u), reset);
+                    float d_reset = gate_grad<RECURRENT>(d_candidate * load(keep, 3 * units + u), reset);
                     own[units + u] = d_reset;
                     store(to, units + u, d_reset);
                     own[2 * units + u] = d_candidate * reset;
@@ -260,14 +261,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
                 i64 row = (i64)blockIdx.x * ROWS + r;
                 if (row >= rows || !counts(mask, row, steps, step)) continue;
                 float reset = load(kept, (kept_at(row, steps, step) * KEPT + 1) * units + u);
-                float d_reset = slope<RECURRENT>(passed[i] * state_before(y, row, steps, step, units, u), reset);
+                float d_reset = gate_grad<RECURRENT>(passed[i] * state_before(y, row, steps, step, units, u), reset);
                 gates[r * wide + units + u] = d_reset;
                 store(dx, input_at(row, steps, step) * wide + units + u, d_reset);
-                slopes[i] += passed[i] * reset;
+                dstates[i] += passed[i] * reset;
             }
             __syncthreads();
         }
-        if (step > 0 || STARTS) times_kernel_back(gates, kernel, slopes, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide, true);
+        if (step > 0 || STARTS) times_kernel_back(gates, kernel, dstates, units, wide, 0, CELL == GRU_BEFORE ? 2 * units : wide, true);
         __syncthreads();
     }
     // The states that were given.
@@ -276,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
         i64 row = (i64)blockIdx.x * ROWS + i / units;
         if (row >= rows) continue;
         X* given = dx + (row * INPUTS(steps) + steps) * wide;
-        store(given, u, slopes[i] + load(dy, place_at(row, steps, steps) * units + u));
+        store(given, u, dstates[i] + load(dy, place_at(row, steps, steps) * units + u));
         if (HAS_CELLS) store(given, units + u, cells[i] + load(dy, place_at(row, steps, steps + 1) * units + u));
 #pragma unroll
         for (int g = 1 + HAS_CELLS; g < GATES; g++) store(given, g * units + u, 0.0f);
@@ -330,10 +331,10 @@ extern "C" __global__ void recurrent_bias_parts(const X* dx, const X* kept, doub
         parts[blockIdx.y * columns + column] = sum;
     }
 }
-extern "C" __global__ void recurrent_bias_sum(const double* parts, B* dbias, i64 count, i64 columns, int fresh) {
+extern "C" __global__ void recurrent_bias_sum(const double* parts, B* dbias, i64 count, i64 columns, int overwrite) {
     for (i64 column = first_item(); column < columns; column += item_stride()) {
         double sum = 0.0;
         for (i64 part = 0; part < count; part++) sum += parts[part * columns + column];
-        store(dbias, column, fresh ? (float)sum : (float)(load(dbias, column) + sum));
+        store(dbias, column, overwrite ? (float)sum : (float)(load(dbias, column) + sum));
     }
 }

@@ -1,8 +1,8 @@
-// Floats as halves, each channel times a power of two that brings its largest number below one half: ten bits and a sign are left of a
-// number, as TF32 leaves them, whatever the channel's size.
+// Floats as f16, each channel times a power of two that brings its largest number below one half: ten bits
+// and a sign are left of a number, as TF32 leaves them, whatever the channel's size.
 
-// Bits of the largest magnitude, whose order is that of the numbers; what is not a number is above all. A channel without such a
-// largest keeps its numbers as they are.
+// Bits of the largest magnitude, whose order is that of the numbers; a NaN is above all. A channel without
+// such a maximum keeps its numbers as they are.
 __device__ __forceinline__ int exponent_of(u32 most) {
     int biased = (int)(most >> 23);
     return most == 0 || biased == 255 ? 127 : max(252 - biased, 1);
@@ -11,7 +11,7 @@ __device__ __forceinline__ float factor_of(u32 most) { return __int_as_float(exp
 __device__ __forceinline__ float factor_back_of(u32 most) { return __int_as_float((254 - exponent_of(most)) << 23); }
 
 #ifdef PACKS
-// The largest of each channel. A block has PACKS packs of four channels.
+// The largest magnitude of each channel. A block has PACKS packs of four channels.
 extern "C" __global__ void channel_most(const float* x, u32* most, i64 pixels, int packs) {
     __shared__ u32 shared[4 * PACKS];
     const int pack = threadIdx.x % PACKS, lane = threadIdx.x / PACKS, lanes = 256 / PACKS, column = blockIdx.x * PACKS + pack;
@@ -38,20 +38,21 @@ extern "C" __global__ void channel_most(const float* x, u32* most, i64 pixels, i
 #endif
 
 // Packs of eight channels.
-extern "C" __global__ void scaled_halves(const float* x, f16* to, const u32* most, i64 count, int packs) {
+extern "C" __global__ void scaled_f16(const float* x, f16* to, const u32* most, i64 count, int packs) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const u32 pack = (u32)i % (u32)packs;
         float a[8];
         load_pack<8>(x, i, a);
-        const Pack<u32, 8> largest = ((const Pack<u32, 8>*)most)[pack];
+        const Pack<u32, 8> maxima = ((const Pack<u32, 8>*)most)[pack];
 #pragma unroll
-        for (int j = 0; j < 8; j++) a[j] *= factor_of(largest.at[j]);
+        for (int j = 0; j < 8; j++) a[j] *= factor_of(maxima.at[j]);
         store_pack<8>(to, i, a);
     }
 }
 
-// The gradient of filters from that of scaled halves: [out][tap][in] to [tap][in][out], a tile of 32 x 32 channels at a time.
-extern "C" __global__ void filter_from_scaled(const f16* from, float* to, const u32* most_in, const u32* most_out, int taps, int in, int out, int fresh) {
+// The gradient of filters from that of scaled f16 values: [out][tap][in] to [tap][in][out], a tile of 32 x 32
+// channels at a time.
+extern "C" __global__ void filter_from_scaled(const f16* from, float* to, const u32* most_in, const u32* most_out, int taps, int in, int out, int overwrite) {
     __shared__ float tile[32][33];
     const int across = threadIdx.x & 31, first = threadIdx.x >> 5, tiles_in = (in + 31) / 32, tiles_out = (out + 31) / 32;
     for (int index = blockIdx.x; index < taps * tiles_in * tiles_out; index += gridDim.x) {
@@ -63,7 +64,7 @@ extern "C" __global__ void filter_from_scaled(const f16* from, float* to, const 
             if (c + line < in && o + across < out) {
                 const i64 at = ((i64)tap * in + c + line) * out + o + across;
                 const float value = tile[across][line] * factor_back_of(most_in[c + line]) * factor_back_of(most_out[o + across]);
-                to[at] = fresh ? value : to[at] + value;
+                to[at] = overwrite ? value : to[at] + value;
             }
         __syncthreads();
     }

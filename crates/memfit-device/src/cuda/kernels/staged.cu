@@ -1,9 +1,10 @@
-// A tile of an image in shared memory as floats, for products in TF32, on its way while something else is computed. LINES lines of SEEN
-// floats, STRIDE apart, begin at a line of the image and at a number of its lines; around the image there are zeros. A warp has every
-// eighth line. Generated: X (the image's type), HALVES where that is not float.
+// A tile of an image in shared memory as floats, for products in TF32, in flight while something else is
+// computed. LINES lines of SEEN floats, STRIDE apart, begin at a line of the image and at a number of its
+// lines; around the image there are zeros. A warp has every eighth line. Generated: X (the image's type),
+// HALF where that is not float.
 
-#ifdef HALVES
-// Halves become floats, which they are as exact as in TF32, on their way through registers.
+#ifdef HALF
+// f16 and bf16 become floats, which is exact in TF32, in registers on their way.
 #define LINES_OF_WARP ((LINES + 7) / 8)
 struct Staged { X values[LINES_OF_WARP][OF_LANE]; };
 

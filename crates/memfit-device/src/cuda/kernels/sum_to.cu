@@ -1,4 +1,5 @@
-// Sums over dimensions that were stretched: REPEATS elements of X to one. KEPT and REPEATED find their places.
+// Sums over dimensions that were broadcast: REPEATS elements of X to one. KEPT and REPEATED find their
+// places.
 
 __device__ __forceinline__ i64 kept_place(i64 rest) {
     i64 from = 0;

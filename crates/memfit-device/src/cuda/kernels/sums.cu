@@ -1,6 +1,6 @@
 // Sums over everything, always in the same order and in double precision.
 
-// Sums of a term of every float `x`: a part for every block, then `settle`.
+// Sums of a term of every float `x`: a part for every block, then `add_sum`.
 extern "C" __global__ void sum_parts(const float* values, double* parts, i64 count) {
     double total = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
@@ -11,10 +11,10 @@ extern "C" __global__ void sum_parts(const float* values, double* parts, i64 cou
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }
 
-// One block. What becomes of the sum is SETTLE, over `total`, `to` and `fresh`.
-extern "C" __global__ void settle(const double* parts, int count, float* to, int fresh, float number) {
+// One block. WRITE_SUM says what is written, from `total`, `to` and `overwrite`.
+extern "C" __global__ void add_sum(const double* parts, int count, float* to, int overwrite, float number) {
     double total = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     total = block_sum(total);
-    if (threadIdx.x == 0) { SETTLE }
+    if (threadIdx.x == 0) { WRITE_SUM }
 }

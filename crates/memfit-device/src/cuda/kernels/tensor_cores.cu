@@ -1,12 +1,15 @@
-// Tiles of halves in shared memory, and products of them by a warp: `mma` of 16 x 8 x 16, summed up in floats.
+// Tiles of f16 or bf16 in shared memory, and products of them by a warp: `mma` of 16 x 8 x 16, summed up in
+// floats.
 //
-// Thread `t` of a warp holds, of A (16 x 16), rows t/4 and t/4 + 8 at columns 2(t%4) and 2(t%4) + 8 and their right neighbours,
-// in the order (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8); of B (16 x 8) column t/4 at those
-// rows; of the sums (16 x 8) rows t/4 and t/4 + 8 at column 2(t%4) and its right neighbour.
+// Thread `t` of a warp holds, of A (16 x 16), rows t/4 and t/4 + 8 at columns 2(t%4) and 2(t%4) + 8 and their
+// right neighbours, in the order (row, column), (row + 8, column), (row, column + 8), (row + 8, column + 8);
+// of B (16 x 8) column t/4 at those rows; of the sums (16 x 8) rows t/4 and t/4 + 8 at column 2(t%4) and its
+// right neighbour.
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
-// Four tiles of 8 x 8 halves: lane 8 i + j names row j of tile i; every lane gets a pair of each, as A and B want them.
+// Four tiles of 8 x 8 values: lane 8 i + j names row j of tile i; every lane gets a pair of each, as A and B
+// need them.
 template <class T> __device__ __forceinline__ void load_tiles(u32 (&to)[4], const T* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
 }
@@ -58,7 +61,8 @@ __device__ __forceinline__ float power_of_2(float x) {
 #endif
 
 #if WARPGROUPS
-// A tile of rows of 64 halves, 128 bytes each, whose eighths are turned about by the row within groups of eight rows.
+// A tile of rows of 64 values, 128 bytes each, whose eighths are swizzled by the row within groups of eight
+// rows.
 __device__ __forceinline__ u64 describe_tile(const void* tile) {
     return (u64)((shared_address(tile) & 0x3ffff) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
@@ -83,8 +87,8 @@ __device__ __forceinline__ u64 describe_tile(const void* tile) {
 GROUPED_PRODUCT(bf16)
 GROUPED_PRODUCT(f16)
 
-// Sums are touched by nobody between the begin of their products and the end of waiting for them.
-template <int N> __device__ __forceinline__ void settle(float (&sums)[N][4]) {
+// Sums must not be touched between the start of their products and the end of this wait.
+template <int N> __device__ __forceinline__ void wait_for_products(float (&sums)[N][4]) {
 #pragma unroll
     for (int n = 0; n < N; n++) asm volatile("" : FOUR(n)::"memory");
 }
@@ -92,10 +96,10 @@ __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.syn
 __device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Waits until no more than the LEFT last groups of products go on.
 template <int LEFT> __device__ __forceinline__ void wait_for_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
-// What this thread has written to shared memory can be read by products behind the next barrier.
+// Products after the next barrier can read what this thread has written to shared memory.
 __device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #else
-template <int N> __device__ __forceinline__ void settle(float (&)[N][4]) {}
+template <int N> __device__ __forceinline__ void wait_for_products(float (&)[N][4]) {}
 __device__ __forceinline__ void begin_products() {}
 __device__ __forceinline__ void end_products() {}
 template <int LEFT> __device__ __forceinline__ void wait_for_products() {}

@@ -1,5 +1,5 @@
-// Tiles of an image that a block has at once. Generated: TILE_DOWN and TILE_ACROSS (windows or pixels of a tile); whoever reads an image
-// also says SEEN (floats of a line under a tile).
+// Tiles of an image that a block has at once. Generated: TILE_DOWN and TILE_ACROSS (windows or pixels of a
+// tile), and, for kernels that read an image, SEEN (floats of a line under a tile).
 
 #ifdef TILE_DOWN
 // Which places of which image a tile has. Counted in 32 bits, whose divisions take a quarter of the time.

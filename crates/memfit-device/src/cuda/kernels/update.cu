@@ -9,7 +9,7 @@ struct Weight {
 };
 
 #define MOST 48
-// Elements of a block: four neighbours for each of its threads, so that all of them are on their way at once.
+// Elements of a block: four neighbours for each of its threads, so that all of them are in flight at once.
 #define CHUNK 1024
 
 // Weights that share a launch; the last of the first blocks is the number of all.
@@ -43,7 +43,7 @@ extern "C" __global__ void update_many(const __grid_constant__ Many many, const 
     const Weight& at = many.at[which];
     const float *norm = at.norm, *verdict = at.verdict;
     if (verdict && *verdict != 0.0f) return;
-    // What is read is under way before the coefficients, which take their time, are there.
+    // Reads are in flight before the coefficients, which take their time, are there.
     const i64 first = (i64)((int)blockIdx.x - many.first_block[which]) * CHUNK + threadIdx.x * 4;
     const int count = (int)max((i64)0, min((i64)4, at.count - first));
     float weights[4], gradients[4], s1[4], s2[4], s3[4], average[4];
@@ -97,18 +97,18 @@ extern "C" __global__ void correct_squares(const float* gradient, const float* s
     }
 }
 
-extern "C" __global__ void accumulate(const float* gradient, const float* verdict, float* sum, const Context* context, i64 count, i64 steps, int fresh) {
+extern "C" __global__ void accumulate(const float* gradient, const float* verdict, float* sum, const Context* context, i64 count, i64 steps, int overwrite) {
     if (context->stopped) return;
     if (verdict && *verdict != 0.0f) return;
-    bool anew = fresh || context->iteration % steps == 0;
+    bool resets = overwrite || context->iteration % steps == 0;
     float factor = 1.0f / context->loss_scale;
-    for (i64 i = first_item(); i < count; i += item_stride()) sum[i] = (anew ? 0.0f : sum[i]) + gradient[i] * factor;
+    for (i64 i = first_item(); i < count; i += item_stride()) sum[i] = (resets ? 0.0f : sum[i]) + gradient[i] * factor;
 }
 
-extern "C" __global__ void add_accumulated(const float* sum, float* gradient, const Context* context, i64 count, i64 steps, int fresh) {
+extern "C" __global__ void add_accumulated(const float* sum, float* gradient, const Context* context, i64 count, i64 steps, int overwrite) {
     bool first = context->iteration % steps == 0;
     float factor = 1.0f / context->loss_scale;
-    for (i64 i = first_item(); i < count; i += item_stride()) gradient[i] = (first ? 0.0f : sum[i]) + (fresh ? 0.0f : gradient[i]) * factor;
+    for (i64 i = first_item(); i < count; i += item_stride()) gradient[i] = (first ? 0.0f : sum[i]) + (overwrite ? 0.0f : gradient[i]) * factor;
 }
 
 extern "C" __global__ void keep_accumulated(const float* gradient, const float* found_inf, float* sum, const Context* context, i64 count) {

@@ -13,36 +13,36 @@ extern "C" __global__ void penalty_parts(const X* weight, double* parts, i64 cou
 }
 
 // One block.
-extern "C" __global__ void penalty_sum(const double* parts, int count, float* loss, int fresh) {
+extern "C" __global__ void penalty_sum(const double* parts, int count, float* loss, int overwrite) {
     double total = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     total = block_sum(total);
-    if (threadIdx.x == 0) *loss = (float)((fresh ? 0.0 : (double)*loss) + total);
+    if (threadIdx.x == 0) *loss = (float)((overwrite ? 0.0 : (double)*loss) + total);
 }
 
-extern "C" __global__ void penalty_slopes(const float* weight, float* gradient, const Context* context, i64 count, int fresh) {
+extern "C" __global__ void penalty_gradient(const float* weight, float* gradient, const Context* context, i64 count, int overwrite) {
     const float l1 = context->loss_scale * L1, l2 = context->loss_scale * 2.0f * L2;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         float w = weight[i], sign = (float)((w > 0.0f) - (w < 0.0f));
-        gradient[i] = (fresh ? 0.0f : gradient[i]) + l1 * sign + l2 * w;
+        gradient[i] = (overwrite ? 0.0f : gradient[i]) + l1 * sign + l2 * w;
     }
 }
 
 // The penalty on values: rows of the whole batch share it. One block, then all.
-extern "C" __global__ void activity_sum(const double* parts, int count, float* loss, Context* context, int fresh) {
+extern "C" __global__ void activity_sum(const double* parts, int count, float* loss, Context* context, int overwrite) {
     double total = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];
     total = block_sum(total);
     if (threadIdx.x == 0) {
-        *loss = (float)((fresh ? 0.0 : (double)*loss) + total / (double)context->rows_total);
+        *loss = (float)((overwrite ? 0.0 : (double)*loss) + total / (double)context->rows_total);
         if (!isfinite(*loss)) context->stopped = 1;
     }
 }
-extern "C" __global__ void activity_slopes(const X* x, X* slopes, const Context* context, i64 count) {
+extern "C" __global__ void activity_gradients(const X* x, X* gradients, const Context* context, i64 count) {
     const float factor = (float)((1.0 / (double)context->rows_total) * (double)context->loss_scale), l1 = L1 * factor, l2 = 2.0f * L2 * factor;
     for (i64 i = first_item(); i < count; i += item_stride()) {
         const float value = load(x, i), sign = value > 0.0f ? 1.0f : value < 0.0f ? -1.0f : value;
-        store(slopes, i, l1 * sign + l2 * value);
+        store(gradients, i, l1 * sign + l2 * value);
     }
 }
 
@@ -76,10 +76,10 @@ extern "C" __global__ void line_angles(const float* weight, const double* invers
         total = block_sum(total);
         all += total;
         for (int i = threadIdx.x; gradient && i < length; i += blockDim.x) {
-            double slope = 0.0;
-            for (int other = 0; other < lines; other++) slope += signs[other] * (double)weight[other * next + i * step];
-            slope = factor * inverses[line] * (slope - inverses[line] * total * (double)own[i * step]);
-            gradient[line * next + i * step] += (float)slope;
+            double derivative = 0.0;
+            for (int other = 0; other < lines; other++) derivative += signs[other] * (double)weight[other * next + i * step];
+            derivative = factor * inverses[line] * (derivative - inverses[line] * total * (double)own[i * step]);
+            gradient[line * next + i * step] += (float)derivative;
         }
         __syncthreads();
     }

@@ -88,7 +88,7 @@ extern "C" __global__ void apply(OPERANDS, const double* parts, int blocks) {
 }
 #else
 __device__ __forceinline__ float share_new(const Before& before) { return (float)pow(before.step, (double)BETA_2_DECAY); }
-__device__ __forceinline__ float moved(float mean, float value, float fresh) { return (1.0f - fresh) * mean + fresh * value; }
+__device__ __forceinline__ float moved(float mean, float value, float overwrite) { return (1.0f - overwrite) * mean + overwrite * value; }
 __device__ __forceinline__ float square_of(const Before& before, float g) {
     g = before.gradient(g);
     return g * g + EPSILON_1;
@@ -112,21 +112,21 @@ __device__ __forceinline__ float size_step(float g, float size) { return g == 0.
 // A warp for every row.
 extern "C" __global__ void row_means(OPERANDS, i64 lines, i64 columns) {
     BEGIN_DUE
-    const float fresh = share_new(before);
+    const float overwrite = share_new(before);
     const int lane = threadIdx.x & 31;
     i64 warps = item_stride() >> 5;
     for (i64 row = first_item() >> 5; row < lines; row += warps) {
         double total = 0.0;
         for (i64 i = lane; i < columns; i += 32) total += square_of(before, gradient[row * columns + i]);
         total = warp_sum(total);
-        if (lane == 0) s1[row] = moved(s1[row], (float)(total / columns), fresh);
+        if (lane == 0) s1[row] = moved(s1[row], (float)(total / columns), overwrite);
     }
 }
 
 // 32 columns of a matrix for every block; its warps take turns at the rows.
 extern "C" __global__ void column_means(OPERANDS, i64 rows, i64 columns) {
     BEGIN_DUE
-    const float fresh = share_new(before);
+    const float overwrite = share_new(before);
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     const i64 groups = (columns + 31) / 32, matrix = blockIdx.x / groups, column = blockIdx.x % groups * 32 + lane;
     double total = 0.0;
@@ -141,7 +141,7 @@ extern "C" __global__ void column_means(OPERANDS, i64 rows, i64 columns) {
         total = 0.0;
         for (int i = 0; i < warps; i++) total += totals[i][lane];
         float* mean = s2 + matrix * columns + column;
-        *mean = moved(*mean, (float)(total / rows), fresh);
+        *mean = moved(*mean, (float)(total / rows), overwrite);
     }
 }
 
@@ -170,12 +170,12 @@ __device__ __forceinline__ float step_at(const Before& before, const float* grad
 extern "C" __global__ void step_squares(OPERANDS, double* parts, const double* means, i64 rows, i64 columns) {
     BEGIN_DUE
 #if RULE == 1
-    const float fresh = share_new(before);
+    const float overwrite = share_new(before);
 #endif
     double squares = 0.0;
     for (i64 i = first_item(); i < count; i += item_stride()) {
 #if RULE == 1
-        s1[i] = moved(s1[i], square_of(before, gradient[i]), fresh);
+        s1[i] = moved(s1[i], square_of(before, gradient[i]), overwrite);
 #endif
         double step = step_at(before, gradient, s1, s2, means, rows, columns, i);
         squares += step * step;

@@ -78,7 +78,7 @@ pub(super) fn grad_scale(call: &Call<'_>) -> Lowered {
         entry: "grad_scale_sum",
         blocks: blocks_for(columns),
         threads: THREADS,
-        arguments: vec![parts, dscale.pointer(), long(PARTS), long(columns), call.fresh()],
+        arguments: vec![parts, dscale.pointer(), long(PARTS), long(columns), call.overwrite()],
     });
     lowered
 }

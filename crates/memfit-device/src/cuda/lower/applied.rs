@@ -1,4 +1,4 @@
-//! An update behind its gradient in one op: the gradient is made whole in the workspace, and then applied.
+//! A fused optimizer update: the whole gradient is computed in the workspace, and then the update is applied.
 
 use memfit_ir::{Applied, Node, Op};
 
@@ -6,10 +6,10 @@ use super::composed::{Parts, composed};
 use crate::cuda::call::Call;
 use crate::cuda::work::Lowered;
 
-/// What the gradient op runs, and behind it the update of its first sum.
+/// What the gradient op runs, and after it the update of its first sum.
 pub(super) fn applied(call: &Call<'_>, applied: &Applied) -> Lowered {
     let Node { inputs, updates, .. } = call.node;
-    // Other sums of the gradient op stand before the weight, with what its update changes behind it.
+    // Other sums of the gradient op stand before the weight, with what its update changes after it.
     let (read, count) = (inputs.len(), inputs.len() + updates.len());
     let weight = count - applied.update.tensors();
     let gradient = count;

@@ -12,7 +12,7 @@ const PLAIN: &str = include_str!("../kernels/attention.cu");
 const PLAIN_TILE: usize = 32;
 const PLAIN_THREADS: u32 = 256;
 
-/// For halves in heads of some widths.
+/// For f16 and bf16 in heads of some widths.
 const TENSOR_CORES: &str = concat!(
     include_str!("../kernels/tensor_cores.cu"),
     include_str!("../kernels/attention_tiles.cu"),
@@ -21,7 +21,7 @@ const TENSOR_CORES: &str = concat!(
 const TENSOR_CORES_WIDTHS: [usize; 3] = [32, 64, 128];
 const TENSOR_CORES_THREADS: u32 = 128;
 
-/// The gradients for halves in heads of one width, whose queries and keys fill all tiles of so many.
+/// The gradients for f16 and bf16 in heads of one width, whose queries and keys fill all tiles.
 const GROUPED: &str = concat!(
     include_str!("../kernels/tensor_cores.cu"),
     include_str!("../kernels/attention_tiles.cu"),
@@ -44,7 +44,7 @@ struct Kernels {
     queries: usize,
     queries_grad: usize,
     keys_grad: usize,
-    /// What the kernels take behind all else: masks and draws.
+    /// The kernels' last arguments: masks and draws.
     hiding: Vec<Argument>,
 }
 
@@ -73,7 +73,7 @@ impl Sizes {
         }
     }
 
-    /// What every kernel takes behind its pointers.
+    /// What every kernel takes after its pointers.
     fn arguments(&self, kind: &Attention) -> [Argument; 5] {
         let Sizes { queries, keys, heads, key_heads, .. } = *self;
         [int(queries), int(keys), int(heads), int(key_heads), Argument::Float(kind.scale)]
@@ -84,14 +84,14 @@ impl Sizes {
         &self,
         call: &Call<'_>,
         kind: &Attention,
-        [x, log_sums]: [Operand<'_>; 2],
+        [x, logsumexp]: [Operand<'_>; 2],
         first_mask: usize,
         backward: bool,
     ) -> Kernels {
         let Sizes { width, value_width, .. } = *self;
-        let types = [x.dtype(), log_sums.dtype()];
+        let types = [x.dtype(), logsumexp.dtype()];
         let causal = i32::from(kind.causal);
-        // The largest score of a row is sought before scores are scaled.
+        // These kernels take the maximum score of a row before scores are scaled.
         let fits = width == value_width && TENSOR_CORES_WIDTHS.contains(&width) && 0.0 < kind.scale;
         let hides = kind.masks() != 0 || kind.dropout.is_some();
         if fits && !hides && matches!(types, [DType::F16 | DType::BF16, DType::F32]) {
@@ -115,7 +115,7 @@ impl Sizes {
         let mut defines = format!(
             "typedef {} X;\ntypedef {} L;\n#define WIDTH {width}\n#define VALUE_WIDTH {value_width}\n",
             x.c_type(),
-            log_sums.c_type(),
+            logsumexp.c_type(),
         );
         for (name, value) in [
             ("CAUSAL", kind.causal),
@@ -168,7 +168,7 @@ fn grouped(defines: &str) -> Kernels {
     }
 }
 
-/// Blocks for so many heads and tiles.
+/// Blocks for `heads` heads and the tiles of `positions` positions.
 fn blocks(heads: usize, positions: usize, tile: usize) -> [u32; 3] {
     let count = |count: usize| u32::try_from(count).expect("there are fewer tiles than blocks of a grid");
     [count(heads), count(positions.div_ceil(tile)), 1]
@@ -177,10 +177,10 @@ fn blocks(heads: usize, positions: usize, tile: usize) -> [u32; 3] {
 /// `y = softmax(scale q kᵀ) v`, and the logarithm of each softmax's sum.
 pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [q, k, v] = [0, 1, 2].map(|index| call.input(index));
-    let [y, log_sums] = [0, 1].map(|index| call.output(index));
+    let [y, logsumexp] = [0, 1].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, log_sums], 3, false);
-    let mut arguments = [q, k, v, y, log_sums].map(|operand| operand.pointer()).to_vec();
+    let kernels = sizes.kernels(call, kind, [q, logsumexp], 3, false);
+    let mut arguments = [q, k, v, y, logsumexp].map(|operand| operand.pointer()).to_vec();
     arguments.extend(sizes.arguments(kind).into_iter().chain(kernels.hiding));
     Kernel {
         source: kernels.source,
@@ -195,18 +195,18 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
 /// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`: so what reads every
 /// key and value comes first, and sums up `dy y` of its queries before it writes; then comes what writes keys and values.
 pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
-    let [dy, q, k, v, y, log_sums] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
+    let [dy, q, k, v, y, logsumexp] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
     let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, log_sums], 6, true);
+    let kernels = sizes.kernels(call, kind, [q, logsumexp], 6, true);
     let sums = sizes.rows * sizes.heads * sizes.queries;
     let mut lowered = Lowered::default();
     let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));
-    let read = [dy, q, k, v, log_sums].map(|operand| operand.pointer());
-    let arguments = |behind: [Operand<'_>; 2]| -> Vec<Argument> {
-        let behind = behind.map(|operand| operand.pointer());
+    let read = [dy, q, k, v, logsumexp].map(|operand| operand.pointer());
+    let arguments = |last: [Operand<'_>; 2]| -> Vec<Argument> {
+        let last = last.map(|operand| operand.pointer());
         let numbers = sizes.arguments(kind).into_iter().chain(kernels.hiding.iter().copied());
-        read.into_iter().chain([deltas]).chain(behind).chain(numbers).collect()
+        read.into_iter().chain([deltas]).chain(last).chain(numbers).collect()
     };
     lowered.kernel(Kernel {
         source: kernels.source,

@@ -12,7 +12,8 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/batch_norm.cu");
 
-/// What the second pass of a gradient must know beside its coefficients to tell which values a ReLU let pass, where there is one.
+/// What the second pass of a gradient needs beside its coefficients to find which values a ReLU let pass,
+/// where there is one.
 const NO_MASK: &str = "#define MASK_PARAMETERS\n";
 const MASK: &str = "#define MASKED\n#define MASK_PARAMETERS const float* beta, float below,\n";
 
@@ -37,7 +38,7 @@ pub(super) fn statistics(call: &Call<'_>) -> Lowered {
     lowered
 }
 
-/// Normalises by given statistics, with a chain behind it where there is one.
+/// Normalises by given statistics, with a chain after it where there is one.
 pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let packs = Packs::of(x);
@@ -78,26 +79,26 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lo
     packs.kernel("normalise", defines, pass, arguments).into()
 }
 
-/// Which slopes reach a normalisation.
+/// Which gradients reach a normalisation.
 #[derive(Clone, Copy)]
 pub(super) enum Slopes {
     /// Those of its output.
     Plain,
-    /// Those that a ReLU behind it lets pass, below a bound.
+    /// Those that a ReLU after it lets pass, below a bound.
     ThroughRelu(f32),
     /// Sums of two, where a bit is set. They are written too.
     MaskedSum,
 }
 
 /// The gradient through normalised values, mean and variance; adds those of gamma and beta.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, slopes: Slopes) -> Lowered {
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: Slopes) -> Lowered {
     let mut lowered = Lowered::default();
     // Bits of rows that are no whole bytes are not found by counting elements: those sums are made before.
-    let sums_before = matches!(slopes, Slopes::MaskedSum) && !is_whole_bytes(call);
+    let sums_before = matches!(gradients, Slopes::MaskedSum) && !is_whole_bytes(call);
     if sums_before {
         lowered = rows::mask_sum_into(call, call.output(1));
     }
-    let (dy, first) = match slopes {
+    let (dy, first) = match gradients {
         Slopes::Plain | Slopes::ThroughRelu(_) => (call.input(0), 1),
         Slopes::MaskedSum => (call.output(1), 3),
     };
@@ -106,7 +107,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, slopes: Slopes) -> Lowered {
     let gamma = call.input_if(norm.scale, statistics + 2);
     let epsilon = Argument::Float(norm.epsilon);
     let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer()];
-    let (terms, pass, mask, mask_arguments) = match slopes {
+    let (terms, pass, mask, mask_arguments) = match gradients {
         Slopes::ThroughRelu(below) => {
             let beta = call.input_if(norm.center, statistics + 2 + usize::from(norm.scale));
             let below = Argument::Float(below);
@@ -133,7 +134,16 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, slopes: Slopes) -> Lowered {
     let (dgamma, dbeta) = (update(trains && norm.scale), update(trains && norm.center));
     let mut arguments = columns.parts_arguments(parts);
     let count = long(columns.rows());
-    arguments.extend([variance.pointer(), gamma, dgamma, dbeta, coefficients, count, epsilon, call.fresh()]);
+    arguments.extend([
+        variance.pointer(),
+        gamma,
+        dgamma,
+        dbeta,
+        coefficients,
+        count,
+        epsilon,
+        call.overwrite(),
+    ]);
     lowered.kernel(columns.finish("norm_sums", arguments));
     let packs = Packs::of(dy);
     let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer(), coefficients];

@@ -67,10 +67,10 @@ fn unary(function: Unary, x: &str) -> String {
     match function {
         Unary::Relu => format!("f_relu({x})"),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => {
-            let [slope, most, threshold] = [negative_slope, max_value, threshold].map(number);
-            format!("f_relu_general({x}, {slope}, {most}, {threshold})")
+            let [negative_slope, most, threshold] = [negative_slope, max_value, threshold].map(number);
+            format!("f_relu_general({x}, {negative_slope}, {most}, {threshold})")
         }
-        Unary::LeakyRelu(slope) => format!("({x} > 0.0f ? {x} : {} * {x})", number(slope)),
+        Unary::LeakyRelu(negative_slope) => format!("({x} > 0.0f ? {x} : {} * {x})", number(negative_slope)),
         Unary::Elu(alpha) => format!("({x} > 0.0f ? {x} : {} * expm1f({x}))", number(alpha)),
         Unary::Gelu => format!("({x} * f_normal_distribution({x}))"),
         Unary::Silu => format!("({x} * f_sigmoid({x}))"),
@@ -111,10 +111,12 @@ fn derivative(of: Unary, dy: &str, saved: &str) -> String {
     match of {
         Unary::Relu => format!("({saved} > 0.0f ? {dy} : 0.0f)"),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => {
-            let [slope, most, threshold] = [negative_slope, max_value, threshold].map(number);
-            format!("({saved} >= {most} ? 0.0f : ({saved} > {threshold} ? {dy} : {slope} * {dy}))")
+            let [negative_slope, most, threshold] = [negative_slope, max_value, threshold].map(number);
+            format!("({saved} >= {most} ? 0.0f : ({saved} > {threshold} ? {dy} : {negative_slope} * {dy}))")
         }
-        Unary::LeakyRelu(slope) => format!("({saved} > 0.0f ? {dy} : {} * {dy})", number(slope)),
+        Unary::LeakyRelu(negative_slope) => {
+            format!("({saved} > 0.0f ? {dy} : {} * {dy})", number(negative_slope))
+        }
         Unary::Elu(alpha) => format!("({saved} > 0.0f ? {dy} : {dy} * ({saved} + {}))", number(alpha)),
         Unary::Gelu => {
             format!("({dy} * (f_normal_distribution({saved}) + {saved} * f_normal_density({saved})))")

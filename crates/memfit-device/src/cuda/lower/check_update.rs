@@ -20,8 +20,8 @@ pub(super) fn check_update(call: &Call<'_>, check: &CheckUpdate) -> Lowered {
     let looked =
         copies.clone().map(|copy| (Op::CheckFinite(check.number), [vec![copy], Vec::new(), vec![found_inf]]));
     let updated = (update, [(0..at).collect(), Vec::new(), copies.clone().collect()]);
-    let opened = call.fresh.then(|| (Op::Zero, [Vec::new(), vec![found_inf], Vec::new()]));
+    let opened = call.overwrite.then(|| (Op::Zero, [Vec::new(), vec![found_inf], Vec::new()]));
     let nodes = opened.into_iter().chain(copied).chain([updated]).chain(looked).collect();
     let made = tensors.into_iter().enumerate().map(|(index, tensor)| (tensor, index)).collect();
-    composed(&Call { fresh: false, ..*call }, Parts { made, nodes })
+    composed(&Call { overwrite: false, ..*call }, Parts { made, nodes })
 }

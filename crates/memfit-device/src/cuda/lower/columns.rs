@@ -17,18 +17,18 @@ const MOST_PACKS: usize = 32;
 /// Columns that a block finishes, each by a warp.
 const FINISHED_AT_ONCE: usize = 32;
 
-/// What the first pass must know of a normalisation to tell which values a ReLU let pass.
+/// What the first pass needs to know of a normalisation to find which values a ReLU let pass.
 const MASKED: &str = "#define MASKED\n#define MORE_PARAMETERS const float* variance, const float* gamma, const float* beta, float epsilon, float below,\n";
 
 /// What it must know to add two gradients, and where it writes them.
 const SUMMED: &str =
-    "#define BITS\n#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* slopes,\n";
+    "#define BITS\n#define SUMMED\n#define MORE_PARAMETERS const X* other, const u8* bits, X* gradients,\n";
 
 /// What it must know to mask a gradient, and where it writes that.
-const BITS: &str = "#define BITS\n#define MORE_PARAMETERS const u8* bits, X* slopes,\n";
+const BITS: &str = "#define BITS\n#define MORE_PARAMETERS const u8* bits, X* gradients,\n";
 
-/// What it must know to leave out slopes that go to nobody.
-const WINNERS: &str = "#define WINNERS\n#define MORE_PARAMETERS const u8* winners,\n";
+/// What it needs to leave out gradients that have no argmax.
+const ARGMAX: &str = "#define ARGMAX\n#define MORE_PARAMETERS const u8* argmax,\n";
 
 /// Where it need not know more.
 const NO_MORE: &str = "#define MORE_PARAMETERS\n";
@@ -38,17 +38,17 @@ pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
     add_columns(call, Lowered::default(), call.input(0), Terms::Values, &[])
 }
 
-/// The same, where `dy` is made and written on the way, as these defines and arguments say.
+/// The same, where `dy` is computed and written on the way, as these defines and arguments say.
 pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: &[Argument]) -> Lowered {
     let mut columns = Columns::of(call.input(0), Terms::Values);
     columns.source.defines = columns.source.defines.replace(NO_MORE, made);
     add_parts(call, Lowered::default(), call.input(0), &columns, more)
 }
 
-/// The same of slopes that have a winner.
+/// The same for a gradient that counts only where there is an argmax.
 pub(super) fn winners_bias_grad(call: &Call<'_>) -> Lowered {
-    let winners = call.input(1).pointer();
-    add_columns(call, Lowered::default(), call.input(0), Terms::Won, &[winners])
+    let argmax = call.input(1).pointer();
+    add_columns(call, Lowered::default(), call.input(0), Terms::WithArgmax, &[argmax])
 }
 
 /// A gradient where a bit is set, and its sum.
@@ -84,7 +84,7 @@ fn add_parts(
     arguments.extend(more);
     let parts = columns.parts(&mut lowered, arguments);
     let mut arguments = columns.parts_arguments(parts);
-    arguments.extend([call.update(0).pointer(), call.fresh()]);
+    arguments.extend([call.update(0).pointer(), call.overwrite()]);
     lowered.kernel(columns.finish("add_columns", arguments));
     lowered
 }
@@ -96,15 +96,15 @@ pub(super) enum Terms {
     Values,
     /// Values where a bit is set. These are written.
     Masked,
-    /// Values where somebody won.
-    Won,
+    /// Values where there is an argmax.
+    WithArgmax,
     /// Distances from the first row, and their squares.
     Moments,
-    /// Slopes, and their products with distances from the mean.
+    /// Gradients, and their products with distances from the mean.
     Products,
-    /// The same, where slopes count only where a ReLU behind a normalisation let its value pass.
+    /// The same, where gradients count only where a ReLU after a normalisation let its value pass.
     MaskedProducts,
-    /// The same, where a slope is the sum of two where a bit is set. These are written.
+    /// The same, where a gradient is the sum of two where a bit is set. These are written.
     ProductsOfSums,
 }
 
@@ -129,7 +129,7 @@ impl Columns {
         let (kind, sums, at_once, more) = match terms {
             Terms::Values => (0, 1, 8, NO_MORE),
             Terms::Masked => (0, 1, 8, BITS),
-            Terms::Won => (0, 1, 8, WINNERS),
+            Terms::WithArgmax => (0, 1, 8, ARGMAX),
             Terms::Moments => (1, 2, 8, NO_MORE),
             Terms::Products => (2, 2, 8, NO_MORE),
             Terms::MaskedProducts => (2, 2, 8, MASKED),

@@ -6,7 +6,8 @@ use super::lower;
 use crate::cuda::call::Call;
 use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Work};
 
-/// The parts of a node. Their tensors are its operands, inputs before outputs before updates, and behind them what is made on the way.
+/// The parts of a node. Their tensors are its operands, inputs before outputs before updates, and after them
+/// temporaries.
 pub(super) struct Parts {
     /// What is made, and in the place of which of these: the same bytes may be read under another shape, or used again.
     pub(super) made: Vec<(Tensor, usize)>,
@@ -35,9 +36,9 @@ pub(super) fn composed(call: &Call<'_>, parts: Parts) -> Lowered {
         let ids: Vec<TensorId> =
             [&node.inputs[..], &node.outputs, &node.updates].into_iter().flatten().copied().collect();
         let address = |address: Address| match address {
-            Address::Workspace(offset) => start.behind(offset),
+            Address::Workspace(offset) => start.offset(offset),
             Address::Operand(index, offset) => match ids[index].0.checked_sub(count) {
-                Some(made) => places[made].behind(offset),
+                Some(made) => places[made].offset(offset),
                 None => Address::Operand(ids[index].0, offset),
             },
         };

@@ -1,5 +1,6 @@
-//! Convolution over volumes as matrix products, so many windows at a time: what a window sees is gathered into the workspace. Groups are
-//! zeros between channels that do not meet. Backwards, each place gathers from the windows that saw it, so that no two threads add to one.
+//! Convolution over volumes as matrix products over some windows at a time: what a window sees is gathered
+//! into the workspace. Groups are zeros between channels that do not meet. Backward, each place gathers from
+//! the windows that saw it, so that no two threads add to one.
 
 use memfit_ir::{Bytes, Conv3D, DType, Shape};
 
@@ -12,7 +13,7 @@ const TEXT: &str = include_str!("../kernels/conv3d.cu");
 /// About the bytes of windows that are gathered at once.
 const GATHERED: Bytes = Bytes::mib(64);
 
-/// Parts begin at multiples of so many windows, so that products find their operands where they like them.
+/// Parts begin at multiples of this many windows, which aligns the operands of the products.
 const TOGETHER: usize = 128;
 
 /// A convolution between two volumes.
@@ -61,8 +62,8 @@ impl<'a> Geometry<'a> {
         to
     }
 
-    /// Gathers what windows see of `read`, or what places are handed of it, and calls back for each product: the first of the
-    /// windows, how many, and where they are.
+    /// Gathers what windows see of `read`, or what places receive from it, and calls back for each product:
+    /// the first of the windows, how many, and where they are.
     fn for_each_part(
         &self,
         lowered: &mut Lowered,
@@ -90,7 +91,7 @@ impl<'a> Geometry<'a> {
         }
     }
 
-    /// Bytes of some windows of a volume with so many channels.
+    /// Bytes of `windows` windows of a volume with `channels` channels.
     fn bytes(&self, windows: usize, channels: usize) -> Bytes {
         Bytes(self.dtype.size()) * (windows * channels) as u64
     }
@@ -105,7 +106,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv3D) -> Lowered {
     let bias = (call.node.inputs.len() == 3).then(|| as_type(&mut lowered, call.input(2), y.dtype()));
     let (k, n) = (geometry.taps() * geometry.input[3], geometry.output[3]);
     geometry.for_each_part(&mut lowered, x.address(), false, |lowered, first, m, patches| {
-        let to = y.address().behind(geometry.bytes(first, n));
+        let to = y.address().offset(geometry.bytes(first, n));
         let product = Sizes { m, n, k }.product(x.dtype(), y.dtype(), [patches, b, to]);
         lowered.work.push(Work::Product(Product { bias, ..product }));
     });
@@ -120,7 +121,7 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv3D) -> Lowered {
     let b = geometry.spread(&mut lowered, kernel, true);
     let (k, n) = (geometry.taps() * geometry.output[3], geometry.input[3]);
     geometry.for_each_part(&mut lowered, dy.address(), true, |lowered, first, m, patches| {
-        let to = dx.address().behind(geometry.bytes(first, n));
+        let to = dx.address().offset(geometry.bytes(first, n));
         let product = Sizes { m, n, k }.product(dy.dtype(), dx.dtype(), [patches, b, to]);
         lowered.work.push(Work::Product(product));
     });
@@ -133,19 +134,19 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv3D) -> Lowered {
     let geometry = Geometry::new(call, conv, [x, dy, dkernel]);
     let (m, n) = (geometry.taps() * geometry.input[3], geometry.output[3]);
     let mut lowered = Lowered::default();
-    // Between groups there are slopes that nobody wants.
+    // Between groups there are gradients that are not used.
     let full = (conv.groups != 1).then(|| lowered.scratch(Bytes::of::<f32>(m * n)));
     let to = full.unwrap_or(dkernel.address());
     geometry.for_each_part(&mut lowered, x.address(), false, |lowered, first, k, patches| {
-        let from = dy.address().behind(geometry.bytes(first, n));
+        let from = dy.address().offset(geometry.bytes(first, n));
         let product = Sizes { m, n, k }.product(x.dtype(), DType::F32, [patches, from, to]);
-        let adds = first != 0 || (full.is_none() && !call.fresh);
+        let adds = first != 0 || (full.is_none() && !call.overwrite);
         lowered.work.push(Work::Product(Product { transpose_a: true, adds, ..product }));
     });
     if let Some(full) = full {
         let count = dkernel.elements;
         let mut arguments = vec![Argument::At(full), dkernel.pointer(), long(count)];
-        arguments.extend([int(geometry.input[3]), int(n), int(conv.groups), call.fresh()]);
+        arguments.extend([int(geometry.input[3]), int(n), int(conv.groups), call.overwrite()]);
         lowered.kernel(geometry.kernel("pick_kernel", count, arguments));
     }
     lowered

@@ -1,9 +1,10 @@
 //! Convolutions by the convolution library.
 //!
-//! Filters are f32 and `[h, w, in, out]` in the graph; the library wants `[out, h, w, in]` in the type of the images, so they go
-//! through the workspace, once for every launch: a filter is small beside its images. A filter of one pixel is a matrix product,
-//! which takes it as it stands. Margins that are not the same on both sides are put around a copy of the image, and images of halves with
-//! fewer than eight channels get zeros behind them.
+//! Filters are f32 and `[h, w, in, out]` in the graph; the library needs `[out, h, w, in]` in the type of the
+//! images, so they are converted in the workspace, once for every launch: a filter is small beside its
+//! images. A filter of one pixel is a matrix product, which takes it as it stands. Margins that are not the
+//! same on both sides are put around a copy of the image, and f16 or bf16 images with fewer than eight
+//! channels are padded with zeros.
 
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
@@ -18,7 +19,7 @@ use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, P
 /// Elements of an image tensor that the library can count.
 const ELEMENTS_MOST: usize = (1 << 31) - 1;
 
-/// `y = x ∗ kernel + bias`, rectified where that is asked for.
+/// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
     let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
     let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows).widened(x.dtype());
@@ -48,7 +49,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
         return lowered;
     }
     let kernel = finish(bias, y, relu);
-    // One call may add the bias by itself; of several, each might choose another way.
+    // One call may add the bias by itself; of several, each might choose another algorithm.
     if let [Work::Convolution(only)] = &mut calls[..] {
         only.bias = bias.map(|bias| as_type(&mut lowered, bias, y.dtype()));
         only.relu = relu;
@@ -61,7 +62,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
     lowered
 }
 
-/// A kernel that adds a bias to every pixel, where there is one, and rectifies the sum where that is asked for.
+/// A kernel that adds a bias to every pixel, where there is one, and applies a ReLU where `relu`.
 fn finish(bias: Option<Operand<'_>>, y: Operand<'_>, relu: bool) -> Kernel {
     let channels = y.shape().last();
     let width = pack_width(channels, y.dtype());
@@ -115,10 +116,10 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
         let Sizes { m, n, k } = geometry.sizes();
         let addresses = [x.address(), dy.address(), dkernel.address()];
         let product = Sizes { m: k, n, k: m }.product(x.dtype(), dkernel.dtype(), addresses);
-        lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.fresh, ..product }));
+        lowered.work.push(Work::Product(Product { transpose_a: true, adds: !call.overwrite, ..product }));
         return lowered;
     }
-    // Of halves the library's takes half of the time.
+    // For f16 and bf16 the library takes half of the time.
     let few = FewOnTensorCores::of(call, conv, [geometry.input, geometry.output], x.dtype());
     if let Some(few) = few.filter(|_| x.dtype() == DType::F32) {
         return few.grad_kernel(call);
@@ -134,7 +135,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
     lowered.work.extend(geometry.work(Pass::Filter, x.dtype(), [padded, dfilter, dy.address()]));
     let (from, to) = (Argument::At(dfilter), dkernel.pointer());
     let mut arguments = geometry.filter_arguments(from, to);
-    arguments.push(call.fresh());
+    arguments.push(call.overwrite());
     lowered.kernel(Kernel {
         source: source(x.dtype(), dkernel.dtype()),
         entry: "filter_from_library",
@@ -151,11 +152,11 @@ pub(super) struct Geometry<'a> {
     pub(super) rows: usize,
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
-    /// Channels of the image as the library gets it: of halves, its fast kernels take eight at once.
+    /// Channels of the image as the library gets it: for f16 and bf16, its fast kernels take eight at once.
     wide: usize,
 }
 
-/// Channels that the library's kernels for halves take at once.
+/// Channels that the library's kernels for f16 and bf16 take at once.
 const EIGHT: usize = 8;
 
 impl<'a> Geometry<'a> {
@@ -172,7 +173,7 @@ impl<'a> Geometry<'a> {
         Geometry { rows, ..*self }
     }
 
-    /// The same for an image of this type that may be given zeros behind its channels.
+    /// The same for an image of this type whose channels may be padded with zeros.
     fn widened(self, dtype: DType) -> Geometry<'a> {
         let gains = dtype.size() == 2 && self.conv.groups == 1 && self.input[2] < EIGHT && !self.is_product();
         Geometry { wide: if gains { EIGHT } else { self.wide }, ..self }
@@ -215,7 +216,7 @@ impl<'a> Geometry<'a> {
         taps * self.wide / self.conv.groups * out
     }
 
-    /// The filter as the library wants it.
+    /// The filter in the library's layout.
     fn filter_to_library(&self, lowered: &mut Lowered, kernel: Operand<'_>, dtype: DType) -> Address {
         let count = self.filter_elements();
         let to = lowered.scratch(Bytes(dtype.size()) * count as u64);
@@ -307,9 +308,9 @@ impl<'a> Geometry<'a> {
                     groups,
                     pads,
                     dtype,
-                    x: x.behind(bytes(input, first)),
+                    x: x.offset(bytes(input, first)),
                     filter,
-                    y: y.behind(bytes(output, first)),
+                    y: y.offset(bytes(output, first)),
                     bias: None,
                     relu: false,
                     adds: pass == Pass::Filter && first != 0,

@@ -7,8 +7,8 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source, Work};
 
 const TEXT: &str = include_str!("../kernels/embedding.cu");
 
-/// Stretches that positions are cut in for sorting, at most; each is a warp's.
-const STRETCHES: usize = 256;
+/// The most ranges that positions are cut into for sorting; each is a warp's.
+const RANGES: usize = 256;
 /// Positions of a chunk, as the kernel has it.
 const CHUNK: usize = 32;
 /// Digits of one move.
@@ -35,13 +35,13 @@ pub(super) fn forward(call: &Call<'_>) -> Lowered {
     .into()
 }
 
-/// Adds every position's slope to its entry, in the order of positions.
+/// Adds `dy` of every position to its entry, in the order of positions.
 pub(super) fn grad(call: &Call<'_>) -> Lowered {
     let (ids, dy, dtable) = (call.input(0), call.input(1), call.update(0));
     let sizes = Sizes::of(ids, dtable);
     let positions = ids.elements;
     let mut lowered = Lowered::default();
-    if call.fresh {
+    if call.overwrite {
         let bytes = dtable.tensor.shape.bytes(DType::F32, call.rows);
         lowered.work.push(Work::Zero { to: dtable.address(), bytes });
     }
@@ -57,12 +57,12 @@ pub(super) fn grad(call: &Call<'_>) -> Lowered {
         arguments,
     };
 
-    let each = positions.div_ceil(STRETCHES).next_multiple_of(32);
-    let stretches = positions.div_ceil(each);
+    let each = positions.div_ceil(RANGES).next_multiple_of(32);
+    let ranges = positions.div_ceil(each);
     let mut pair = || [(); 2].map(|()| Argument::At(lowered.scratch(Bytes::of::<u32>(positions))));
     let mut sorted @ [keys, places] = pair();
     let mut moved = pair();
-    let counts = Argument::At(lowered.scratch(Bytes::of::<u32>(DIGITS * STRETCHES)));
+    let counts = Argument::At(lowered.scratch(Bytes::of::<u32>(DIGITS * RANGES)));
     let arguments = vec![ids.pointer(), keys, places, long(positions), long(sizes.entries)];
     lowered.kernel(kernel("entry_keys", [positions.div_ceil(1024), 1], THREADS, arguments));
     let bits = usize::BITS - sizes.entries.leading_zeros();
@@ -70,11 +70,11 @@ pub(super) fn grad(call: &Call<'_>) -> Lowered {
         let shape = [long(positions), long(each), Argument::Int(shift.cast_signed())];
         let mut arguments = vec![sorted[0], counts];
         arguments.extend(shape);
-        lowered.kernel(kernel("digit_counts", [stretches, 1], 32, arguments));
-        lowered.kernel(kernel("sums_before", [1, 1], 1024, vec![counts, int(DIGITS * stretches)]));
+        lowered.kernel(kernel("digit_counts", [ranges, 1], 32, arguments));
+        lowered.kernel(kernel("sums_before", [1, 1], 1024, vec![counts, int(DIGITS * ranges)]));
         let mut arguments = vec![sorted[0], sorted[1], moved[0], moved[1], counts];
         arguments.extend(shape);
-        lowered.kernel(kernel("move_keys", [stretches, 1], 32, arguments));
+        lowered.kernel(kernel("move_keys", [ranges, 1], 32, arguments));
         std::mem::swap(&mut sorted, &mut moved);
     }
 

@@ -75,7 +75,7 @@ impl<'a> Few<'a> {
         THREADS as usize / (self.output[2] / 4)
     }
 
-    /// `y = x ∗ kernel + bias`, rectified where that is asked for.
+    /// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
     pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
         let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
         let bias = call.input_if(call.node.inputs.len() == 3, 2);
@@ -113,7 +113,7 @@ impl<'a> Few<'a> {
             entry: "few_filter_sum",
             blocks: blocks_for(dkernel.elements),
             threads: THREADS,
-            arguments: vec![parts, dkernel.pointer(), int(blocks), long(dkernel.elements), call.fresh()],
+            arguments: vec![parts, dkernel.pointer(), int(blocks), long(dkernel.elements), call.overwrite()],
         });
         lowered
     }

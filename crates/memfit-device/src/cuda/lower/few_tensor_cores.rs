@@ -1,5 +1,6 @@
-//! Convolutions of images of few channels on tensor cores, their factors rounded to TF32, as which halves are exact: the library's kernels
-//! are not made for them, and plain sums take many times as long as the memory that is moved.
+//! Convolutions of images of few channels on tensor cores, their factors rounded to TF32, which is exact for
+//! f16 and bf16. The library's kernels are not made for them, and plain sums take many times as long as the
+//! memory traffic.
 
 use memfit_ir::{Bytes, Conv2D, DType};
 
@@ -51,7 +52,7 @@ impl<'a> FewOnTensorCores<'a> {
     ) -> Option<FewOnTensorCores<'a>> {
         let few = FewOnTensorCores { conv, input, output, rows: call.rows, dtype };
         let plain = conv.groups == 1 && conv.dilation == [1, 1] && conv.kernel != [1, 1];
-        // Halves go through registers on their way, which are full where there are many taps.
+        // f16 and bf16 pass through registers, and there are too few of these where there are many taps.
         let exact = dtype.size() == 2 && few.taps() <= TAPS_FEW;
         let suits = input[2] <= 4 && output[2].is_multiple_of(FILTERS) && few.taps() <= TAPS_MOST;
         let small = few.lines() * few.stride() <= TILE_FLOATS && few.steps() <= STEPS_MOST;
@@ -95,9 +96,9 @@ impl<'a> FewOnTensorCores<'a> {
     fn source(&self, pass: &str) -> Source {
         let ([r, s], channels, [down, across]) = (self.conv.kernel, self.input[2], self.conv.strides);
         let [tile_down, tile_across] = self.tile();
-        let halves = if self.dtype == DType::F32 { "" } else { "#define HALVES\n" };
+        let half = if self.dtype == DType::F32 { "" } else { "#define HALF\n" };
         let defines = format!(
-            "typedef {} X;\n{halves}#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n#define F {}\n\
+            "typedef {} X;\n{half}#define R {r}\n#define S {s}\n#define C {channels}\n#define DOWN {down}\n#define ACROSS {across}\n#define F {}\n\
              #define TILE_DOWN {tile_down}\n#define TILE_ACROSS {tile_across}\n#define LINES {}\n#define SEEN {}\n#define STRIDE {}\n{pass}",
             c_type(self.dtype),
             self.output[2],
@@ -121,7 +122,7 @@ impl<'a> FewOnTensorCores<'a> {
         arguments
     }
 
-    /// `y = x ∗ kernel + bias`, rectified where that is asked for.
+    /// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
     pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
         let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
         let bias = call.input_if(call.node.inputs.len() == 3, 2);
@@ -158,7 +159,7 @@ impl<'a> FewOnTensorCores<'a> {
             entry: "few_filter_sum",
             blocks: [count(dkernel.elements.div_ceil(32)), 1, 1],
             threads: THREADS,
-            arguments: vec![parts, dkernel.pointer(), int(blocks * shares), call.fresh()],
+            arguments: vec![parts, dkernel.pointer(), int(blocks * shares), call.overwrite()],
         });
         lowered
     }

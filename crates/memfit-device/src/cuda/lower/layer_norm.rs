@@ -11,7 +11,7 @@ const TEXT: &str = include_str!("../kernels/layer_norm.cu");
 const HELD: usize = 32;
 /// Threads of a row that is too long to be held.
 const THREADS_LONG: u32 = 1024;
-/// Threads that add up the parts of so many columns.
+/// Threads that add up the parts of the columns.
 const THREADS_SUMS: u32 = 1024;
 const COLUMNS_SUMS: usize = 8;
 /// Blocks of forward, at most.
@@ -19,7 +19,7 @@ const BLOCKS: usize = 2112;
 /// Threads of a gradient, at most: several hundred on every multiprocessor. Each block leaves a part of the sums for gamma and beta.
 const THREADS_GRAD: usize = 101_376;
 
-/// Normalises every position, and writes its mean and inverse deviation.
+/// Normalises every position, and writes its mean and its rstd.
 pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let rows = Rows::of(x, axes);
@@ -41,32 +41,32 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
 /// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds those of gamma and beta.
 pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Lowered {
     let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
-    let (mean, inverse) = (call.input(2).pointer(), call.input(3).pointer());
+    let (mean, rstd) = (call.input(2).pointer(), call.input(3).pointer());
     let rows = Rows::of_grad(dy, axes);
     let has_weights = !call.node.updates.is_empty();
     let source = rows.source(dy, has_weights);
     let columns = rows.packs * rows.width;
     let mut lowered = Lowered::default();
     let blocks = rows.blocks(THREADS_GRAD / rows.threads());
-    let stretches = if rows.items == 0 { rows.count.clamp(1, 16) } else { blocks };
+    let parts_count = if rows.items == 0 { rows.count.clamp(1, 16) } else { blocks };
     let parts = if has_weights {
-        Argument::At(lowered.scratch(Bytes::of::<f32>(2 * stretches * columns)))
+        Argument::At(lowered.scratch(Bytes::of::<f32>(2 * parts_count * columns)))
     } else {
         Argument::Null
     };
     let shape = [long(rows.count), int(rows.packs)];
     if has_weights && rows.items == 0 {
-        let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse, parts];
+        let mut arguments = vec![dy.pointer(), x.pointer(), mean, rstd, parts];
         arguments.extend(shape);
         lowered.kernel(Kernel {
             source: source.clone(),
             entry: "weight_parts",
-            blocks: [count(rows.packs.div_ceil(THREADS as usize)), count(stretches), 1],
+            blocks: [count(rows.packs.div_ceil(THREADS as usize)), count(parts_count), 1],
             threads: THREADS,
             arguments,
         });
     }
-    let mut arguments = vec![dy.pointer(), x.pointer(), mean, inverse];
+    let mut arguments = vec![dy.pointer(), x.pointer(), mean, rstd];
     let other = call.input_if(plus, call.node.inputs.len() - 1);
     arguments.extend([call.input_if(norm.scale, 4), other, dx.pointer(), parts]);
     arguments.extend(shape);
@@ -81,7 +81,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Low
             entry: "weight_sums",
             blocks: [count(columns.div_ceil(COLUMNS_SUMS)), 2, 1],
             threads: THREADS_SUMS,
-            arguments: vec![parts, int(stretches), int(columns), dgamma, dbeta, call.fresh()],
+            arguments: vec![parts, int(parts_count), int(columns), dgamma, dbeta, call.overwrite()],
         });
     }
     lowered
@@ -111,7 +111,8 @@ impl Rows {
         Rows { count: x.elements / length, packs, width, team, items }
     }
 
-    /// For a gradient, which holds sums of every column beside values and slopes: as few of a row for each thread as can be.
+    /// For a gradient, which holds sums of every column beside values and `dy`: as few columns for each
+    /// thread as possible.
     fn of_grad(x: Operand<'_>, axes: usize) -> Rows {
         let rows = Rows::of(x, axes);
         let team = rows.packs.next_multiple_of(32);
@@ -133,7 +134,7 @@ impl Rows {
         if self.team == 32 { THREADS as usize } else { self.team }
     }
 
-    /// Blocks for all rows, at most so many.
+    /// Blocks for all rows, at most `most`.
     fn blocks(&self, most: usize) -> usize {
         self.count.div_ceil(self.threads() / self.team).clamp(1, most)
     }

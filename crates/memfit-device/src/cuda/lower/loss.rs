@@ -13,27 +13,27 @@ const TEXT: &str = include_str!("../kernels/loss.cu");
 /// Classes that a warp takes alone; for more of them, a block has a sample.
 const LOGITS_OF_WARP: usize = 2048;
 
-/// Writes the gradient of the prediction and adds the loss of this piece.
+/// Writes the gradient of the prediction and adds the loss of this micro-batch.
 pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
     let kind = loss.kind.of_samples();
     let is_overlap = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
     let is_sum = matches!(loss.kind, LossKind::Reduced { reduction: Reduction::Sum, .. });
     let sums = Sums {
-        slopes: call.output(0).pointer(),
+        gradients: call.output(0).pointer(),
         weight: loss.weight,
         by_row: is_overlap,
         reduction: if is_sum || kind.mixes_rows() { 1 } else { 0 },
     };
     let mut lowered = Lowered::default();
     let (source, parts, count) = sums.add(call, kind, &mut lowered);
-    let arguments = vec![parts, count, call.update(0).pointer(), Argument::Context, call.fresh()];
-    lowered.kernel(Kernel { source, entry: "settle_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
+    let arguments = vec![parts, count, call.update(0).pointer(), Argument::Context, call.overwrite()];
+    lowered.kernel(Kernel { source, entry: "add_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
     lowered
 }
 
 /// How the losses of samples are added up.
 struct Sums {
-    slopes: Argument,
+    gradients: Argument,
     weight: f32,
     /// Whether a row is one sample.
     by_row: bool,
@@ -57,7 +57,7 @@ impl Sums {
         let (elements, samples) = (prediction.elements, prediction.elements / classes);
         let (weight, reduction) = (Argument::Float(self.weight), Argument::Int(self.reduction));
         let mut arguments =
-            vec![prediction.pointer(), target.pointer(), weights, self.slopes, parts, Argument::Context];
+            vec![prediction.pointer(), target.pointer(), weights, self.gradients, parts, Argument::Context];
         let of_sample = |smoothing: f32| {
             let sizes = [long(samples), long(weighed), long(in_row), int(classes)];
             sizes.into_iter().chain([weight, reduction, Argument::Float(smoothing)])
@@ -85,9 +85,9 @@ impl Sums {
                 lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
                 let count = Argument::Int(blocks[0].cast_signed());
                 let mut arguments =
-                    vec![target.pointer(), self.slopes, sums, count, parts, Argument::Context];
+                    vec![target.pointer(), self.gradients, sums, count, parts, Argument::Context];
                 arguments.extend([long(elements), long(in_row), weight, reduction]);
-                let (entry, blocks) = ("overlap_slopes", blocks_for(elements));
+                let (entry, blocks) = ("overlap_gradients", blocks_for(elements));
                 lowered.kernel(Kernel { source: source.clone(), entry, blocks, threads: THREADS, arguments });
                 return (source, parts, Argument::Int(1));
             }
@@ -97,7 +97,7 @@ impl Sums {
     }
 }
 
-/// Adds the sums of this piece that a metric is made of.
+/// Adds the sums of this micro-batch that a metric is made of.
 pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
     const CLOSENESS: LossKind = LossKind::Distance(Distance::CosineSimilarity);
     match metric {
@@ -119,15 +119,15 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
 
 /// The mean of a loss, over a divisor.
 fn mean_loss(call: &Call<'_>, kind: &LossKind, divisor: i64) -> Lowered {
-    let sums = Sums { slopes: Argument::Null, weight: 1.0, by_row: false, reduction: 2 };
+    let sums = Sums { gradients: Argument::Null, weight: 1.0, by_row: false, reduction: 2 };
     let mut lowered = Lowered::default();
     let (source, parts, count) = sums.add(call, kind.of_samples(), &mut lowered);
     let weights = if kind.counts_ignored() { Weights::none(call) } else { Weights::new(call) };
-    settle_metric(call, source, [parts, count], divisor, weights, &mut lowered);
+    add_metric(call, source, [parts, count], divisor, weights, &mut lowered);
     lowered
 }
 
-/// The share of samples that are right; `kind` is the kernel's `METRIC`, which may want a number.
+/// The share of samples that are right; `kind` is the kernel's `METRIC`, which may need a number.
 fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
     let (prediction, target) = (call.input(0), call.input(1));
     let classes = prediction.shape().last().max(1);
@@ -143,12 +143,12 @@ fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
     lowered.kernel(Kernel { source: source.clone(), entry: "metric", blocks, threads: THREADS, arguments });
     let count = Argument::Int(blocks[0].cast_signed());
     let divisor = i64::try_from(in_row).expect("a row has fewer samples");
-    settle_metric(call, source, [parts, count], divisor, Weights::new(call), &mut lowered);
+    add_metric(call, source, [parts, count], divisor, Weights::new(call), &mut lowered);
     lowered
 }
 
 /// Adds parts up to the two sums of a mean.
-fn settle_metric(
+fn add_metric(
     call: &Call<'_>,
     source: Source,
     [parts, count]: [Argument; 2],
@@ -158,9 +158,9 @@ fn settle_metric(
 ) {
     let Weights { pointer: weights, of_row, count: weights_count } = weights;
     let sums = call.update(0).pointer();
-    let mut arguments = vec![parts, count, sums, call.fresh(), Argument::Long(divisor)];
+    let mut arguments = vec![parts, count, sums, call.overwrite(), Argument::Long(divisor)];
     arguments.extend([weights, long(weights_count), long(of_row)]);
-    lowered.kernel(Kernel { source, entry: "settle_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
+    lowered.kernel(Kernel { source, entry: "add_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
 }
 
 /// The weights of rows or of samples, which are the third operand where there are any.
@@ -202,13 +202,14 @@ fn source(prediction: Operand<'_>, target: Operand<'_>, define: &str) -> Source 
 
 /// How a loss goes over its predictions.
 enum Way {
-    /// Element by element: code that gives `value` and `slope` from `p` and `t`.
+    /// Element by element: code that gives `value` and `gradient` from `p` and `t`.
     Element(String),
-    /// Sample by sample: the kernel's `SAMPLE`, more defines that it wants, and the share of targets that is spread.
+    /// Sample by sample: the kernel's `SAMPLE`, more defines that it needs, and the share of targets that is
+    /// spread.
     Sample { kind: usize, defines: String, smoothing: f32 },
     /// All at once, by the factors of an overlap.
     WholeBatch(String),
-    /// Logits with numbered targets, by so many threads a sample.
+    /// Logits with class numbers, by `team` threads a sample.
     NumberedLogits { team: u32 },
 }
 
@@ -229,23 +230,23 @@ impl Way {
         let sample = |kind: usize, smoothing: f32| Way::Sample { kind, defines: String::new(), smoothing };
         let smooth = |smoothing: f32| format!("t = smoothed(t, {});", number(smoothing));
         Way::Element(match *kind {
-            LossKind::MeanSquaredError => "value = (p - t) * (p - t); slope = 2.0f * (p - t);".to_owned(),
-            LossKind::MeanAbsoluteError => "value = fabsf(p - t); slope = sign_of(p - t);".to_owned(),
+            LossKind::MeanSquaredError => "value = (p - t) * (p - t); gradient = 2.0f * (p - t);".to_owned(),
+            LossKind::MeanAbsoluteError => "value = fabsf(p - t); gradient = sign_of(p - t);".to_owned(),
             LossKind::Huber { delta } => format!(
                 "float d = p - t, delta = {}; bool far = fabsf(d) > delta; \
                  value = far ? delta * fabsf(d) - 0.5f * delta * delta : 0.5f * d * d; \
-                 slope = far ? delta * sign_of(d) : d;",
+                 gradient = far ? delta * sign_of(d) : d;",
                 number(delta)
             ),
             LossKind::BinaryCrossentropy { from_logits: true, label_smoothing } => {
                 format!(
-                    "{} value = f_softplus(p) - p * t; slope = f_sigmoid(p) - t;",
+                    "{} value = f_softplus(p) - p * t; gradient = f_sigmoid(p) - t;",
                     smooth(label_smoothing)
                 )
             }
             LossKind::BinaryCrossentropy { from_logits: false, label_smoothing } => format!(
                 "{} float q = clipped(p); value = -(t * logf(q) + (1.0f - t) * logf(1.0f - q)); \
-                 slope = unless_clipped(p, (q - t) / (q * (1.0f - q)));",
+                 gradient = unless_clipped(p, (q - t) / (q * (1.0f - q)));",
                 smooth(label_smoothing)
             ),
             LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
@@ -300,33 +301,33 @@ fn overlap(distance: Distance) -> String {
     format!("#define RATIO {}\n", factors.map(|factor| format!("{factor:e}")).join(", "))
 }
 
-/// The value and slope of an element of a distance that has them.
+/// The value and gradient of an element of a distance that is a sum over elements.
 fn of_distance(distance: Distance, classes: usize) -> String {
     const HINGE: &str = "float side = t == 0.0f ? -1.0f : t; value = 1.0f - side * p; bool none = value < 0.0f; \
-                         value = none ? 0.0f : value; slope = none ? 0.0f : -side;";
+                         value = none ? 0.0f : value; gradient = none ? 0.0f : -side;";
     match distance {
         Distance::Poisson => {
-            "value = p - t * logf(p + EPSILON); slope = 1.0f - t / (p + EPSILON);".to_owned()
+            "value = p - t * logf(p + EPSILON); gradient = 1.0f - t / (p + EPSILON);".to_owned()
         }
         Distance::LogCosh => "float d = p - t; value = d + f_softplus(-2.0f * d) - 0.69314718056f; \
-                              slope = 1.0f - 2.0f * f_sigmoid(-2.0f * d);"
+                              gradient = 1.0f - 2.0f * f_sigmoid(-2.0f * d);"
             .to_owned(),
         Distance::Hinge => HINGE.to_owned(),
-        Distance::SquaredHinge => format!("{HINGE} slope = 2.0f * value * slope; value = value * value;"),
+        Distance::SquaredHinge => format!("{HINGE} gradient = 2.0f * value * gradient; value = value * value;"),
         Distance::MeanAbsolutePercentageError => {
             "float factor = 100.0f / fmaxf(fabsf(t), EPSILON); value = factor * fabsf(p - t); \
-             slope = factor * sign_of(p - t);"
+             gradient = factor * sign_of(p - t);"
                 .to_owned()
         }
         Distance::MeanSquaredLogarithmicError => {
             "float gap = logf((p < EPSILON ? EPSILON : p) + 1.0f) - logf((t < EPSILON ? EPSILON : t) + 1.0f); \
-             value = gap * gap; slope = p < EPSILON ? 0.0f : 2.0f * gap / (p + 1.0f);"
+             value = gap * gap; gradient = p < EPSILON ? 0.0f : 2.0f * gap / (p + 1.0f);"
                 .to_owned()
         }
         Distance::KlDivergence => format!(
             "float count = {}; float q = p < EPSILON ? EPSILON : p; q = q > 1.0f ? 1.0f : q; \
              float u = t < EPSILON ? EPSILON : t; u = u > 1.0f ? 1.0f : u; \
-             slope = p < EPSILON || p > 1.0f ? 0.0f : -u / q * count; value = count * u * (logf(u) - logf(q));",
+             gradient = p < EPSILON || p > 1.0f ? 0.0f : -u / q * count; value = count * u * (logf(u) - logf(q));",
             number(classes as f32)
         ),
         Distance::BinaryFocalCrossentropy { from_logits, label_smoothing, alpha, gamma } => {
@@ -340,7 +341,7 @@ fn of_distance(distance: Distance, classes: usize) -> String {
                  float doubt = 1.0f - (t * s + (1.0f - t) * (1.0f - s)), weighs = {weight}, gamma = {}; \
                  float factor = weighs * powf(doubt, gamma); \
                  float bend = -weighs * gamma * powf(doubt, gamma - 1.0f) * (2.0f * t - 1.0f); \
-                 float inner = {}; value = factor * entropy; slope = inner * (factor * along + bend * entropy);",
+                 float inner = {}; value = factor * entropy; gradient = inner * (factor * along + bend * entropy);",
                 number(label_smoothing),
                 if from_logits { "f_sigmoid(p)" } else { "p" },
                 number(gamma),

@@ -6,15 +6,16 @@ use super::composed::{Parts, composed};
 use crate::cuda::call::Call;
 use crate::cuda::work::Lowered;
 
-/// What a maker runs, and behind it a reader whose first input is what was made.
+/// The kernels of a recomputed producer, and after them those of the consumer, whose first input is the
+/// producer's output.
 pub(super) fn made(call: &Call<'_>, maker: &Maker, reader: Op) -> Lowered {
     let Node { inputs, outputs, updates, .. } = call.node;
-    let (read, behind) = (inputs.len(), maker.inputs());
+    let (read, made_inputs) = (inputs.len(), maker.inputs());
     let written = read + outputs.len();
     let count = written + updates.len();
     let op = maker.op().expect("the shape rules ask for a maker that makes something");
-    let first = (op, [(0..behind).collect(), vec![count], Vec::new()]);
-    let reads = std::iter::once(count).chain(behind..read).collect();
+    let first = (op, [(0..made_inputs).collect(), vec![count], Vec::new()]);
+    let reads = std::iter::once(count).chain(made_inputs..read).collect();
     let second = (reader, [reads, (read..written).collect(), (written..count).collect()]);
     let made = call.graph.tensors[inputs[0].0].clone();
     composed(call, Parts { made: vec![(made, 0)], nodes: vec![first, second] })

@@ -1,4 +1,4 @@
-//! Made-up rows, drawn on the device: the same numbers as the host draws.
+//! Synthetic rows, drawn on the device: the same numbers as the host draws.
 
 use memfit_ir::{MadeUp, Tensor, Values};
 
@@ -7,7 +7,7 @@ use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source, c_type};
 
 const TEXT: &str = include_str!("../kernels/made_up.cu");
 
-/// Draws so many rows of a tensor, the first of which is so far behind the start of the piece.
+/// Draws `rows` rows of a tensor, the first of which is row `row_start` of the micro-batch.
 pub(crate) fn made_up(tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize) -> Lowered {
     let (entry, low, high) = match made_up.values {
         Values::Uniform { low, high } => {

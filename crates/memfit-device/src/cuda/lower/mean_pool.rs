@@ -1,4 +1,4 @@
-//! Means of windows, and the largest of whole images.
+//! Means of windows, and the maximum of whole images.
 
 use memfit_ir::Pool2D;
 
@@ -13,7 +13,7 @@ pub(super) fn forward(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     windows("mean_pool", pool, [x, y], [x, y])
 }
 
-/// Hands every window's slope to its pixels in equal shares.
+/// Spreads `dy` of every window over its pixels in equal shares.
 pub(super) fn grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     let (dy, dx) = (call.input(0), call.output(0));
     windows("mean_pool_grad", pool, [dx, dy], [dy, dx])
@@ -37,21 +37,21 @@ fn windows(
     kernel(entry, image, width, count, arguments)
 }
 
-/// The largest element of every channel, and its pixel.
+/// The maximum of every channel, and its pixel.
 pub(super) fn global_max(call: &Call<'_>) -> Lowered {
-    let (x, y, winners) = (call.input(0), call.output(0), call.output(1));
+    let (x, y, argmax) = (call.input(0), call.output(0), call.output(1));
     let [height, width] = size(x);
     let sizes = [y.elements, height * width, x.shape().last()];
-    let arguments = [x, y, winners].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));
+    let arguments = [x, y, argmax].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));
     kernel("global_max", x, 1, y.elements, arguments.collect())
 }
 
-/// Hands a channel's slope to its winner.
+/// Writes `dy` of a channel to its argmax.
 pub(super) fn global_max_grad(call: &Call<'_>) -> Lowered {
-    let (dy, winners, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, argmax, dx) = (call.input(0), call.input(1), call.output(0));
     let [height, width] = size(dx);
     let sizes = [dx.elements, height * width, dx.shape().last()];
-    let arguments = [dy, winners, dx].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));
+    let arguments = [dy, argmax, dx].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));
     kernel("global_max_grad", dx, 1, dx.elements, arguments.collect())
 }
 

@@ -14,7 +14,7 @@ pub(super) fn reshape(call: &Call<'_>) -> Lowered {
     copy(x.address(), y.address(), y.tensor.shape.bytes(y.dtype(), call.rows))
 }
 
-/// A slice out of all rows of a piece.
+/// A slice out of all rows of a micro-batch.
 pub(super) fn take_rows(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let before = x.tensor.shape.bytes(x.dtype(), call.row_start);
@@ -22,7 +22,7 @@ pub(super) fn take_rows(call: &Call<'_>) -> Lowered {
     copy(Address::Operand(x.index, before), y.address(), bytes)
 }
 
-/// A slice to its place among all rows of a piece.
+/// A slice to its place among all rows of a micro-batch.
 pub(super) fn put_rows(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.update(0));
     let before = y.tensor.shape.bytes(y.dtype(), call.row_start);
@@ -41,11 +41,11 @@ pub(super) fn zero(call: &Call<'_>) -> Lowered {
 pub(super) fn add_zero(call: &Call<'_>) -> Lowered {
     let sum = call.update(0);
     let bytes = sum.tensor.shape.bytes(sum.dtype(), call.rows);
-    let work = if call.fresh { vec![Work::Zero { to: sum.address(), bytes }] } else { vec![] };
+    let work = if call.overwrite { vec![Work::Zero { to: sum.address(), bytes }] } else { vec![] };
     Lowered { work, workspace: Bytes::ZERO }
 }
 
-/// Weights as halves, many in one launch.
+/// Weights as f16 or bf16, many in one launch.
 const ROUNDED: &str = include_str!("../kernels/rounded.cu");
 
 /// Numbers as another type. Weights share their launch with others.
@@ -65,7 +65,7 @@ pub(super) fn cast(call: &Call<'_>) -> Lowered {
     convert((x.address(), x.dtype()), (y.address(), y.dtype()), x.elements).into()
 }
 
-/// A kernel that converts so many numbers.
+/// A kernel that converts `count` numbers.
 pub(super) fn convert(from: (Address, DType), to: (Address, DType), count: usize) -> Kernel {
     Kernel {
         source: source(from.1, to.1),

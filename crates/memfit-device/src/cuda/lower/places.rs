@@ -50,8 +50,8 @@ mod tests {
     fn axes_that_stay_neighbours_become_one() {
         let axes = [[2, 12], [3, 4], [1, 9], [4, 1]].map(|[size, step]| Axis { size, step });
         assert_eq!(Axis::merged(axes.to_vec()), [Axis { size: 24, step: 1 }]);
-        let stretched = [[2, 0], [3, 0], [4, 1]].map(|[size, step]| Axis { size, step });
-        assert_eq!(Axis::merged(stretched.to_vec()), [Axis { size: 6, step: 0 }, Axis { size: 4, step: 1 }]);
+        let broadcast = [[2, 0], [3, 0], [4, 1]].map(|[size, step]| Axis { size, step });
+        assert_eq!(Axis::merged(broadcast.to_vec()), [Axis { size: 6, step: 0 }, Axis { size: 4, step: 1 }]);
     }
 
     #[test]

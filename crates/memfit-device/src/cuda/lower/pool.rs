@@ -10,18 +10,18 @@ const TEXT: &str = include_str!("../kernels/pool.cu");
 /// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses them.
 const WINDOWS_OF_A_TILE: usize = 9;
 
-/// The largest element of every window, and its place; where what is not positive becomes 0, that has none.
+/// The maximum and the argmax of every window; with `relu`, what is not positive becomes 0 and has no argmax.
 pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D, relu: bool) -> Lowered {
-    let (x, y, winners) = (call.input(0), call.output(0), call.output(1));
-    let operands = [x.pointer(), y.pointer(), winners.pointer()];
+    let (x, y, argmax) = (call.input(0), call.output(0), call.output(1));
+    let operands = [x.pointer(), y.pointer(), argmax.pointer()];
     let more = if relu { "#define RELU\n" } else { "" };
     windows("max_pool", pool, [x, y], y.elements / y.shape().last(), operands, &[], more)
 }
 
-/// Hands every window's slope to its winner.
+/// Writes `dy` of every window to its argmax.
 pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
-    let (dy, winners, dx) = (call.input(0), call.input(1), call.output(0));
-    let operands = [dy.pointer(), winners.pointer(), dx.pointer()];
+    let (dy, argmax, dx) = (call.input(0), call.input(1), call.output(0));
+    let operands = [dy.pointer(), argmax.pointer(), dx.pointer()];
     let ([height, width], [down, across]) = (size(dx), pool.strides);
     let pixels = dx.elements / dx.shape().last();
     if WINDOWS_OF_A_TILE < pool.window[0].div_ceil(down) * pool.window[1].div_ceil(across) {
@@ -32,7 +32,7 @@ pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
     windows("max_pool_grad", pool, [dx, dy], count, operands, &tiles, "#define TILED\n")
 }
 
-/// A kernel with a thread for each pack of channels of so many pixels or tiles.
+/// A kernel with a thread for each pack of channels of every pixel or tile.
 fn windows(
     entry: &'static str,
     pool: &Pool2D,
@@ -69,7 +69,7 @@ pub(super) fn global_average(call: &Call<'_>) -> Lowered {
     kernel("global_average", x, 1, blocks, arguments).into()
 }
 
-/// Hands a channel's slope to its pixels in equal shares.
+/// Spreads `dy` of a channel over its pixels in equal shares.
 pub(super) fn global_average_grad(call: &Call<'_>) -> Lowered {
     let (dy, dx) = (call.input(0), call.output(0));
     let channels = dx.shape().last();

@@ -1,5 +1,6 @@
-//! A convolution and the max pool behind it in one kernel: the image between them exists nowhere, and what the filter learns is
-//! summed over the winners alone. Factors are rounded to TF32 where that is allowed and the shape suits tensor cores.
+//! A convolution and the max pool after it in one kernel: the image between them is never stored, and the
+//! gradient of the filter is summed over the argmax alone. Factors are rounded to TF32 where that is allowed
+//! and the shape suits tensor cores.
 
 use memfit_ir::{Bytes, DType, Op, PooledConv2D, Tensor};
 
@@ -59,12 +60,12 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     composed(call, Parts { made: vec![(between, 0)], nodes })
 }
 
-/// The largest of every window of `x ∗ kernel + bias`, and its place.
+/// The maximum of every window of `x ∗ kernel + bias`, and its argmax.
 pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (x, kernel, y, winners) = (call.input(0), call.input(1), call.output(0), call.output(1));
+    let (x, kernel, y, argmax) = (call.input(0), call.input(1), call.output(0), call.output(1));
     let pooled = Pooled::new(call, conv, x, y);
     let bias = call.input_if(call.node.inputs.len() == 3, 2);
-    let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer(), winners.pointer()];
+    let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer(), argmax.pointer()];
     let [height, width, filters] = pooled.output;
     let (source, items, at_once, groups) = if pooled.tensor_cores {
         let tile = pooled.tile(pooled.input[2]);
@@ -86,7 +87,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
 
 /// The gradients of the kernel and the bias, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (x, dy, winners) = (call.input(0), call.input(1), call.input(2));
+    let (x, dy, argmax) = (call.input(0), call.input(1), call.input(2));
     let pooled = Pooled::new(call, conv, x, dy);
     let dbias = if call.node.updates.len() == 2 { call.update(1).pointer() } else { Argument::Null };
     let (filters, taps) = (pooled.output[2], pooled.taps());
@@ -109,7 +110,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let parts = Argument::At(lowered.scratch(Bytes::of::<f32>(most * of_part)));
     let tiles = tile.count(&pooled);
     let blocks = tiles.clamp(1, most);
-    let mut arguments = vec![x.pointer(), dy.pointer(), winners.pointer(), parts, long(tiles)];
+    let mut arguments = vec![x.pointer(), dy.pointer(), argmax.pointer(), parts, long(tiles)];
     arguments.extend(pooled.sizes());
     let grid = [count(blocks), count(groups[0]), count(groups[1])];
     let entry = "pooled_filter";
@@ -120,7 +121,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
         entry: "pooled_sum",
         blocks: [count(of_part.div_ceil(8)), 1, 1],
         threads: THREADS,
-        arguments: [&[parts], &arguments[..], &[call.fresh()]].concat(),
+        arguments: [&[parts], &arguments[..], &[call.overwrite()]].concat(),
     });
     lowered
 }
@@ -130,7 +131,7 @@ struct Pooled<'a> {
     conv: &'a PooledConv2D,
     dtype: DType,
     rows: usize,
-    /// Height, width and channels of the image, and of what is behind the pool.
+    /// Height, width and channels of the image, and of the pool's output.
     input: [usize; 3],
     output: [usize; 3],
     tensor_cores: bool,
@@ -188,7 +189,8 @@ impl<'a> Pooled<'a> {
         [height, width, out_height, out_width, filters, pads.top, pads.left].map(int).into_iter()
     }
 
-    /// The tile of a block that has so many channels. On tensor cores it has two: one is read while the next is on its way.
+    /// The tile of a block that has `channels` channels. On tensor cores it has two: one is read while the
+    /// next is in flight.
     fn tile(&self, channels: usize) -> Tile {
         let [height, width, _] = self.output;
         let across = width.next_power_of_two().clamp(ACROSS[0], ACROSS[1]);

@@ -8,8 +8,8 @@ use crate::cuda::call::Call;
 use crate::cuda::work::Lowered;
 
 /// What the pool gives, and the same as a row of floats.
-fn between(call: &Call<'_>, winners: &Tensor) -> [Tensor; 2] {
-    let image = Tensor { dtype: DType::F32, ..winners.clone() };
+fn between(call: &Call<'_>, argmax: &Tensor) -> [Tensor; 2] {
+    let image = Tensor { dtype: DType::F32, ..argmax.clone() };
     let floats = image.shape.elements_per_row();
     let row = Tensor { shape: Shape::rows([floats]), ..image.clone() };
     debug_assert_eq!(call.input(3).dims()[0], floats, "the shape rules ask for a kernel over these");
@@ -27,10 +27,11 @@ pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     composed(call, Parts { made: vec![(image, 0), (row, 0)], nodes })
 }
 
-/// The gradients of the kernel, the filter and its bias: the pool's image again, and slopes in its place.
+/// The gradients of the kernel, the filter and its bias: the pool's output is recomputed, and its gradient
+/// overwrites it.
 pub(super) fn grad(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let winners = call.input(4).tensor;
-    let [image, row] = between(call, winners);
+    let argmax = call.input(4).tensor;
+    let [image, row] = between(call, argmax);
     let (dkernel, dfilter, dbias) = (6, 7, 8);
     let (given, flat, again) = (9, 10, 11);
     let nodes = vec![
@@ -39,5 +40,5 @@ pub(super) fn grad(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
         (Op::DenseGradInput, [vec![5, 3], vec![flat], vec![]]),
         (Op::Conv2DMaxPoolGradKernel(conv.clone()), [vec![0, given, 4], vec![], vec![dfilter, dbias]]),
     ];
-    composed(call, Parts { made: vec![(image, 0), (row, 0), (winners.clone(), 2)], nodes })
+    composed(call, Parts { made: vec![(image, 0), (row, 0), (argmax.clone(), 2)], nodes })
 }

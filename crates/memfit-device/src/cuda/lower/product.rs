@@ -1,7 +1,7 @@
 //! Products over the last axis and between tensors, by the matrix library.
 //!
-//! Weights are f32 in the graph. Beside values that are halves, they are rounded into the workspace first, so that the product
-//! runs on the tensor cores; sums are f32 in any case.
+//! Weights are f32 in the graph. Beside f16 or bf16 values, they are rounded into the workspace first, so
+//! that the product runs on the tensor cores; sums are f32 in any case.
 
 use memfit_ir::{Bytes, DType, MatMul, Shape};
 
@@ -47,7 +47,7 @@ pub(super) fn dense_grad_kernel(call: &Call<'_>) -> Lowered {
     let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
     let sizes = Sizes { m: x.shape().last(), n: dy.shape().last(), k: positions(x.shape(), call.rows) };
     let product = sizes.product(x.dtype(), dkernel.dtype(), [x.address(), dy.address(), dkernel.address()]);
-    let product = Product { transpose_a: true, adds: !call.fresh, ..product };
+    let product = Product { transpose_a: true, adds: !call.overwrite, ..product };
     Lowered { work: vec![Work::Product(product)], workspace: Bytes::ZERO }
 }
 

@@ -42,7 +42,7 @@ impl Unit {
     }
 }
 
-/// A kernel of units: from `x` to `y`, so many, with numbers behind.
+/// A kernel over units: from `x` to `y`, their count, and more numbers after it.
 fn moving(
     call: &Call<'_>,
     from: usize,
@@ -92,7 +92,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Lowered {
     lowered
 }
 
-/// Takes a stretch of an axis.
+/// Takes a slice of an axis.
 pub(super) fn slice(call: &Call<'_>, axis: usize, start: usize) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let (length, stride, start) =
@@ -103,7 +103,7 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: usize) -> Lowered {
     moving(call, 0, "copy_runs", &unit, count, &[length, start, stride, 0, length]).into()
 }
 
-/// Puts zeros before and behind a stretch of an axis.
+/// Pads an axis with zeros on both sides.
 pub(super) fn pad_axis(call: &Call<'_>, axis: usize, before: usize) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let (length, stride) = (run(x.shape(), axis), run(y.shape(), axis));
@@ -143,8 +143,8 @@ pub(super) fn transpose(call: &Call<'_>, order: &[usize]) -> Lowered {
 pub(super) fn broadcast(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let axes = y.dims().iter().enumerate().map(|(axis, size)| {
-        let stretched = x.dims()[axis] != *size;
-        Axis { size: *size, step: if stretched { 0 } else { run(x.shape(), axis + 1) } }
+        let broadcast = x.dims()[axis] != *size;
+        Axis { size: *size, step: if broadcast { 0 } else { run(x.shape(), axis + 1) } }
     });
     gather(call, axes.collect(), x.shape().elements_per_row())
 }
@@ -177,7 +177,7 @@ fn gather(call: &Call<'_>, axes: Vec<Axis>, per_row: usize) -> Lowered {
     .into()
 }
 
-/// Sums over dimensions that were stretched.
+/// Sums over dimensions that were broadcast.
 pub(super) fn sum_to(call: &Call<'_>) -> Lowered {
     let (dy, dx) = (call.input(0), call.output(0));
     let axes = || {

@@ -150,13 +150,13 @@ pub(super) fn grad(call: &Call<'_>, kind: &Recurrent) -> Lowered {
             entry: "recurrent_bias_sum",
             blocks: blocks_for(columns),
             threads: THREADS,
-            arguments: vec![parts, dbias.pointer(), long(PARTS), long(columns), call.fresh()],
+            arguments: vec![parts, dbias.pointer(), long(PARTS), long(columns), call.overwrite()],
         });
     }
     lowered
 }
 
-/// `dkernel += Σ statesᵀ gates` over all steps of all rows, so many rows at a time.
+/// `dkernel += Σ statesᵀ gates` over all steps of all rows, some rows at a time.
 fn grad_kernel(
     call: &Call<'_>,
     kind: &Recurrent,
@@ -174,7 +174,7 @@ fn grad_kernel(
         Cell::Gru { reset_after: false, .. } => &[1, 2],
         Cell::Simple { .. } | Cell::Lstm { .. } | Cell::Gru { .. } => &[0],
     };
-    let mut adds = !call.fresh;
+    let mut adds = !call.overwrite;
     for first in (0..rows).step_by(at_once) {
         let count = at_once.min(rows - first);
         for part in parts {

@@ -13,7 +13,7 @@ pub(super) fn forward(call: &Call<'_>, interpolation: Interpolation) -> Lowered 
     resize("resize", interpolation, [x, y], [x, y])
 }
 
-/// Sums slopes back to the pixels they came from.
+/// Sums `dy` back to the pixels that it came from.
 pub(super) fn grad(call: &Call<'_>, interpolation: Interpolation) -> Lowered {
     let (dy, dx) = (call.input(0), call.output(0));
     resize("resize_grad", interpolation, [dx, dy], [dy, dx])
@@ -22,8 +22,8 @@ pub(super) fn grad(call: &Call<'_>, interpolation: Interpolation) -> Lowered {
 fn resize(
     entry: &'static str,
     interpolation: Interpolation,
-    [before, behind]: [Operand<'_>; 2],
     [from, to]: [Operand<'_>; 2],
+    [before, after]: [Operand<'_>; 2],
 ) -> Lowered {
     let bilinear = match interpolation {
         Interpolation::Nearest => 0,
@@ -31,7 +31,7 @@ fn resize(
     };
     let defines = format!("typedef {} X;\n#define BILINEAR {bilinear}\n", from.c_type());
     let mut arguments = vec![from.pointer(), to.pointer(), long(to.elements)];
-    arguments.extend(before.dims().iter().chain(&behind.dims()[..2]).map(|size| int(*size)));
+    arguments.extend(before.dims().iter().chain(&after.dims()[..2]).map(|size| int(*size)));
     let source = Source { text: TEXT, defines };
     Kernel { source, entry, blocks: blocks_for(to.elements), threads: THREADS, arguments }.into()
 }

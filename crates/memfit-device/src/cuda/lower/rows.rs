@@ -1,4 +1,4 @@
-//! One bit an element, and softmax: kernels over the rows of a piece or the positions of a tensor.
+//! One bit an element, and softmax: kernels over the rows of a micro-batch or the positions of a tensor.
 
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
@@ -39,16 +39,16 @@ fn bits_defines(x: Operand<'_>, two: bool) -> String {
     let [other, packs, one] = if two {
         [
             "const X* other,",
-            "float others[WIDTH]; load_pack<WIDTH>(dy, i, slopes); load_pack<WIDTH>(other, i, others); \
-             for (int j = 0; j < WIDTH; j++) slopes[j] += others[j];",
+            "float others[WIDTH]; load_pack<WIDTH>(dy, i, gradients); load_pack<WIDTH>(other, i, others); \
+             for (int j = 0; j < WIDTH; j++) gradients[j] += others[j];",
             "(load(dy, at) + load(other, at))",
         ]
     } else {
-        ["", "load_pack<WIDTH>(dy, i, slopes);", "load(dy, at)"]
+        ["", "load_pack<WIDTH>(dy, i, gradients);", "load(dy, at)"]
     };
     let width = pack_width(8, x.dtype());
     format!(
-        "typedef {} X;\n#define WIDTH {width}\n#define OTHER {other}\n#define LOAD_SLOPES {packs}\n#define SLOPE {one}\n",
+        "typedef {} X;\n#define WIDTH {width}\n#define OTHER {other}\n#define LOAD_DY {packs}\n#define DY {one}\n",
         x.c_type()
     )
 }

@@ -1,6 +1,7 @@
-//! The gradient of a filter in TF32, by halves: tensor cores take halves as they lie in memory, but TF32 only with the numbers of a sum
-//! side by side, which an image's are not, so that the library is slow there. A half has as many significant bits as TF32. It lacks the
-//! range, which a power of two for each channel restores: it leaves the sums, and comes back when they are added to the gradient.
+//! The gradient of a filter in TF32, by way of f16. Tensor cores take f16 as it lies in memory, but TF32 only
+//! with the numbers of a sum side by side, which an image's are not, so that the library is slow there. An
+//! f16 number has as many significant bits as TF32. It lacks the range, so each channel is scaled by a power
+//! of two, which is divided out when the sums are added to the gradient.
 
 use memfit_ir::{Bytes, Conv2D, DType};
 
@@ -10,16 +11,16 @@ use crate::cuda::work::{Address, Argument, Kernel, Lowered, Pass, Source, Work};
 
 const TEXT: &str = include_str!("../kernels/scaled.cu");
 
-/// Products for each byte of both images from which on the halves pay for the passes that make them.
+/// Products for each byte of both images from which on f16 is worth the passes that convert to it.
 const FLOPS_PER_BYTE: usize = 250;
 
-/// Bytes of halves at once: of a large batch, some rows after the other.
+/// Bytes of f16 at once: of a large batch, some rows after the other.
 const BYTES_AT_ONCE: usize = 80 << 20;
 
-/// Pixels at once. Numbers are below one half, so that no sum of so many products is beyond a half.
+/// Pixels at once. Numbers are below one half, so that no sum of this many products exceeds the range of f16.
 const PIXELS_AT_ONCE: usize = 1 << 17;
 
-/// Channels that the library's kernels for halves take at once.
+/// Channels that the library's kernels for f16 take at once.
 const EIGHT: usize = 8;
 
 /// The gradient of the kernel, added to what is there, where it pays to compute it so.
@@ -30,26 +31,26 @@ pub(super) fn grad_kernel(call: &Call<'_>, geometry: &Geometry<'_>) -> Option<Lo
     let row = |image: [usize; 3]| image.iter().product::<usize>();
     let mut lowered = Lowered::default();
     let half = |elements: usize| Bytes(DType::F16.size()) * elements as u64;
-    let halves_x = lowered.scratch(half(at_once * row(input)));
-    let halves_dy = lowered.scratch(half(at_once * row(output)));
+    let half_x = lowered.scratch(half(at_once * row(input)));
+    let half_dy = lowered.scratch(half(at_once * row(output)));
     let dfilter = lowered.scratch(half(dkernel.elements));
     let bytes_most = Bytes::of::<u32>(input[2] + output[2]);
     let most_x = lowered.scratch(bytes_most);
-    let most_dy = most_x.behind(Bytes::of::<u32>(input[2]));
+    let most_dy = most_x.offset(Bytes::of::<u32>(input[2]));
     for first in (0..call.rows).step_by(at_once) {
         let rows = at_once.min(call.rows - first);
         let part = geometry.of_rows(rows);
         let start = |image: [usize; 3]| Bytes::of::<f32>(first * row(image));
         lowered.work.push(Work::Zero { to: most_x, bytes: bytes_most });
         for (from, image, most, to) in [
-            (x.address().behind(start(input)), input, most_x, halves_x),
-            (dy.address().behind(start(output)), output, most_dy, halves_dy),
+            (x.address().offset(start(input)), input, most_x, half_x),
+            (dy.address().offset(start(output)), output, most_dy, half_dy),
         ] {
             lowered.kernel(channel_most(from, most, rows * image[0] * image[1], image[2]));
-            lowered.kernel(scaled_halves([from, to, most], rows * row(image), image[2]));
+            lowered.kernel(scaled_f16([from, to, most], rows * row(image), image[2]));
         }
-        lowered.work.extend(part.work(Pass::Filter, DType::F16, [halves_x, dfilter, halves_dy]));
-        let fresh = if first == 0 { call.fresh() } else { Argument::Int(0) };
+        lowered.work.extend(part.work(Pass::Filter, DType::F16, [half_x, dfilter, half_dy]));
+        let overwrite = if first == 0 { call.overwrite() } else { Argument::Int(0) };
         let arguments =
             [Argument::At(dfilter), dkernel.pointer(), Argument::At(most_x), Argument::At(most_dy)];
         let sizes = geometry.filter().map(int);
@@ -58,13 +59,13 @@ pub(super) fn grad_kernel(call: &Call<'_>, geometry: &Geometry<'_>) -> Option<Lo
             entry: "filter_from_scaled",
             blocks: blocks_for(dkernel.elements / 4),
             threads: THREADS,
-            arguments: arguments.into_iter().chain(sizes).chain([fresh]).collect(),
+            arguments: arguments.into_iter().chain(sizes).chain([overwrite]).collect(),
         });
     }
     Some(lowered)
 }
 
-/// Rows whose halves are made at once, where the gradient is one that gains by halves.
+/// Rows that are converted at once, where the gradient is faster by way of f16.
 fn rows_at_once(geometry: &Geometry<'_>) -> Option<usize> {
     let Geometry { conv: Conv2D { kernel, groups, .. }, rows, input, output, .. } = *geometry;
     let suits = *groups == 1 && input[2].is_multiple_of(EIGHT) && output[2].is_multiple_of(EIGHT);
@@ -98,12 +99,12 @@ fn channel_most(from: Address, most: Address, pixels: usize, channels: usize) ->
     }
 }
 
-/// A kernel that makes halves.
-fn scaled_halves([from, to, most]: [Address; 3], elements: usize, channels: usize) -> Kernel {
+/// A kernel that scales and converts to f16.
+fn scaled_f16([from, to, most]: [Address; 3], elements: usize, channels: usize) -> Kernel {
     let count = elements / EIGHT;
     Kernel {
         source: source(None),
-        entry: "scaled_halves",
+        entry: "scaled_f16",
         blocks: blocks_for(count),
         threads: THREADS,
         arguments: vec![

@@ -84,7 +84,7 @@ pub(super) fn accumulate(call: &Call<'_>, accumulate: &Accumulate) -> Lowered {
         Argument::Context,
         long(gradient.elements),
         Argument::Long(accumulate.steps.cast_signed()),
-        call.fresh(),
+        call.overwrite(),
     ];
     let source = Source { text: TEXT, defines: String::new() };
     let blocks = blocks_for(gradient.elements);
@@ -100,7 +100,7 @@ pub(super) fn add_accumulated(call: &Call<'_>, steps: u64) -> Lowered {
         Argument::Context,
         long(gradient.elements),
         Argument::Long(steps.cast_signed()),
-        call.fresh(),
+        call.overwrite(),
     ];
     let source = Source { text: TEXT, defines: String::new() };
     let blocks = blocks_for(gradient.elements);
@@ -183,10 +183,8 @@ fn rule(rule: &UpdateRule) -> Way {
                 number(1.0 - beta_1),
                 number(1.0 - beta_2)
             );
-            let largest =
-                if amsgrad { "float most = s3[i]; v = v > most ? v : most; s3[i] = v;" } else { "" };
-            let code =
-                format!("{MEAN} {SQUARES} {largest} w -= m * k[0] / (sqrtf(v) + {});", number(epsilon));
+            let max = if amsgrad { "float most = s3[i]; v = v > most ? v : most; s3[i] = v;" } else { "" };
+            let code = format!("{MEAN} {SQUARES} {max} w -= m * k[0] / (sqrtf(v) + {});", number(epsilon));
             (coefficients, code)
         }
         UpdateRule::Rmsprop { rho, momentum, epsilon, centered } => {

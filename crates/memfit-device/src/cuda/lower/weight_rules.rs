@@ -15,7 +15,7 @@ const EPSILON: f32 = 1e-7;
 /// Blocks for the angles between lines, each with room for a number a line.
 const ANGLES_MOST: usize = 256;
 
-/// Adds what a weight costs to the loss, and its slope to the gradient.
+/// Adds a weight's penalty to the loss, and its gradient to the gradient.
 pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
     let weight = call.input(0);
     let source = source(regularizer, weight);
@@ -33,8 +33,8 @@ pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
     let count = long(weight.elements);
     lowered.kernel(kernel("penalty_parts", blocks, vec![weight.pointer(), Argument::At(parts), count]));
     if let Some(gradient) = gradient {
-        let arguments = vec![weight.pointer(), gradient, Argument::Context, count, call.fresh()];
-        lowered.kernel(kernel("penalty_slopes", blocks_for(weight.elements), arguments));
+        let arguments = vec![weight.pointer(), gradient, Argument::Context, count, call.overwrite()];
+        lowered.kernel(kernel("penalty_gradient", blocks_for(weight.elements), arguments));
     }
     if let Some(Orthogonal { factor, by_rows }) = regularizer.orthogonal {
         let [rows, columns] = weight.dims()[..] else {
@@ -50,7 +50,7 @@ pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
         let sizes = [int(lines), int(length), long(next), long(step)];
         let arguments = [weight.pointer(), inverses].into_iter().chain(sizes).collect();
         lowered.kernel(kernel("line_inverses", blocks_for(32 * lines), arguments));
-        let to = Argument::At(parts.behind(Bytes::of::<f64>(blocks[0] as usize)));
+        let to = Argument::At(parts.offset(Bytes::of::<f64>(blocks[0] as usize)));
         let mut arguments = vec![weight.pointer(), inverses, signs, gradient.unwrap_or(Argument::Null), to];
         arguments.extend([Argument::Context].into_iter().chain(sizes).chain([Argument::Float(factor)]));
         let own = u32::try_from(own).expect("there are few blocks");
@@ -58,14 +58,14 @@ pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
         blocks[0] += own;
     }
     let count = Argument::Int(blocks[0].cast_signed());
-    let arguments = vec![Argument::At(parts), count, call.update(0).pointer(), call.fresh()];
+    let arguments = vec![Argument::At(parts), count, call.update(0).pointer(), call.overwrite()];
     lowered.kernel(kernel("penalty_sum", [1, 1, 1], arguments));
     lowered
 }
 
-/// Adds what values cost to the loss, and writes their slopes.
+/// Adds the penalty of values to the loss, and writes its gradient.
 pub(super) fn activity_penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
-    let (x, slopes) = (call.input(0), call.output(0));
+    let (x, gradients) = (call.input(0), call.output(0));
     let source = source(regularizer, x);
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
@@ -76,9 +76,9 @@ pub(super) fn activity_penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lo
     launch("penalty_parts", blocks, vec![x.pointer(), parts, count]);
     let parts_count = Argument::Int(blocks[0].cast_signed());
     let loss = call.update(0).pointer();
-    launch("activity_sum", [1, 1, 1], vec![parts, parts_count, loss, Argument::Context, call.fresh()]);
-    let arguments = vec![x.pointer(), slopes.pointer(), Argument::Context, count];
-    launch("activity_slopes", blocks_for(x.elements), arguments);
+    launch("activity_sum", [1, 1, 1], vec![parts, parts_count, loss, Argument::Context, call.overwrite()]);
+    let arguments = vec![x.pointer(), gradients.pointer(), Argument::Context, count];
+    launch("activity_gradients", blocks_for(x.elements), arguments);
     lowered
 }
 
