@@ -1,5 +1,5 @@
-//! Descriptors of cuDNN's backend interface: each is made, told attributes by their numbers, finalised, and given back when it is
-//! dropped. The library checks that an attribute has the type and the count that it wants.
+//! Descriptors of cuDNN's backend interface: each is created, given attributes by their numbers, finalised,
+//! and destroyed when it is dropped. The library checks that an attribute has the expected type and count.
 
 use std::ffi::c_void;
 
@@ -98,7 +98,7 @@ impl Descriptor {
         count: usize,
         values: *const c_void,
     ) -> Result<(), CudaError> {
-        // SAFETY: the caller vouches for the values; the library reads them before it returns.
+        // SAFETY: the caller guarantees the values; the library reads them before it returns.
         let status = unsafe { sys::cudnnBackendSetAttribute(self.0, name, kind, count as i64, values) };
         check(status, "describe a convolution")
             .map_err(|CudaError(words)| CudaError(format!("{words} to {name:?}")))
@@ -118,7 +118,7 @@ impl Descriptor {
         Ok(number[0])
     }
 
-    /// An attribute of up to so many of the library's enumerations, by their numbers.
+    /// An attribute of up to `MOST` of the library's enumerations, by their numbers.
     pub(crate) fn enumerated<const MOST: usize>(
         &self,
         name: Name,
@@ -129,7 +129,7 @@ impl Descriptor {
         Ok(found[..count.min(MOST)].to_vec())
     }
 
-    /// An attribute of other descriptors of a kind, of which there are no more than so many.
+    /// An attribute of other descriptors of a kind, of which there are at most `most`.
     pub(crate) fn parts(&self, name: Name, kind: Kind, most: usize) -> Result<Vec<Descriptor>, CudaError> {
         let parts: Result<Vec<Descriptor>, CudaError> = (0..most).map(|_| Descriptor::new(kind)).collect();
         let mut parts = parts?;
@@ -156,7 +156,7 @@ impl Descriptor {
     /// # Safety
     /// The pointers are of operands that are as large as the plan's, and of a workspace that is as large as it asks.
     pub(crate) unsafe fn execute(&self, handle: Handle, pack: &Descriptor) -> Result<(), CudaError> {
-        // SAFETY: the caller vouches for what is pointed to.
+        // SAFETY: the caller guarantees what is pointed to.
         check(unsafe { sys::cudnnBackendExecute(handle.0, self.0, pack.0) }, "convolve")
     }
 }

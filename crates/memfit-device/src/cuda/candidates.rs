@@ -1,35 +1,35 @@
-//! Ways to compute one thing, with what they take: the fastest that fits is chosen, by its time where that was measured and by
-//! the library's own order where not.
+//! Algorithms of a library for one operation, with their workspace and time. The fastest that fits is chosen:
+//! by its measured time, or else in the library's own order.
 
 use std::cmp::Ordering;
 
 use super::driver::{CudaError, Event, Stream};
 use super::times::Times;
 
-/// Runs of each way when they are timed; the fastest counts.
+/// Runs of each algorithm when they are timed; the fastest counts.
 const RUNS: usize = 3;
 
-/// What takes so many times as long as the fastest so far is not run again.
+/// An algorithm that takes this many times as long as the fastest so far is not run again.
 const HOPELESS: f32 = 2.0;
 
-/// One way.
+/// One algorithm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate<T> {
-    pub(crate) way: T,
+    pub(crate) algorithm: T,
     pub(crate) workspace: usize,
     milliseconds: Option<f32>,
 }
 
-/// All ways that a library offers, the one it believes to be fastest first.
+/// All algorithms that a library offers, the one with the best predicted time first.
 pub(crate) struct Candidates<T> {
     all: Vec<Candidate<T>>,
     is_timed: bool,
 }
 
 impl<T: Copy> Candidates<T> {
-    pub(crate) fn new(ways: Vec<(T, usize)>) -> Candidates<T> {
-        let known = |(way, workspace)| Candidate { way, workspace, milliseconds: None };
-        Candidates { all: ways.into_iter().map(known).collect(), is_timed: false }
+    pub(crate) fn new(algorithms: Vec<(T, usize)>) -> Candidates<T> {
+        let known = |(algorithm, workspace)| Candidate { algorithm, workspace, milliseconds: None };
+        Candidates { all: algorithms.into_iter().map(known).collect(), is_timed: false }
     }
 
     /// The fastest that takes no more than this; where none does, the one that takes least.
@@ -41,8 +41,9 @@ impl<T: Copy> Candidates<T> {
             .or_else(|| self.all.iter().min_by_key(|one| one.workspace))
     }
 
-    /// Workspaces within a limit that make a difference, with the milliseconds of the best way within each: the least first, each
-    /// larger one faster. None where nothing was timed, or nothing is so small.
+    /// Workspaces within a limit that make a difference, with the milliseconds of the best algorithm within
+    /// each: the least first, each larger one faster. None where nothing was timed, or where every algorithm
+    /// needs more.
     pub(crate) fn offered(&self, limit: usize) -> Option<Vec<(usize, f32)>> {
         let timed = self.all.iter().filter(|one| one.workspace <= limit);
         let mut timed: Vec<(usize, f32)> =
@@ -57,10 +58,10 @@ impl<T: Copy> Candidates<T> {
         (!offered.is_empty()).then_some(offered)
     }
 
-    /// Adds to the times of some ways what they leave to others.
+    /// Adds to the times of some algorithms the time of the passes that they leave to other kernels.
     pub(crate) fn add_time(&mut self, milliseconds: impl Fn(&T) -> f32) {
         for one in &mut self.all {
-            one.milliseconds = one.milliseconds.map(|time| time + milliseconds(&one.way));
+            one.milliseconds = one.milliseconds.map(|time| time + milliseconds(&one.algorithm));
         }
     }
 
@@ -68,8 +69,8 @@ impl<T: Copy> Candidates<T> {
         self.is_timed
     }
 
-    /// Times every way that takes no more workspace than this, unless its time is remembered under a key; one that fails is
-    /// never chosen.
+    /// Times every algorithm that takes no more workspace than this, unless its time is remembered under a
+    /// key. An algorithm that fails is never chosen.
     pub(crate) fn time(
         &mut self,
         stream: &Stream,
@@ -96,9 +97,11 @@ impl<T: Copy> Candidates<T> {
     }
 
     #[cfg(test)]
-    fn timed(ways: &[(T, usize, f32)]) -> Candidates<T> {
-        let mut made = Candidates::new(ways.iter().map(|(way, workspace, _)| (*way, *workspace)).collect());
-        for (one, (_, _, time)) in made.all.iter_mut().zip(ways) {
+    fn timed(algorithms: &[(T, usize, f32)]) -> Candidates<T> {
+        let mut made = Candidates::new(
+            algorithms.iter().map(|(algorithm, workspace, _)| (*algorithm, *workspace)).collect(),
+        );
+        for (one, (_, _, time)) in made.all.iter_mut().zip(algorithms) {
             one.milliseconds = Some(*time);
         }
         made
@@ -113,7 +116,7 @@ impl<T: Copy> Candidates<T> {
         let (mut times, mut fastest) = (Vec::new(), f32::INFINITY);
         let (start, end) = (Event::new()?, Event::new()?);
         for one in self.all.iter_mut().filter(|one| one.workspace <= limit) {
-            if run(one.way, one.workspace).is_err() {
+            if run(one.algorithm, one.workspace).is_err() {
                 one.workspace = usize::MAX;
                 times.push(f32::INFINITY);
                 continue;
@@ -121,7 +124,7 @@ impl<T: Copy> Candidates<T> {
             let mut best = f32::INFINITY;
             for _ in 0..RUNS {
                 start.record(stream)?;
-                run(one.way, one.workspace)?;
+                run(one.algorithm, one.workspace)?;
                 end.record(stream)?;
                 end.wait()?;
                 best = best.min(end.milliseconds_since(&start)?);
@@ -159,8 +162,8 @@ pub(crate) fn together(calls: &[Vec<(usize, f32)>]) -> Vec<(usize, f32)> {
     found
 }
 
-/// The fastest, the least, and between them at most so many that each take half as much as the one before or less: the fastest
-/// first.
+/// The fastest, the one with the least workspace, and between them at most `between` that each need half the
+/// workspace of the one before or less: the fastest first.
 pub(crate) fn few(offered: &[(usize, f32)], between: usize) -> Vec<(usize, f32)> {
     let [least, larger @ ..] = offered else { return Vec::new() };
     let Some((fastest, rest)) = larger.split_last() else { return vec![*least] };
@@ -204,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_handful_is_offered() {
-        let offered: Vec<(usize, f32)> = (0..8).map(|way| (way * 10, 9.0 - way as f32)).collect();
+        let offered: Vec<(usize, f32)> = (0..8).map(|i| (i * 10, 9.0 - i as f32)).collect();
         assert_eq!(few(&offered, 2).iter().map(|one| one.0).collect::<Vec<_>>(), [70, 30, 10, 0]);
         assert_eq!(few(&offered[..1], 2).len(), 1);
         assert_eq!(few(&offered[..2], 2).iter().map(|one| one.0).collect::<Vec<_>>(), [10, 0]);

@@ -114,7 +114,7 @@ fn cache(text: &str, architecture: &str) -> Option<PathBuf> {
     Some(cache_folder()?.join(format!("kernels-{version}-{architecture}")).join(name))
 }
 
-/// Where this user's programs keep what can be made again; none where there is no such folder.
+/// Where this user's programs keep files that can be computed again; none where there is no such folder.
 pub(crate) fn cache_folder() -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());

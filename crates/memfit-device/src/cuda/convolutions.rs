@@ -25,7 +25,7 @@ pub(crate) struct Convolutions {
     prepared: Mutex<BTreeMap<Key, Prepared>>,
 }
 
-// SAFETY: the handle and what was made with it are used behind the lock alone.
+// SAFETY: the handle and what was made with it are only used while the lock is held.
 unsafe impl Send for Convolutions {}
 // SAFETY: as above.
 unsafe impl Sync for Convolutions {}
@@ -58,9 +58,9 @@ impl Convolutions {
         Ok(Convolutions { handle: Handle(handle), tf32, prepared: Mutex::default() })
     }
 
-    /// The workspace of the best way that takes no more than this.
+    /// The workspace of the best algorithm that needs no more than this.
     pub(crate) fn workspace(&self, convolution: &Convolution, limit: Bytes) -> Result<Bytes, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, Key::of(convolution))?;
         let best = known.candidates.best(limit.to_usize()).map(|one| Bytes(one.workspace as u64));
         best.ok_or_else(|| unknown(convolution))
@@ -72,30 +72,30 @@ impl Convolutions {
         convolution: &Convolution,
         limit: Bytes,
     ) -> Result<Option<Vec<(usize, f32)>>, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         Ok(self.prepare(&mut prepared, Key::of(convolution))?.candidates.offered(limit.to_usize()))
     }
 
-    /// Runs a convolution; says whether it has added its bias and rectified the sum.
+    /// Runs a convolution; returns whether it has applied its bias and ReLU.
     pub(crate) fn run(&self, convolution: &Convolution, places: &Places) -> Result<bool, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, Key::of(convolution))?;
         let best = known.candidates.best(places.workspace_bytes).ok_or_else(|| unknown(convolution))?;
-        let engine = &known.engines[best.way];
+        let engine = &known.engines[best.algorithm];
         let run = engine.run(self.handle, places);
         run.map(|()| engine.finishes).map_err(|CudaError(words)| {
             CudaError(format!("{words}, by engine {} of {:?}", engine.name, Key::of(convolution)))
         })
     }
 
-    /// Whether some way to compute a convolution takes no more workspace than this.
+    /// Whether some algorithm for a convolution needs no more workspace than this.
     pub(crate) fn fits(&self, convolution: &Convolution, limit: usize) -> Result<bool, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, Key::of(convolution))?;
         Ok(known.candidates.best(limit).is_some_and(|one| one.workspace <= limit))
     }
 
-    /// Times the ways to compute a convolution, where that was not done yet.
+    /// Times the algorithms for a convolution, where that was not done yet.
     pub(crate) fn time(
         &self,
         stream: &Stream,
@@ -103,7 +103,7 @@ impl Convolutions {
         places: &Places,
         times: &Times,
     ) -> Result<(), CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let Prepared { engines, candidates } = self.prepare(&mut prepared, Key::of(convolution))?;
         if candidates.is_timed() {
             return Ok(());
@@ -112,7 +112,8 @@ impl Convolutions {
         candidates.time(stream, places.workspace_bytes, times, &name, |engine, _| {
             engines[engine].run(self.handle, places)
         })?;
-        // Whoever does not finish leaves bias and ReLU to another pass, which reads and writes the result.
+        // An algorithm that does not apply bias and ReLU leaves them to another pass, which reads and writes
+        // the result.
         let elements = convolution.rows * convolution.output.iter().product::<usize>();
         let pass = 2.0 * elements as f32 * convolution.dtype.size() as f32 / BYTES_PER_MILLISECOND;
         let is_left = |engine: &usize| Key::of(convolution).is_finished() && !engines[*engine].finishes;
@@ -129,15 +130,15 @@ impl Convolutions {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 let engines = engines(self.handle, &key, self.tf32)?;
-                let ways = engines.iter().map(|engine| engine.workspace).enumerate().collect();
-                place.insert(Prepared { engines, candidates: Candidates::new(ways) })
+                let algorithms = engines.iter().map(|engine| engine.workspace).enumerate().collect();
+                place.insert(Prepared { engines, candidates: Candidates::new(algorithms) })
             }
         })
     }
 }
 
 fn unknown(convolution: &Convolution) -> CudaError {
-    CudaError(format!("cuDNN knows no way to convolve {:?}", Key::of(convolution)))
+    CudaError(format!("cuDNN has no algorithm to convolve {:?}", Key::of(convolution)))
 }
 
 impl Drop for Convolutions {

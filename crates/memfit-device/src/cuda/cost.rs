@@ -6,15 +6,15 @@ use super::gpu::Gpu;
 use super::work::Work;
 use crate::cpu::cost::line_above;
 
-/// What a node costs in pieces of up to so many rows.
+/// What a node costs in micro-batches of up to `most` rows.
 pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
     let own = |rows: usize| gpu.lowered(graph, node, rows).workspace.0;
     let (fixed, per_row) = line_above(own, most, most);
-    // An algorithm that wants more than there is at some other number of rows is not chosen there.
+    // An algorithm that needs more workspace than there is at another number of rows is not chosen there.
     let rows = most.max(1);
-    let ways = gpu.ways(graph, node, rows).unwrap_or_default();
+    let algorithms = gpu.algorithms(graph, node, rows).unwrap_or_default();
     let judged = || gpu.workspace(graph, node, most).map_or(Bytes::ZERO, |(_, libraries)| libraries);
-    let libraries = ways.first().map_or_else(judged, |(libraries, _)| *libraries);
+    let libraries = algorithms.first().map_or_else(judged, |(libraries, _)| *libraries);
     let nanos = |rows: usize| nanos(gpu, graph, node, rows);
     Cost {
         workspace_fixed: Bytes(fixed) + libraries,
@@ -22,21 +22,21 @@ pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
         nanos_fixed: nanos(0),
         nanos_per_row: ((nanos(rows) - nanos(0)) / rows as f64).max(0.0),
         measured: None,
-        leaner: leaner(&ways, rows, Bytes(fixed)),
+        leaner: low_workspace(&algorithms, rows, Bytes(fixed)),
     }
 }
 
-/// The ways of libraries that take less workspace than their fastest, beside so much of the kernels' own.
-fn leaner(ways: &[(Bytes, f32)], rows: usize, own: Bytes) -> [Option<Leaner>; LEANER] {
-    let Some(((_, fastest), rest)) = ways.split_first() else { return [None; LEANER] };
-    let mut leaner = rest.iter().map(|(libraries, milliseconds)| Leaner {
+/// Library algorithms that need less workspace than the fastest one, which comes on top of the kernels' own.
+fn low_workspace(algorithms: &[(Bytes, f32)], rows: usize, own: Bytes) -> [Option<Leaner>; LEANER] {
+    let Some(((_, fastest), rest)) = algorithms.split_first() else { return [None; LEANER] };
+    let mut found = rest.iter().map(|(libraries, milliseconds)| Leaner {
         workspace_fixed: own + *libraries,
         nanos: Nanos { fixed: 0.0, per_row: f64::from(milliseconds - fastest) * 1e6 / rows as f64 },
     });
-    std::array::from_fn(|_| leaner.next())
+    std::array::from_fn(|_| found.next())
 }
 
-/// The time of a node at so many rows, as memory and arithmetic bound it.
+/// The time of a node at `rows` rows, as memory and arithmetic bound it.
 fn nanos(gpu: &Gpu, graph: &Graph, node: &Node, rows: usize) -> f64 {
     if node.op.is_view() {
         return 0.0;

@@ -1,50 +1,50 @@
-//! Behind the door on a GPU: an arena, launches in order, and copies of slots that the host looks at.
+//! The GPU device behind the public `Device`: an arena, launches in order, and copies of slots to the host.
 
 use std::sync::{Arc, Mutex};
 
 use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
 
-use super::driver::{CudaError, Event, Recording};
+use super::driver::{CapturedGraph, CudaError, Event};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::joined::Joined;
 use super::memory::{DeviceArena, Pinned};
 use super::store::Store;
-use super::told::Told;
+use super::told::Readback;
 use super::updates::{Updates, WORDS};
 use super::work::{Source, Work};
 use super::{call_of, lower};
 use crate::Context;
 
-/// Contexts that are on their way to the device at most: one half is written while the device reads the other.
+/// The most contexts in flight: one half of them is written while the device reads the other.
 const CONTEXTS: usize = 64;
 
 /// A GPU with its arena.
 pub(crate) struct CudaDevice {
     // Dropped before the GPU that they belong to.
-    recordings: Vec<(u64, Recording)>,
+    graphs: Vec<(u64, CapturedGraph)>,
     arena: DeviceArena,
     contexts: Pinned,
     contexts_used: usize,
     contexts_read: [Event; 2],
-    /// What steps tell the host.
-    told: Told,
-    /// Rows on their way, and when they have been copied: one half is filled while the device reads the other.
+    /// The readback of steps in flight.
+    readback: Readback,
+    /// Rows in flight, and when they have been copied: one buffer is filled while the device reads the other.
     staging: [Pinned; 2],
     staged: [Event; 2],
     half: usize,
-    /// When rows of the next piece have come in, and when they were taken from where they waited.
+    /// When rows of the next micro-batch have arrived, and when they were taken from the staging buffer.
     arrived: Event,
     taken: Event,
     /// Where values go that are copied out, where the plan has such.
     store: Option<Store>,
     views: Mutex<Vec<View>>,
-    /// Updates that wait for others, with which they share a launch. Whoever looks at the device or puts anything else into the
-    /// stream sends them off first.
+    /// Updates that are held back to share a launch. Every other access to the device or to the stream
+    /// launches them first.
     updates: Mutex<Option<Updates>>,
     /// Elementwise work that waits for what may join it. Never together with updates.
     joined: Mutex<Option<Joined>>,
     last_context: Option<Context>,
-    /// The batch's first row in the sequence of made-up rows.
+    /// The batch's first row in the sequence of synthetic rows.
     source_row: u64,
     /// The start of the arena on the host, while its memory is given back.
     kept: Option<View>,
@@ -64,12 +64,12 @@ struct View {
 const FAILED: &str = "the GPU works";
 
 impl CudaDevice {
-    /// Takes an arena, room for values that are copied out where there are such, and for what a step tells.
+    /// Takes an arena, offload memory where there is some, and room for the readback of a step.
     pub(crate) fn new(
         gpu: Arc<Gpu>,
         arena: Bytes,
         store: Option<Bytes>,
-        told: Bytes,
+        readback: Bytes,
     ) -> Result<CudaDevice, CudaError> {
         let arena = DeviceArena::map(&gpu.context, arena)?;
         let store = store.map(Store::new).transpose()?;
@@ -77,12 +77,12 @@ impl CudaDevice {
         let staging = [Pinned::new(0)?, Pinned::new(0)?];
         let staged = [Event::new()?, Event::new()?];
         let device = CudaDevice {
-            recordings: Vec::new(),
+            graphs: Vec::new(),
             arena,
             contexts,
             contexts_used: 0,
             contexts_read: [Event::new()?, Event::new()?],
-            told: Told::new(told)?,
+            readback: Readback::new(readback)?,
             staging,
             staged,
             half: 0,
@@ -119,7 +119,7 @@ impl CudaDevice {
 
     /// Gives the arena's memory back; what stands before an offset stays on the host and can be read there.
     pub(crate) fn give_back(&mut self, from: Bytes) {
-        self.settle();
+        self.flush();
         self.enter();
         self.synchronise();
         self.gpu.back.synchronise().expect(FAILED);
@@ -129,7 +129,7 @@ impl CudaDevice {
 
     /// Takes the memory again, with what was kept.
     pub(crate) fn take_again(&mut self) -> Result<(), CudaError> {
-        self.settle();
+        self.flush();
         self.arena.take_again(&self.gpu.context)?;
         if let Some(kept) = self.kept.take() {
             // SAFETY: the words stay where they are until the copy was waited for.
@@ -138,7 +138,7 @@ impl CudaDevice {
                 self.gpu.stream.upload(from, to, kept.slot.bytes.to_usize())?;
             }
         }
-        // Another device may have told kernels of its own step meanwhile.
+        // Another device may have given kernels the context of its own step meanwhile.
         self.synchronise();
         Ok(())
     }
@@ -159,7 +159,7 @@ impl CudaDevice {
         node: &Node,
         args: &[Slot],
         workspace: Slot,
-        fresh: bool,
+        overwrite: bool,
         context: &Context,
     ) {
         if !matches!(node.op, Op::Update(_) | Op::Cast(_)) {
@@ -168,13 +168,13 @@ impl CudaDevice {
         if !matches!(node.op, Op::Elementwise(_) | Op::BiasGrad) {
             self.send_joined();
         }
-        self.settle_views();
+        self.flush_views();
         self.set_context(context);
-        let call = call_of(graph, node, context.rows, fresh, self.gpu.tf32);
+        let call = call_of(graph, node, context.rows, overwrite, self.gpu.tf32);
         if call.rows == 0 && graph.slice_of(node).is_some() {
             return;
         }
-        let waiting = self.joined.get_mut().expect("nobody panics with the lock");
+        let waiting = self.joined.get_mut().expect("no thread panics while it holds the lock");
         if waiting.as_mut().is_some_and(|joined| joined.take(&call, args, workspace)) {
             return;
         }
@@ -197,7 +197,7 @@ impl CudaDevice {
 
     /// Keeps an update back until it can go with others.
     fn put_aside(&self, source: &Source, weight: [u64; WORDS]) {
-        let mut waiting = self.updates.lock().expect("nobody panics with the lock");
+        let mut waiting = self.updates.lock().expect("no thread panics while it holds the lock");
         if !waiting.as_mut().is_some_and(|updates| updates.take(source, weight))
             && let Some(full) = waiting.replace(Updates::new(source.clone(), weight))
         {
@@ -213,7 +213,7 @@ impl CudaDevice {
 
     /// Puts elementwise work that waits into the stream, with what has joined it.
     fn send_joined(&self) {
-        let waiting = self.joined.lock().expect("nobody panics with the lock").take();
+        let waiting = self.joined.lock().expect("no thread panics while it holds the lock").take();
         if let Some(Joined { lowered, args, workspace, .. }) = waiting {
             self.gpu.run(&lowered, &Slots { arena: &self.arena, args: &args, workspace }).expect(FAILED);
         }
@@ -221,13 +221,13 @@ impl CudaDevice {
 
     /// Puts updates that wait into the stream.
     fn send_updates(&self) {
-        let waiting = self.updates.lock().expect("nobody panics with the lock").take();
+        let waiting = self.updates.lock().expect("no thread panics while it holds the lock").take();
         if let Some(updates) = waiting {
             self.gpu.update(&updates).expect(FAILED);
         }
     }
 
-    /// Gives kernels the context of the step and piece that come now.
+    /// Gives kernels the context of the step and micro-batch that come now.
     pub(crate) fn set_context(&mut self, context: &Context) {
         if self.last_context == Some(*context) {
             return;
@@ -264,7 +264,7 @@ impl CudaDevice {
         }
     }
 
-    /// Where the batch begins in the sequence of made-up rows.
+    /// Where the batch begins in the sequence of synthetic rows.
     pub(crate) fn set_source_row(&mut self, row: u64) {
         if self.source_row != row {
             self.source_row = row;
@@ -272,7 +272,7 @@ impl CudaDevice {
         }
     }
 
-    /// Draws made-up rows into a slot.
+    /// Draws synthetic rows into a slot.
     pub(crate) fn make_up(
         &mut self,
         tensor: &Tensor,
@@ -289,15 +289,15 @@ impl CudaDevice {
 
     /// A new step begins. Where the host knows how those before it ended, weights may be written again.
     pub(crate) fn begin_step(&mut self, anew: bool) {
-        self.settle();
+        self.flush();
         self.enter();
         if let Some(store) = &mut self.store {
-            store.settle(&self.gpu).expect(FAILED);
+            store.wait_all(&self.gpu).expect(FAILED);
         }
         if !anew {
             return;
         }
-        // SAFETY: the word behind the context.
+        // SAFETY: the word after the context.
         unsafe {
             self.gpu.stream.fill(self.gpu.context_address() + CONTEXT_BYTES as u64, 0, 4).expect(FAILED)
         };
@@ -310,18 +310,18 @@ impl CudaDevice {
         self.last_context = None;
     }
 
-    /// Begins to copy slots to where the host reads them when it is this turn's time, behind all launches so far.
+    /// Begins the readback of some slots for one step in flight, after all launches so far.
     pub(crate) fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
-        self.settle();
+        self.flush();
         let arena = &self.arena;
         let parts = slots.map(|slot| (arena.address(slot), slot.bytes.to_usize()));
-        self.told.begin(&self.gpu.stream, turn, parts).expect(FAILED);
+        self.readback.begin(&self.gpu.stream, turn, parts).expect(FAILED);
     }
 
-    /// Waits for what was told in a turn.
+    /// Waits for the readback of a step in flight.
     pub(crate) fn told(&self, turn: usize) -> &[u8] {
         self.enter();
-        self.told.read(turn).expect(FAILED)
+        self.readback.read(turn).expect(FAILED)
     }
 
     /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there has been copied.
@@ -330,15 +330,15 @@ impl CudaDevice {
         self.half = 1 - self.half;
         self.staged[self.half].wait().expect(FAILED);
         if self.staging[self.half].len() < bytes {
-            // A recording holds the address of what was there before, and is made anew.
+            // A captured graph holds the old address, and is captured again.
             self.gpu.stream.synchronise().expect(FAILED);
             self.gpu.back.synchronise().expect(FAILED);
-            self.recordings.clear();
+            self.graphs.clear();
             self.staging[self.half] = Pinned::new(bytes).expect("the host has memory for the rows of a step");
         }
     }
 
-    /// Which half is filled now: recordings are made for each.
+    /// Which staging buffer is filled now: graphs are captured for each.
     pub(crate) fn staging_half(&self) -> usize {
         self.half
     }
@@ -368,7 +368,7 @@ impl CudaDevice {
 
     /// Takes rows from where they waited: offset and bytes there, and their slots.
     pub(crate) fn take_ahead(&mut self, from: Slot, parts: &[(usize, usize, Slot)]) {
-        self.settle();
+        self.flush();
         self.enter();
         self.gpu.stream.wait_for(&self.arrived).expect(FAILED);
         for &(offset, bytes, to) in parts {
@@ -394,9 +394,9 @@ impl CudaDevice {
         }
     }
 
-    /// Begins to copy a slot to the second store, or back.
+    /// Begins to copy a slot to the offload memory, or back.
     pub(crate) fn copy_host(&mut self, slot: Slot, host: Slot, out: bool) {
-        self.settle();
+        self.flush();
         let address = self.arena.address(slot);
         let store = self.store.as_mut().expect("a plan that copies out is sealed with a store");
         store.begin(&self.gpu, [slot, host], address, out).expect(FAILED);
@@ -404,7 +404,7 @@ impl CudaDevice {
 
     /// Lets nothing that follows run before a copy of this slot is over.
     pub(crate) fn wait_for_copy(&mut self, slot: Slot) {
-        self.settle();
+        self.flush();
         if let Some(store) = &mut self.store {
             store.wait(&self.gpu.stream, slot).expect(FAILED);
         }
@@ -412,38 +412,38 @@ impl CudaDevice {
 
     /// Copies a slot over another of its size.
     pub(crate) fn copy(&mut self, from: Slot, to: Slot) {
-        self.settle();
+        self.flush();
         self.enter();
         let (from_at, to_at) = (self.arena.address(from), self.arena.address(to));
         // SAFETY: both are slots of the arena.
         unsafe { self.gpu.stream.copy(from_at, to_at, from.bytes.to_usize()).expect(FAILED) };
     }
 
-    /// Whether launches under a key were recorded.
+    /// Whether launches under a key were captured.
     pub(crate) fn is_recorded(&self, key: u64) -> bool {
-        self.recordings.iter().any(|(known, _)| *known == key)
+        self.graphs.iter().any(|(known, _)| *known == key)
     }
 
-    /// Begins to record launches instead of running them.
+    /// Begins to capture launches instead of running them.
     pub(crate) fn begin_recording(&mut self) {
-        self.settle();
+        self.flush();
         self.enter();
-        self.gpu.stream.begin_recording().expect(FAILED);
+        self.gpu.stream.begin_capture().expect(FAILED);
     }
 
-    /// Ends a recording.
+    /// Ends a capture.
     pub(crate) fn end_recording(&mut self, key: u64) {
         self.send_waiting();
-        let recording = self.gpu.stream.end_recording().expect("what runs can be recorded");
-        self.recordings.push((key, recording));
+        let captured = self.gpu.stream.end_capture().expect("launches can be captured");
+        self.graphs.push((key, captured));
     }
 
-    /// Plays what was recorded under a key.
+    /// Replays the graph that was captured under a key.
     pub(crate) fn play(&mut self, key: u64) {
-        self.settle();
-        let (_, recording) =
-            self.recordings.iter().find(|(known, _)| *known == key).expect("it was recorded");
-        self.gpu.stream.play(recording).expect(FAILED);
+        self.flush();
+        let (_, captured) =
+            self.graphs.iter().find(|(known, _)| *known == key).expect("the graph was captured");
+        self.gpu.stream.launch_graph(captured).expect(FAILED);
     }
 
     /// A copy of a slot's bytes, kept until something on the device changes.
@@ -458,7 +458,7 @@ impl CudaDevice {
             return &bytes[start..start + slot.bytes.to_usize()];
         }
         self.enter();
-        let mut views = self.views.lock().expect("nobody panics with the lock");
+        let mut views = self.views.lock().expect("no thread panics while it holds the lock");
         let index = views.iter().position(|view| view.slot == slot).unwrap_or_else(|| {
             views.push(self.download(slot));
             views.len() - 1
@@ -470,10 +470,10 @@ impl CudaDevice {
 
     /// A copy of a slot's bytes that goes back to the device before anything else happens there.
     pub(crate) fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
-        self.settle();
+        self.flush();
         self.enter();
         let view = View { changed: true, ..self.download(slot) };
-        let views = self.views.get_mut().expect("nobody panics with the lock");
+        let views = self.views.get_mut().expect("no thread panics while it holds the lock");
         views.push(view);
         let words = &mut views.last_mut().expect("it was just put there").words;
         // SAFETY: as above, and borrowed alone.
@@ -496,14 +496,14 @@ impl CudaDevice {
     }
 
     /// Sends off what waits here before anything else happens on the device.
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         self.send_waiting();
-        self.settle_views();
+        self.flush_views();
     }
 
     /// Sends back what the host has changed, and forgets the other copies.
-    fn settle_views(&mut self) {
-        let views = std::mem::take(self.views.get_mut().expect("nobody panics with the lock"));
+    fn flush_views(&mut self) {
+        let views = std::mem::take(self.views.get_mut().expect("no thread panics while it holds the lock"));
         if views.is_empty() {
             return;
         }
@@ -523,7 +523,7 @@ impl CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Nothing may still run in memory that is given back. An error while everything ends helps nobody.
+        // Nothing may still run in memory that is freed. There is no use for an error at this point.
         let _ = self.gpu.context.make_current();
         let _ = self.gpu.stream.synchronise();
         let _ = self.gpu.out.synchronise();

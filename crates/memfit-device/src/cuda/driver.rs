@@ -47,7 +47,7 @@ pub struct Description {
     pub bytes_total: Bytes,
     /// Its address on the bus, by which other tools name it.
     pub bus: String,
-    /// How many multiprocessors it has; this and the following are 0 where the driver does not tell.
+    /// How many multiprocessors it has; this and the following are 0 where the driver does not report them.
     pub multiprocessors: i32,
     /// Their clock.
     pub clock_khz: i32,
@@ -92,7 +92,7 @@ fn describe(number: i32) -> Result<Description, CudaError> {
     };
     let (mut device, mut total, mut major, mut minor) = (0, 0usize, 0, 0);
     let (mut name, mut bus) = ([0; 128], [0; 32]);
-    // SAFETY: the driver writes numbers, and texts that end in zero within the lengths it is told.
+    // SAFETY: the driver writes numbers, and zero-terminated texts within the lengths that it is given.
     let (name, bus) = unsafe {
         check(sys::cuDeviceGet(&mut device, number), "find the device")?;
         check(sys::cuDeviceGetName(name.as_mut_ptr(), 128, device), "read the device's name")?;
@@ -173,7 +173,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once, released once. An error while everything ends helps nobody.
+        // SAFETY: retained once, released once. There is no use for an error at this point.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
 }
@@ -183,7 +183,7 @@ pub(crate) struct Stream {
     stream: sys::CUstream,
 }
 
-// SAFETY: a stream may be used from any thread, one at a time, which its owner sees to.
+// SAFETY: a stream may be used from any thread, one at a time; its owner ensures that.
 unsafe impl Send for Stream {}
 // SAFETY: as above.
 unsafe impl Sync for Stream {}
@@ -192,7 +192,7 @@ impl Stream {
     /// A new stream of the current context.
     pub(crate) fn new() -> Result<Stream, CudaError> {
         let mut stream = std::ptr::null_mut();
-        // Without waiting for the default stream, which nobody uses here.
+        // Without waiting for the default stream, which is not used here.
         // SAFETY: the driver writes a handle.
         check(unsafe { sys::cuStreamCreate(&mut stream, 1) }, "make a stream")?;
         Ok(Stream { stream })
@@ -214,33 +214,32 @@ impl Stream {
         check(unsafe { sys::cuStreamWaitEvent(self.stream, event.event, 0) }, "wait for a moment")
     }
 
-    /// Begins to record what is launched instead of running it.
-    pub(crate) fn begin_recording(&self) -> Result<(), CudaError> {
+    /// Begins to capture launches into a graph instead of running them.
+    pub(crate) fn begin_capture(&self) -> Result<(), CudaError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the handle is alive.
-        check(unsafe { sys::cuStreamBeginCapture_v2(self.stream, mode) }, "begin a recording")
+        check(unsafe { sys::cuStreamBeginCapture_v2(self.stream, mode) }, "begin a capture")
     }
 
-    /// Ends a recording and makes it ready to be played.
-    pub(crate) fn end_recording(&self) -> Result<Recording, CudaError> {
-        let (mut graph, mut playable) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the driver writes handles; the graph is destroyed once it was made playable.
+    /// Ends a capture and instantiates its graph.
+    pub(crate) fn end_capture(&self) -> Result<CapturedGraph, CudaError> {
+        let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the driver writes handles; the graph is destroyed once it was instantiated.
         unsafe {
-            check(sys::cuStreamEndCapture(self.stream, &mut graph), "end a recording")?;
-            let made =
-                check(sys::cuGraphInstantiateWithFlags(&mut playable, graph, 0), "prepare a recording");
+            check(sys::cuStreamEndCapture(self.stream, &mut graph), "end a capture")?;
+            let made = check(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0), "instantiate a graph");
             sys::cuGraphDestroy(graph);
             made?;
-            let recording = Recording { playable };
-            check(sys::cuGraphUpload(playable, self.stream), "upload a recording")?;
-            Ok(recording)
+            let captured = CapturedGraph { exec };
+            check(sys::cuGraphUpload(exec, self.stream), "upload a graph")?;
+            Ok(captured)
         }
     }
 
-    /// Plays a recording.
-    pub(crate) fn play(&self, recording: &Recording) -> Result<(), CudaError> {
+    /// Launches a captured graph.
+    pub(crate) fn launch_graph(&self, graph: &CapturedGraph) -> Result<(), CudaError> {
         // SAFETY: both handles are alive.
-        check(unsafe { sys::cuGraphLaunch(recording.playable, self.stream) }, "play a recording")
+        check(unsafe { sys::cuGraphLaunch(graph.exec, self.stream) }, "launch a graph")
     }
 
     /// Copies from host memory that stays where it is until the copy is done.
@@ -249,7 +248,7 @@ impl Stream {
         check(unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, self.stream) }, "copy to the device")
     }
 
-    /// Copies to host memory that nobody looks at until the copy is done.
+    /// Copies to host memory that is not read until the copy is done.
     pub(crate) unsafe fn download(&self, from: u64, to: *mut c_void, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         check(unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, self.stream) }, "copy from the device")
@@ -257,11 +256,11 @@ impl Stream {
 
     /// Copies within the device.
     pub(crate) unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), CudaError> {
-        // SAFETY: the caller's promise: both stretches are memory of the device.
+        // SAFETY: the caller's promise: both ranges are memory of the device.
         check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.stream) }, "copy on the device")
     }
 
-    /// Fills a stretch with a byte.
+    /// Fills a range with a byte.
     pub(crate) unsafe fn fill(&self, to: u64, byte: u8, bytes: usize) -> Result<(), CudaError> {
         // SAFETY: the caller's promise.
         check(unsafe { sys::cuMemsetD8Async(to, byte, bytes, self.stream) }, "clear memory of the device")
@@ -275,18 +274,18 @@ impl Drop for Stream {
     }
 }
 
-/// Launches that were recorded.
-pub(crate) struct Recording {
-    playable: sys::CUgraphExec,
+/// A captured graph of launches.
+pub(crate) struct CapturedGraph {
+    exec: sys::CUgraphExec,
 }
 
 // SAFETY: a handle that its owner uses from one thread at a time.
-unsafe impl Send for Recording {}
+unsafe impl Send for CapturedGraph {}
 
-impl Drop for Recording {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         // SAFETY: made once, destroyed once.
-        let _ = unsafe { sys::cuGraphExecDestroy(self.playable) };
+        let _ = unsafe { sys::cuGraphExecDestroy(self.exec) };
     }
 }
 

@@ -1,5 +1,6 @@
-//! The ways in which cuDNN computes a convolution: an operation graph that says what is wanted, and engines with their settings that
-//! the library suggests for it. Only engines whose results are the same twice, and as exact as was asked, are kept.
+//! cuDNN's algorithms for a convolution: an operation graph describes the convolution, and the library
+//! suggests engines with settings for it. Only engines that are deterministic and as exact as requested are
+//! kept.
 
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
@@ -73,7 +74,7 @@ impl Key {
         Key { pass, rows, input, output, kernel, strides, dilation, pads, groups, dtype, biased, relu, adds }
     }
 
-    /// Whether there is something to do behind the convolution itself.
+    /// Whether bias or ReLU follow the convolution itself.
     pub(crate) fn is_finished(&self) -> bool {
         self.biased || self.relu
     }
@@ -106,14 +107,14 @@ impl Engine {
             .with(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, &pointers[..count])?
             .with(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Pointer(places.workspace)])?
             .finished()?;
-        // SAFETY: the plan vouches for the operands, which hold as many elements as the graph says; the workspace is as large
-        // as the engine asks.
+        // SAFETY: the plan guarantees the operands, which hold as many elements as the graph says; the
+        // workspace is as large as the engine asks.
         unsafe { self.plan.execute(handle, &pack) }
     }
 }
 
-/// The engines that compute a convolution, those that the library believes to be fast first; where there is a bias or a ReLU, those
-/// that see to them in the same pass come before those that leave them to another.
+/// The engines for a convolution, those with the best predicted time first. Where there is a bias or a ReLU,
+/// engines that apply them in the same pass come before those that leave them to another pass.
 pub(crate) fn engines(handle: Handle, key: &Key, tf32: bool) -> Result<Vec<Engine>, CudaError> {
     let mut found = Vec::new();
     if key.is_finished() {
@@ -323,7 +324,7 @@ fn tensor(
         .finished()
 }
 
-/// What every row of so many bytes begins at a multiple of: a part of the batch may begin at any row.
+/// The alignment of rows of `row` bytes: a part of the batch may begin at any row.
 fn alignment(row: usize) -> usize {
     [ALIGNMENT, 8, 4].into_iter().find(|bytes| row.is_multiple_of(*bytes)).unwrap_or(2)
 }

@@ -24,7 +24,8 @@ const LIBRARY_WORKSPACE: Bytes = Bytes::mib(256);
 /// Where the workspace of a library begins.
 const LIBRARY_ALIGNMENT: u64 = 256;
 
-/// Bytes of what is decided anew for every step and piece, and of the word behind it that the device sets.
+/// Bytes of the context, which is set again for every step and micro-batch, and of the word after it that the
+/// device sets.
 pub(crate) const CONTEXT_BYTES: usize = 64;
 const STOPPED_BYTES: usize = 8;
 
@@ -45,7 +46,7 @@ pub struct Gpu {
     pub(crate) roofline: Roofline,
     /// Whether factors of f32 products are rounded to TF32 by kernels of ours too.
     pub(crate) tf32: bool,
-    /// What the libraries' ways took on it.
+    /// Times of the libraries' algorithms on this device.
     times: Times,
     /// What others held of the device before it was opened.
     bytes_others: Bytes,
@@ -69,7 +70,7 @@ impl Gpu {
     pub(crate) fn open(number: usize, tf32: bool) -> Result<Arc<Gpu>, CudaError> {
         type Open = (usize, bool, Weak<Gpu>);
         static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
-        let mut open = OPEN.lock().expect("nobody panics with the lock");
+        let mut open = OPEN.lock().expect("no thread panics while it holds the lock");
         open.retain(|(_, _, gpu)| 0 < gpu.strong_count());
         let wanted = |known: &&Open| (known.0, known.1) == (number, tf32);
         if let Some(gpu) = open.iter().find(wanted).and_then(|(_, _, gpu)| gpu.upgrade()) {
@@ -149,13 +150,13 @@ impl Gpu {
         self.block.start
     }
 
-    /// What runs for a node at so many rows that adds to what is there.
+    /// What runs for a node at `rows` rows that adds to what is there.
     pub(crate) fn lowered(&self, graph: &Graph, node: &Node, rows: usize) -> Lowered {
         lower::lower(&call_of(graph, node, rows, false, self.tf32))
     }
 
-    /// The workspace of a node in pieces of up to so many rows: that of its kernels, and behind it that of the libraries, with
-    /// which they can compute at least a row at a time.
+    /// The workspace of a node in micro-batches of up to `rows` rows: that of its kernels, and after it that
+    /// of the libraries, with which they can compute at least a row at a time.
     pub(crate) fn workspace(
         &self,
         graph: &Graph,
@@ -166,7 +167,8 @@ impl Gpu {
         Ok((own, libraries.max(self.workspace_at(graph, node, 1, Bytes::ZERO)?.1)))
     }
 
-    /// The same at so many rows, for the best ways of the libraries that take no more than a limit, or else the least.
+    /// The same at exactly `rows` rows, for the best library algorithms that need no more than a limit, or
+    /// else for those that need the least.
     fn workspace_at(
         &self,
         graph: &Graph,
@@ -190,9 +192,10 @@ impl Gpu {
         Ok((lowered.workspace, with_slack(libraries)))
     }
 
-    /// The ways in which libraries compute a node at so many rows, where they were timed: their workspace, as [`Gpu::workspace`] has
-    /// it, and milliseconds; the fastest first, the least last, and only a handful.
-    pub(crate) fn ways(
+    /// The library algorithms for a node at `rows` rows, where they were timed: their workspace, as
+    /// [`Gpu::workspace`] counts it, and milliseconds. The fastest comes first, the one with the least
+    /// workspace last, with a few between.
+    pub(crate) fn algorithms(
         &self,
         graph: &Graph,
         node: &Node,
@@ -217,15 +220,17 @@ impl Gpu {
         }
         // A row at a time must be possible in all of them.
         let one_row = self.workspace_at(graph, node, 1, Bytes::ZERO)?.1;
-        let ways = candidates::few(&candidates::together(&calls), LEANER - 1);
-        let ways = ways.into_iter().map(|(bytes, time)| (with_slack(Bytes(bytes as u64)).max(one_row), time));
-        let mut ways: Vec<(Bytes, f32)> = ways.collect();
-        ways.dedup_by_key(|(bytes, _)| *bytes);
-        Ok(ways)
+        let algorithms = candidates::few(&candidates::together(&calls), LEANER - 1);
+        let algorithms =
+            algorithms.into_iter().map(|(bytes, time)| (with_slack(Bytes(bytes as u64)).max(one_row), time));
+        let mut algorithms: Vec<(Bytes, f32)> = algorithms.collect();
+        algorithms.dedup_by_key(|(bytes, _)| *bytes);
+        Ok(algorithms)
     }
 
-    /// Times the libraries' ways to compute what a graph asks of them, in memory that is given back: as much as the largest of
-    /// its nodes takes, or less where that is not free. What has no room keeps the library's own judgement.
+    /// Times the libraries' algorithms for a graph, in memory that is freed afterwards: as much as the
+    /// largest of its nodes takes, or less where that is not free. What has no room keeps the library's own
+    /// order.
     pub(crate) fn time_libraries(&self, graph: &Graph, rows: usize, most: Bytes) -> Result<(), CudaError> {
         let free = self.context.bytes_free()?.0;
         let room = Bytes(free.0 - free.0 / 16).min(most);
@@ -289,8 +294,9 @@ impl Gpu {
                 Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
             })
             .collect();
-        let known =
-            |source: &Source| self.modules.lock().expect("nobody panics with the lock").contains_key(source);
+        let known = |source: &Source| {
+            self.modules.lock().expect("no thread panics while it holds the lock").contains_key(source)
+        };
         let new: BTreeSet<&Source> =
             kernels.iter().map(|kernel| &kernel.source).filter(|source| !known(source)).collect();
         let texts: Vec<String> = new.into_iter().map(compiler::text).collect();
@@ -304,7 +310,7 @@ impl Gpu {
 
     /// The kernel of a description, compiled and loaded where it was not yet.
     fn function(&self, source: &Source, entry: &'static str) -> Result<Function, CudaError> {
-        let mut modules = self.modules.lock().expect("nobody panics with the lock");
+        let mut modules = self.modules.lock().expect("no thread panics while it holds the lock");
         if !modules.contains_key(source) {
             let text = compiler::text(source);
             let code = compiler::compile_cached(&text, &self.description.architecture())
@@ -385,8 +391,8 @@ impl Gpu {
         }
     }
 
-    /// Runs a convolution; where every way takes more workspace at so many rows than there is, in halves. Says whether it has
-    /// added its bias and rectified the sum.
+    /// Runs a convolution; where every algorithm needs more workspace than there is, in two parts. Returns
+    /// whether it has applied its bias and ReLU.
     fn convolve(
         &self,
         convolution: &Convolution,
@@ -397,8 +403,8 @@ impl Gpu {
         if convolution.rows < 2 || self.convolutions.fits(convolution, places.workspace_bytes)? {
             return self.convolutions.run(convolution, &places);
         }
-        // Of several, each might choose another way, so that none finishes its part.
-        for part in convolution.halves() {
+        // Each part might choose another algorithm, so no part applies bias and ReLU itself.
+        for part in convolution.split_rows() {
             self.convolve(&part, lowered, slots)?;
         }
         Ok(false)
@@ -422,7 +428,7 @@ fn with_slack(libraries: Bytes) -> Bytes {
 }
 
 impl Slots<'_> {
-    /// What is behind the kernels' own workspace.
+    /// What comes after the kernels' own workspace.
     fn rest(&self, lowered: &Lowered) -> (u64, usize) {
         let (start, end) = (self.arena.address(self.workspace), self.workspace.bytes.0);
         assert!(

@@ -28,7 +28,7 @@ pub struct Found {
     pub library: Library,
     /// Where it was found; empty where the system's loader found it. `None` where it is missing.
     pub path: Option<PathBuf>,
-    /// Its version, where it has one to tell.
+    /// Its version, where the library reports one.
     pub version: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl Library {
         }
     }
 
-    /// The version that an open library tells.
+    /// The version that an open library reports.
     fn version(self) -> Option<String> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: asks a library that is open for a number.

@@ -8,11 +8,11 @@ use memfit_ir::{ALIGNMENT, Bytes, Slot};
 
 use super::driver::{Context, CudaError, check};
 
-/// One stretch of device memory: exactly as large as the plan says, rounded to the granule.
+/// One range of device memory: exactly as large as the plan says, rounded to the granule.
 pub(crate) struct DeviceArena {
     start: u64,
     bytes: Bytes,
-    /// The physical memory behind it.
+    /// The physical memory that is mapped there.
     handle: Option<sys::CUmemGenericAllocationHandle>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn granule(context: &Context) -> Result<Bytes, CudaError> {
 }
 
 impl DeviceArena {
-    /// Takes so many bytes, a multiple of the granule.
+    /// Takes `bytes` bytes, a multiple of the granule.
     pub(crate) fn map(context: &Context, bytes: Bytes) -> Result<DeviceArena, CudaError> {
         context.make_current()?;
         let granule = granule(context)?;
@@ -76,7 +76,7 @@ impl DeviceArena {
         context.make_current()?;
         let (properties, size) = (properties(context), self.bytes.to_usize());
         let mut handle = 0;
-        // SAFETY: the addresses are reserved for this arena alone; memory is taken for it and put behind them.
+        // SAFETY: the addresses are reserved for this arena alone; memory is taken for it and mapped there.
         unsafe {
             check(sys::cuMemCreate(&mut handle, size, &properties, 0), "take memory for the arena")?;
             self.handle = Some(handle);

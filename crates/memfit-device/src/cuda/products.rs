@@ -44,7 +44,7 @@ pub(crate) struct Products {
     prepared: Mutex<BTreeMap<Key, Prepared>>,
 }
 
-// SAFETY: the library's handle may be used from any thread, and what was prepared is behind a lock.
+// SAFETY: the library's handle may be used from any thread, and a lock guards what was prepared.
 unsafe impl Send for Products {}
 // SAFETY: as above.
 unsafe impl Sync for Products {}
@@ -76,9 +76,9 @@ impl Products {
         Ok(Products { handle, tf32, prepared: Mutex::default() })
     }
 
-    /// The workspace of the best way to compute a product that takes no more than this.
+    /// The workspace of the best algorithm for a product that needs no more than this.
     pub(crate) fn workspace(&self, product: &Product, limit: Bytes) -> Result<Bytes, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, key(product))?;
         Ok(Bytes(best(known, limit.to_usize(), product)?.1 as u64))
     }
@@ -89,19 +89,19 @@ impl Products {
         product: &Product,
         limit: Bytes,
     ) -> Result<Option<Vec<(usize, f32)>>, CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         Ok(self.prepare(&mut prepared, key(product))?.candidates.offered(limit.to_usize()))
     }
 
     /// Runs a product.
     pub(crate) fn run(&self, stream: &Stream, product: &Product, places: &Places) -> Result<(), CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, key(product))?;
         let (algorithm, workspace) = best(known, places.workspace_bytes, product)?;
         self.multiply(stream, product, places, known.operation, known.layouts, &algorithm, workspace)
     }
 
-    /// Times the ways to compute a product, where that was not done yet.
+    /// Times the algorithms for a product, where that was not done yet.
     pub(crate) fn time(
         &self,
         stream: &Stream,
@@ -109,7 +109,7 @@ impl Products {
         places: &Places,
         times: &Times,
     ) -> Result<(), CudaError> {
-        let mut prepared = self.prepared.lock().expect("nobody panics with the lock");
+        let mut prepared = self.prepared.lock().expect("no thread panics while it holds the lock");
         let known = self.prepare(&mut prepared, key(product))?;
         if known.candidates.is_timed() {
             return Ok(());
@@ -137,8 +137,8 @@ impl Products {
         );
         let (one, rest) = (1.0f32, f32::from(u8::from(product.adds || product.c.is_some())));
         let (one, rest) = (std::ptr::from_ref(&one).cast(), std::ptr::from_ref(&rest).cast());
-        // SAFETY: the plan vouches for the operands, which hold as many elements as the layouts say; the workspace is as large
-        // as the algorithm asks.
+        // SAFETY: the plan guarantees the operands, which hold as many elements as the layouts say; the
+        // workspace is as large as the algorithm asks.
         unsafe {
             if product.bias.is_some() {
                 let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
@@ -188,8 +188,8 @@ impl Products {
         let compute =
             if dtype == DType::F32 && self.tf32 { CUBLAS_COMPUTE_32F_FAST_TF32 } else { CUBLAS_COMPUTE_32F };
         let mut operation = std::ptr::null_mut();
-        // SAFETY: the library makes descriptors and reads attributes of the sizes it is told. Descriptors stay as long as the
-        // program: there are as many as there are shapes.
+        // SAFETY: the library makes descriptors and reads attributes of the sizes it is given. Descriptors
+        // stay as long as the program: there are as many as there are shapes.
         unsafe {
             let scale = sys::cudaDataType_t::CUDA_R_32F;
             check(sys::cublasLtMatmulDescCreate(&mut operation, compute, scale), "describe a product")?;
@@ -205,26 +205,26 @@ impl Products {
                 layout(dtype, if transpose_a { [m, k] } else { [k, m] }, count)?,
                 layout(dtype_result, [n, m], count)?,
             ];
-            // Those that want no workspace may stand behind all others, and must be known.
-            let mut ways = self.ways(operation, layouts, WORKSPACE_MOST)?;
-            ways.extend(self.ways(operation, layouts, 0)?);
-            if ways.is_empty() {
-                return Err(CudaError(format!("cuBLASLt knows no way to multiply {key:?}")));
+            // Algorithms without workspace may come after all others, and must be known.
+            let mut algorithms = self.algorithms(operation, layouts, WORKSPACE_MOST)?;
+            algorithms.extend(self.algorithms(operation, layouts, 0)?);
+            if algorithms.is_empty() {
+                return Err(CudaError(format!("cuBLASLt has no algorithm to multiply {key:?}")));
             }
-            Ok(Prepared { operation, layouts, candidates: Candidates::new(ways) })
+            Ok(Prepared { operation, layouts, candidates: Candidates::new(algorithms) })
         }
     }
 
     /// Algorithms that take no more workspace than this, the best by the library's judgement first.
-    unsafe fn ways(
+    unsafe fn algorithms(
         &self,
         operation: sys::cublasLtMatmulDesc_t,
         [b, a, d]: [sys::cublasLtMatrixLayout_t; 3],
         limit: usize,
     ) -> Result<Vec<(sys::cublasLtMatmulAlgo_t, usize)>, CudaError> {
         let mut preference = std::ptr::null_mut();
-        // SAFETY: the library makes a descriptor, reads an attribute of the size it is told, and writes no more results than
-        // there is room for.
+        // SAFETY: the library makes a descriptor, reads an attribute of the size it is given, and writes no
+        // more results than there is room for.
         unsafe {
             check(sys::cublasLtMatmulPreferenceCreate(&mut preference), "describe a product")?;
             let attribute =
@@ -275,14 +275,14 @@ impl Products {
     }
 }
 
-/// The way that is taken within a limit.
+/// The algorithm that is chosen within a limit.
 fn best(
     known: &Prepared,
     limit: usize,
     product: &Product,
 ) -> Result<(sys::cublasLtMatmulAlgo_t, usize), CudaError> {
-    let best = known.candidates.best(limit).map(|one| (one.way, one.workspace));
-    best.ok_or_else(|| CudaError(format!("cuBLASLt knows no way to multiply {product:?}")))
+    let best = known.candidates.best(limit).map(|one| (one.algorithm, one.workspace));
+    best.ok_or_else(|| CudaError(format!("cuBLASLt has no algorithm to multiply {product:?}")))
 }
 
 fn key(product: &Product) -> Key {
@@ -312,7 +312,7 @@ unsafe fn set_operation<T>(
     check(set, "describe a product")
 }
 
-/// A matrix of so many rows and columns, stored column by column, several of them one behind the other.
+/// A matrix of `rows` rows and `columns` columns, stored column by column; of several, one after the other.
 unsafe fn layout(
     dtype: DType,
     [rows, columns]: [usize; 2],
@@ -331,7 +331,7 @@ unsafe fn layout(
     };
     let mut made = std::ptr::null_mut();
     let (count, stride) = (i32::try_from(count).unwrap_or(i32::MAX), (rows * columns) as i64);
-    // SAFETY: the library makes a descriptor and reads attributes of the sizes it is told.
+    // SAFETY: the library makes a descriptor and reads attributes of the sizes it is given.
     unsafe {
         let created =
             sys::cublasLtMatrixLayoutCreate(&mut made, kind, rows as u64, columns as u64, rows as i64);

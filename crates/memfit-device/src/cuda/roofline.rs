@@ -8,11 +8,11 @@ use super::driver::Description;
 pub(crate) struct Roofline {
     /// Bytes of memory, read and written.
     pub(crate) bytes_per_nano: f64,
-    /// Additions and multiplications of products of halves.
+    /// Additions and multiplications of products of f16 or bf16.
     pub(crate) flops_per_nano_half: f64,
     /// Those of products in single precision.
     pub(crate) flops_per_nano_single: f64,
-    /// What one more launch of a recording takes.
+    /// What one more launch in a captured graph takes.
     pub(crate) launch_nanos: f64,
 }
 
@@ -22,7 +22,7 @@ const MEMORY_REACHED: f64 = 0.75;
 /// The share of the tensor cores' clock that large products reach.
 const PRODUCTS_REACHED: f64 = 0.55;
 
-/// Between launches of a recording, a device stands still for so long.
+/// How long a device idles between launches of a captured graph.
 const LAUNCH_NANOS: f64 = 2000.0;
 
 impl Roofline {
@@ -35,7 +35,7 @@ impl Roofline {
         let (half, single) = flops_per_clock(description.capability, tf32);
         let flops = |per_clock: f64| per_clock * f64::from(multiprocessors) * clocks_per_nano;
         let known = |value: f64, otherwise: f64| if 0.0 < value { value } else { otherwise };
-        // A driver that does not tell has a device of the middle.
+        // Where the driver does not report them, the figures of a mid-range device.
         Roofline {
             bytes_per_nano: known(bytes_per_nano, 1000.0) * MEMORY_REACHED,
             flops_per_nano_half: known(flops(half), 200_000.0) * PRODUCTS_REACHED,
@@ -44,16 +44,18 @@ impl Roofline {
         }
     }
 
-    /// Nanoseconds for so many launches, bytes and operations of products: memory and arithmetic work at the same time.
+    /// Nanoseconds for some launches, bytes and operations of products: memory and arithmetic work at the
+    /// same time.
     pub(crate) fn nanos(&self, launches: usize, bytes: f64, flops: [f64; 2]) -> f64 {
         let arithmetic = flops[0] / self.flops_per_nano_single + flops[1] / self.flops_per_nano_half;
         self.launch_nanos * launches as f64 + arithmetic.max(bytes / self.bytes_per_nano)
     }
 }
 
-/// Operations a clock and multiprocessor, of halves and of single precision, by generation.
+/// Operations a clock and multiprocessor, of half and of single precision, by compute capability.
 fn flops_per_clock((major, minor): (i32, i32), tf32: bool) -> (f64, f64) {
-    // Halves on tensor cores, and plain arithmetic; before generation 8 nothing is between the two.
+    // Half precision on tensor cores, and plain arithmetic; before compute capability 8.0 there is nothing
+    // between the two.
     let (half, plain) = match (major, minor) {
         (..=6, _) => (256.0, 256.0),
         (7, _) => (1024.0, 128.0),
@@ -90,7 +92,8 @@ mod tests {
 
     #[test]
     fn well_known_devices_are_as_fast_as_their_data_sheets_say() {
-        // Terabytes and teraflops a second of the data sheet: memory, dense halves, single precision with TF32.
+        // Terabytes and teraflops a second of the data sheet: memory, dense half precision, single precision
+        // with TF32.
         for (name, capability, numbers, sheet) in [
             ("H200", (9, 0), [132, 1_830_000, 3_201_000, 6144], [4.8, 989.0, 495.0]),
             ("A100 40 GB", (8, 0), [108, 1_410_000, 1_215_000, 5120], [1.555, 312.0, 156.0]),

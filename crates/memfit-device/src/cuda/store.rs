@@ -1,7 +1,8 @@
-//! The second store beside a GPU: pinned memory of the host, to and from which values go on streams of their own, beside launches.
+//! The offload memory beside a GPU: pinned memory of the host, which is copied to and from on streams of its
+//! own, while launches go on.
 //!
-//! A copy begins behind everything that was launched before it, and the plan says where it is waited for. Streams fork and join by
-//! events, which a recording takes along.
+//! A copy begins after everything that was launched before it, and the plan says where it is waited for.
+//! Streams fork and join by events, which a capture includes.
 
 use memfit_ir::{Bytes, Slot};
 
@@ -9,11 +10,11 @@ use super::driver::{CudaError, Event, Stream};
 use super::gpu::Gpu;
 use super::memory::Pinned;
 
-/// Pinned memory and what is on its way.
+/// Pinned memory and the copies in flight.
 pub(crate) struct Store {
     memory: Pinned,
-    /// Copies that nobody has waited for yet, by their slots in the arena, with their events.
-    under_way: Vec<(Slot, Event)>,
+    /// Copies that were not waited for yet, by their slots in the arena, with their events.
+    in_flight: Vec<(Slot, Event)>,
     /// Events that can be used again.
     spare: Vec<Event>,
     /// The moment at which a copy may begin.
@@ -24,13 +25,14 @@ impl Store {
     pub(crate) fn new(bytes: Bytes) -> Result<Store, CudaError> {
         Ok(Store {
             memory: Pinned::new(bytes.to_usize())?,
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             spare: Vec::new(),
             ready: Event::new()?,
         })
     }
 
-    /// Begins to copy a slot of the arena, which has this address, to one of the store or back, behind all launches so far.
+    /// Begins to copy a slot of the arena, which has this address, to a slot of the offload memory or back,
+    /// after all launches so far.
     pub(crate) fn begin(
         &mut self,
         gpu: &Gpu,
@@ -43,7 +45,8 @@ impl Store {
         self.ready.record(&gpu.stream)?;
         stream.wait_for(&self.ready)?;
         let (memory, bytes) = (self.memory.at(host.offset.to_usize()), slot.bytes.to_usize());
-        // SAFETY: both stretches are the plan's, which the checker keeps others from until the copy was waited for.
+        // SAFETY: both ranges are the plan's, and the checker lets nothing else use them until the copy was
+        // waited for.
         unsafe {
             if out {
                 stream.download(address, memory, bytes)?;
@@ -53,14 +56,14 @@ impl Store {
         }
         let over = self.spare.pop().map_or_else(Event::new, Ok)?;
         over.record(stream)?;
-        self.under_way.push((slot, over));
+        self.in_flight.push((slot, over));
         Ok(())
     }
 
     /// Lets no launch that follows run before copies of a slot are over.
     pub(crate) fn wait(&mut self, launches: &Stream, slot: Slot) -> Result<(), CudaError> {
-        while let Some(index) = self.under_way.iter().position(|(known, _)| *known == slot) {
-            let (_, over) = self.under_way.remove(index);
+        while let Some(index) = self.in_flight.iter().position(|(known, _)| *known == slot) {
+            let (_, over) = self.in_flight.remove(index);
             launches.wait_for(&over)?;
             self.spare.push(over);
         }
@@ -68,11 +71,11 @@ impl Store {
     }
 
     /// Waits until every copy is over, where a step ended before its time.
-    pub(crate) fn settle(&mut self, gpu: &Gpu) -> Result<(), CudaError> {
-        if !self.under_way.is_empty() {
+    pub(crate) fn wait_all(&mut self, gpu: &Gpu) -> Result<(), CudaError> {
+        if !self.in_flight.is_empty() {
             gpu.out.synchronise()?;
             gpu.back.synchronise()?;
-            self.spare.extend(self.under_way.drain(..).map(|(_, over)| over));
+            self.spare.extend(self.in_flight.drain(..).map(|(_, over)| over));
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! What the libraries' ways took, remembered in a file of the user's cache folder: one line for each thing that was timed. Whatever is
-//! wrong with it is timed again.
+//! Times of the libraries' algorithms, remembered in a file of the user's cache folder: one line for each
+//! operation that was timed. A line that cannot be read is timed again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -9,10 +9,10 @@ use std::sync::Mutex;
 
 use super::compiler;
 
-/// A file beyond this is started anew.
+/// A file that is larger than this is deleted and written again.
 const FILE_MOST: u64 = 4 << 20;
 
-/// Times by what was timed, in the library's order of its ways; infinite for one that failed.
+/// Times by operation, in the library's order of its algorithms; infinite for an algorithm that failed.
 pub(crate) struct Times {
     path: Option<PathBuf>,
     known: Mutex<BTreeMap<String, Vec<f32>>>,
@@ -41,25 +41,33 @@ impl Times {
         Times { path, known: Mutex::new(known) }
     }
 
-    /// What something took, where so many ways of it were timed.
-    pub(crate) fn get(&self, key: &str, ways: usize) -> Option<Vec<f32>> {
-        let known = self.known.lock().expect("nobody panics with the lock");
-        known.get(key).filter(|times| times.len() == ways).cloned()
+    /// The times of an operation, where as many algorithms of it were timed.
+    pub(crate) fn get(&self, key: &str, algorithms: usize) -> Option<Vec<f32>> {
+        let known = self.known.lock().expect("no thread panics while it holds the lock");
+        known.get(key).filter(|times| times.len() == algorithms).cloned()
     }
 
     /// Remembers times. Where the file cannot be written, they are measured again by the next start.
     pub(crate) fn put(&self, key: &str, times: &[f32]) {
         let text = times.iter().map(f32::to_string).collect::<Vec<_>>().join(" ");
         if let Some(path) = &self.path {
-            let fresh = !fs::metadata(path).is_ok_and(|data| data.len() <= FILE_MOST);
+            let starts_again = !fs::metadata(path).is_ok_and(|data| data.len() <= FILE_MOST);
             let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
             let file = folder.and_then(|()| {
-                OpenOptions::new().create(true).write(true).append(!fresh).truncate(fresh).open(path)
+                OpenOptions::new()
+                    .create(true)
+                    .write(true)
+                    .append(!starts_again)
+                    .truncate(starts_again)
+                    .open(path)
             });
             // One write for the whole line, so that two programs do not mix theirs.
             let _ = file.and_then(|mut file| file.write_all(format!("{key}\t{text}\n").as_bytes()));
         }
-        self.known.lock().expect("nobody panics with the lock").insert(key.to_owned(), times.to_vec());
+        self.known
+            .lock()
+            .expect("no thread panics while it holds the lock")
+            .insert(key.to_owned(), times.to_vec());
     }
 }
 

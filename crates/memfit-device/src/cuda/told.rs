@@ -1,4 +1,5 @@
-//! What steps tell the host: copies of a few small slots in pinned memory, so that the next step is launched before they are read.
+//! Readback of steps in flight: copies of a few small slots to pinned memory, so that the next step is
+//! launched before they are read.
 
 use memfit_ir::Bytes;
 
@@ -9,21 +10,21 @@ use super::memory::Pinned;
 pub(crate) const TURNS: usize = 2;
 
 /// Pinned memory with a part for each turn, and when what was asked for there has come.
-pub(crate) struct Told {
+pub(crate) struct Readback {
     memory: Pinned,
     bytes: usize,
     over: [Event; TURNS],
 }
 
-impl Told {
-    /// Room for so many bytes of each step.
-    pub(crate) fn new(bytes: Bytes) -> Result<Told, CudaError> {
+impl Readback {
+    /// Room for `bytes` bytes of each step.
+    pub(crate) fn new(bytes: Bytes) -> Result<Readback, CudaError> {
         let bytes = bytes.to_usize();
-        Ok(Told { memory: Pinned::new(bytes * TURNS)?, bytes, over: [Event::new()?, Event::new()?] })
+        Ok(Readback { memory: Pinned::new(bytes * TURNS)?, bytes, over: [Event::new()?, Event::new()?] })
     }
 
-    /// Begins to copy stretches of the device, by address and bytes, one behind the other to the part of a turn, behind all
-    /// launches so far.
+    /// Begins to copy ranges of the device, by address and bytes, one after the other to the part of one step
+    /// in flight, after all launches so far.
     pub(crate) fn begin(
         &mut self,
         stream: &Stream,
@@ -33,14 +34,15 @@ impl Told {
         let mut end = 0;
         for (from, bytes) in parts {
             assert!(end + bytes <= self.bytes, "what a step tells has its room");
-            // SAFETY: the part is read once its event has passed, and written again by a step that begins behind that.
+            // SAFETY: the part is read once its event has passed, and written again by a step that begins
+            // after that.
             unsafe { stream.download(from, self.memory.at(turn * self.bytes + end), bytes)? };
             end += bytes;
         }
         self.over[turn].record(stream)
     }
 
-    /// Waits for what a turn's step told, and reads it.
+    /// Waits for the readback of a step in flight, and reads it.
     pub(crate) fn read(&self, turn: usize) -> Result<&[u8], CudaError> {
         self.over[turn].wait()?;
         Ok(self.memory.part(turn * self.bytes, self.bytes))

@@ -9,7 +9,8 @@ const MOST: usize = 48;
 /// Elements of a block, as the kernel has it.
 const CHUNK: u64 = 1024;
 
-/// What the kernel takes of a weight: gradient, norm, verdict, weight, three states, average and the count of elements.
+/// The kernel's words for a weight: gradient, norm, found_inf, weight, three states, average and the count of
+/// elements.
 pub(crate) const WORDS: usize = 9;
 
 /// Which of these is the weight.

@@ -13,12 +13,12 @@ pub struct Usage {
     pub bytes_total: Bytes,
     /// What everybody holds together, the driver's own share too.
     pub bytes_used: Bytes,
-    /// What each process that computes there holds: its number, and its bytes where the driver tells.
+    /// What each process that computes there holds: its number, and its bytes where the driver reports them.
     pub processes: Vec<(u32, Option<Bytes>)>,
 }
 
 impl Usage {
-    /// What this process holds, where the driver tells.
+    /// What this process holds, where the driver reports it.
     pub fn own(&self) -> Option<Bytes> {
         self.processes
             .iter()
@@ -48,7 +48,8 @@ struct Process {
     compute_instance: c_uint,
 }
 
-/// What is held of the device at an address of the bus; none where the system's management library does not tell.
+/// What is held of the device at an address of the bus; none where the system's management library does not
+/// report it.
 pub fn of_device(bus: &str) -> Option<Usage> {
     const MOST: usize = 64;
     let bus = CString::new(bus).ok()?;
@@ -72,7 +73,7 @@ pub fn of_device(bus: &str) -> Option<Usage> {
         if processes(device, &mut count, list.as_mut_ptr()) != 0 {
             count = 0;
         }
-        // All bits are set where the driver does not tell.
+        // All bits are set where the driver does not report it.
         let known = |bytes: u64| (bytes != u64::MAX).then_some(Bytes(bytes));
         let processes =
             list[..(count as usize).min(MOST)].iter().map(|process| (process.number, known(process.bytes)));

@@ -4,12 +4,13 @@
 
 use memfit_ir::{ALIGNMENT, Bytes, DType};
 
-/// A node at so many rows.
+/// A node at some number of rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lowered {
     /// What runs, one after the other.
     pub work: Vec<Work>,
-    /// Scratch memory of kernels, from the start of the node's workspace. What is behind it is the libraries'.
+    /// Scratch memory of kernels, from the start of the node's workspace. The rest after it is the
+    /// libraries'.
     pub workspace: Bytes,
 }
 
@@ -40,7 +41,8 @@ pub enum Work {
     Product(Product),
     /// A convolution of a library.
     Convolution(Convolution),
-    /// A kernel that adds the bias of the convolution before it and rectifies the sum, where that did not do so by itself.
+    /// A kernel that adds the bias of the convolution before it and applies its ReLU, where the convolution
+    /// did not do so itself.
     Finish(Kernel),
 }
 
@@ -75,8 +77,8 @@ pub enum Argument {
     At(Address),
     /// A pointer to nothing: an operand that the op is without.
     Null,
-    /// `const Context*`: what is decided anew for every step and piece. It is read on the device, so that a launch that was
-    /// recorded can be played again.
+    /// `const Context*`: what is set again for every step and micro-batch. It is read on the device, so that
+    /// a captured launch can be replayed.
     Context,
     /// `long long`.
     Long(i64),
@@ -89,9 +91,9 @@ pub enum Argument {
 /// A place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// So many bytes behind the start of an operand, counted over inputs, outputs and updates.
+    /// An offset in bytes from the start of an operand, counted over inputs, outputs and updates.
     Operand(usize, Bytes),
-    /// So many bytes behind the start of the workspace.
+    /// An offset in bytes from the start of the workspace.
     Workspace(Bytes),
 }
 
@@ -104,11 +106,11 @@ pub struct Product {
     pub n: usize,
     /// Columns of `a` and rows of `b`.
     pub k: usize,
-    /// Stored the other way round.
+    /// Stored transposed.
     pub transpose_a: bool,
     /// Likewise.
     pub transpose_b: bool,
-    /// Products that stand one behind the other.
+    /// Products that are stored one after the other.
     pub count: usize,
     /// The type of `a` and `b`.
     pub dtype: DType,
@@ -177,15 +179,16 @@ pub enum Pass {
 }
 
 impl Convolution {
-    /// The same over the first half of the rows and over the rest; without bias and ReLU, which somebody else then sees to.
-    pub(crate) fn halves(&self) -> [Convolution; 2] {
+    /// The same over the first half of the rows and over the rest; without bias and ReLU, which another
+    /// kernel then applies.
+    pub(crate) fn split_rows(&self) -> [Convolution; 2] {
         let first = self.rows / 2;
         let bytes =
             |image: [usize; 3]| Bytes(self.dtype.size()) * (image.iter().product::<usize>() * first) as u64;
         let rest = Convolution {
             rows: self.rows - first,
-            x: self.x.behind(bytes(self.input)),
-            y: self.y.behind(bytes(self.output)),
+            x: self.x.offset(bytes(self.input)),
+            y: self.y.offset(bytes(self.output)),
             bias: None,
             relu: false,
             adds: self.adds || self.pass == Pass::Filter,
@@ -216,8 +219,8 @@ impl From<Kernel> for Lowered {
 }
 
 impl Address {
-    /// So many bytes further.
-    pub(crate) fn behind(self, bytes: Bytes) -> Address {
+    /// This many bytes further.
+    pub(crate) fn offset(self, bytes: Bytes) -> Address {
         match self {
             Address::Operand(index, offset) => Address::Operand(index, offset + bytes),
             Address::Workspace(offset) => Address::Workspace(offset + bytes),
