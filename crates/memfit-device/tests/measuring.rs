@@ -28,5 +28,5 @@ fn measuring_takes_what_it_may_and_gives_it_back() {
     let (peak, after) = (process::resident_peak(), process::resident());
     assert!(peak <= before + bytes + Bytes::mib(1), "{before} grew to {peak}");
     assert!(before + Bytes::mib(40) <= peak, "a batch of 3 GiB is measured in all the room there is");
-    assert!(after <= before + Bytes::mib(1), "{before} before, {after} behind");
+    assert!(after <= before + Bytes::mib(1), "{before} before, {after} after");
 }

@@ -1,10 +1,10 @@
-//! Updates applied where their gradients are made: the bits of the gradient made whole and applied behind that.
+//! Fused optimizer updates: the same bits as the whole gradient and then the update.
 
 use memfit_ir::{Applied, Average, Clip, Op, Shape, Update, UpdateRule};
 
 use super::{Case, noise, optimizer::rules, positive_noise};
 
-/// Rows of `positions` vectors of `wide` values, each with `units` slopes.
+/// Rows of `positions` vectors of `wide` values, each with `units` gradients.
 fn check(update: &Update, rows: usize, positions: usize, wide: usize, units: usize) {
     let (x, dy) = (Shape::rows([positions, wide]), Shape::rows([positions, units]));
     let given = |op: Op| {
@@ -47,7 +47,7 @@ fn every_rule_changes_a_weight_as_it_does_by_the_whole_gradient() {
 #[test]
 fn sums_over_many_rows_are_added_in_the_same_order() {
     let update = Update::new(UpdateRule::Sgd { momentum: 0.9, nesterov: false });
-    // One block of depth, several, and so many that they are summed in parts.
+    // One block of depth, several, and enough of them that they are summed in parts.
     for (rows, positions) in [(1, 1), (7, 1), (5, 61), (9, 333), (10, 400)] {
         for (wide, units) in [(33, 1), (40, 3), (300, 16), (530, 64)] {
             check(&update, rows, positions, wide, units);

@@ -43,14 +43,14 @@ fn slots_outside_the_arena_or_between_lines_are_refused() {
     }
 }
 
-/// A write behind the arena ends the process that does it: a child, since this one must live.
+/// A write past the arena ends the process that does it: a child, since this one must live.
 #[cfg(target_os = "linux")]
 #[test]
 fn guards_stand_on_both_sides() {
     let mut device = open(Some(1)).unwrap().seal(Bytes(page() as u64)).unwrap();
     let bytes = device.bytes_mut(slot(0, page() as u64));
-    let (before, behind) = (bytes.as_mut_ptr().wrapping_sub(1), bytes.as_mut_ptr().wrapping_add(bytes.len()));
-    for outside in [before, behind] {
+    let (before, after) = (bytes.as_mut_ptr().wrapping_sub(1), bytes.as_mut_ptr().wrapping_add(bytes.len()));
+    for outside in [before, after] {
         // SAFETY: the child does nothing but touch a byte and leave, neither of which needs a lock.
         let status = unsafe {
             let child = libc::fork();

@@ -53,10 +53,10 @@ fn reference(kind: &Attention, sizes: Sizes, [q, k, v, dy]: [&[f64]; 4]) -> [Vec
         }
         let delta = dot(&dy[of_y.clone()], &y[of_y.clone()]);
         for (key, probability) in probabilities.iter().enumerate() {
-            let slope = scale * probability * (dot(&dy[of_y.clone()], &v[of_v(key)]) - delta);
+            let dscore = scale * probability * (dot(&dy[of_y.clone()], &v[of_v(key)]) - delta);
             for (at_q, at_k) in of_q.clone().zip(of_k(key)) {
-                dq[at_q] += slope * k[at_k];
-                dk[at_k] += slope * q[at_q];
+                dq[at_q] += dscore * k[at_k];
+                dk[at_k] += dscore * q[at_q];
             }
         }
     }
@@ -105,7 +105,7 @@ fn attention_is_a_softmax_over_all_keys() {
 }
 
 #[test]
-fn causal_attention_sees_no_key_behind_the_query() {
+fn causal_attention_sees_no_key_after_the_query() {
     for sizes in SIZES {
         check(&Attention { scale: 0.3, causal: true, ..Attention::default() }, sizes, 1e-5);
     }
@@ -127,12 +127,12 @@ fn a_value_that_is_no_number_reaches_the_result() {
 
 #[test]
 fn large_scores_do_not_overflow() {
-    // Scores of several hundred have few digits behind the point, and so have their powers.
+    // Scores of several hundred have few digits after the point, and so have their powers.
     check(&Attention { scale: 50.0, causal: false, ..Attention::default() }, [1, 30, 300, 1, 1, 4, 4], 1e-3);
 }
 
 #[test]
-fn dropout_keeps_its_share_of_weights_and_their_mean_whatever_the_pieces() {
+fn dropout_keeps_its_share_of_weights_and_their_mean_for_any_micro_batches() {
     let (rows, queries, keys, rate) = (3, 40, 200, 0.3);
     let dropout = Some(AttentionDropout { rate, seed: 7 });
     let kind = Attention { scale: 1.0, dropout, ..Attention::default() };
@@ -145,7 +145,8 @@ fn dropout_keeps_its_share_of_weights_and_their_mean_whatever_the_pieces() {
         case.context(|context| context.row_start = row_start).run().floats(0).to_vec()
     };
     let whole = run(rows, 0);
-    // Every weight is 1 / keys, so that a result is the share of weights that are kept, made up for.
+    // Every weight is 1 / keys, so that a result is the share of weights that are kept, scaled up to
+    // compensate.
     let count = whole.len() as f64;
     let mean = whole.iter().map(|y| f64::from(*y)).sum::<f64>() / count;
     let variance = whole.iter().map(|y| (f64::from(*y) - mean).powi(2)).sum::<f64>() / count;

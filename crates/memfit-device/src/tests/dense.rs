@@ -1,4 +1,4 @@
-//! Dense layers, convolutions and biases: that operands arrive where the products want them.
+//! Dense layers, convolutions and biases: that operands arrive where the products need them.
 
 use memfit_ir::{Conv2D, Op, Pads, Shape};
 

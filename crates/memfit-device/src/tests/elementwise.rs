@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, DType, Link, Op, Saves, Shape, Unary, random};
 
-use super::{Case, Values, assert_near, doubles, noise, slopes_of};
+use super::{Case, Values, assert_near, doubles, gradient_of, noise};
 
 const UNARIES: [Unary; 17] = [
     Unary::Relu,
@@ -32,21 +32,21 @@ fn unary(function: Unary, x: f64) -> f64 {
     match function {
         Unary::Relu => x.max(0.0),
         Unary::ReluGeneral { negative_slope, max_value, threshold } => {
-            let (slope, most, threshold) =
+            let (alpha, most, threshold) =
                 (f64::from(negative_slope), f64::from(max_value), f64::from(threshold));
             if x >= most {
                 most
             } else if x >= threshold {
                 x
             } else {
-                slope * (x - threshold)
+                alpha * (x - threshold)
             }
         }
-        Unary::LeakyRelu(slope) => {
+        Unary::LeakyRelu(alpha) => {
             if x > 0.0 {
                 x
             } else {
-                f64::from(slope) * x
+                f64::from(alpha) * x
             }
         }
         Unary::Elu(alpha) => {
@@ -111,7 +111,7 @@ fn derivatives_are_those_of_double_precision() {
         let dx: Vec<f64> = x
             .iter()
             .zip(&dy)
-            .map(|(x, dy)| slopes_of(forward, &[f64::from(*x)], &[f64::from(*dy)])[0])
+            .map(|(x, dy)| gradient_of(forward, &[f64::from(*x)], &[f64::from(*dy)])[0])
             .collect();
         let case = Case::new(Op::Elementwise(Chain::binary(Binary::Derivative(function))), 2)
             .input(Shape::rows([300]), dy)

@@ -1,4 +1,4 @@
-//! Halves: every kernel gives what it gives in single precision, rounded once.
+//! f16 and bf16: every kernel gives what it gives in single precision, rounded once.
 
 use memfit_ir::{
     Binary, Chain, Conv2D, DType, Interpolation, Link, Loss, LossKind, Metric, Norm, Op, Pads, Pool2D,
@@ -8,7 +8,8 @@ use memfit_ir::{
 use super::{Case, Values, noise};
 use crate::cpu::Half;
 
-/// An operand: values that are halves in one run and the same numbers in single precision in the other, or a weight.
+/// An operand: values that are f16 or bf16 in one run and the same numbers in single precision in the other,
+/// or a weight.
 enum Operand {
     Value(Shape),
     Weight(Shape, Values),
@@ -64,9 +65,9 @@ fn check(op: Op, rows: usize, inputs: &[Operand], updates: &[Shape]) {
             assert!(wanted == *halved, "{dtype} {}: output {index} is not the rounded one", op.name());
         }
         for (single, halved) in single.updates.iter().zip(&halved.updates) {
-            let largest = single.floats().iter().fold(1.0f32, |most, value| most.max(value.abs()));
+            let max = single.floats().iter().fold(1.0f32, |most, value| most.max(value.abs()));
             for (single, halved) in single.floats().iter().zip(halved.floats()) {
-                let near = (single - halved).abs() <= 1e-5 * largest;
+                let near = (single - halved).abs() <= 1e-5 * max;
                 assert!(near, "{dtype} {}: {halved}, not {single}", op.name());
             }
         }
@@ -183,15 +184,15 @@ fn large_images_go_in_bands_and_give_the_same() {
         check(Op::MaxPool2D(pool.clone()), 2, &[value(x)], &[]);
         check(Op::AveragePool2D(pool.clone()), 2, &[value(x)], &[]);
         let places = (pool.window[0] * pool.window[1]) as u64;
-        let winners = (0..count as u64).map(|i| (i * 7919 % places) as u8).collect::<Vec<u8>>();
-        let winners = Operand::Weight(Shape::rows(y), winners.into());
-        check(Op::MaxPool2DGrad(pool.clone(), size), 2, &[value(y), winners], &[]);
+        let argmax = (0..count as u64).map(|i| (i * 7919 % places) as u8).collect::<Vec<u8>>();
+        let argmax = Operand::Weight(Shape::rows(y), argmax.into());
+        check(Op::MaxPool2DGrad(pool.clone(), size), 2, &[value(y), argmax], &[]);
         check(Op::AveragePool2DGrad(pool, size), 2, &[value(y)], &[]);
     }
 }
 
 #[test]
-fn a_scaled_loss_scales_its_slopes_and_an_update_takes_them_back() {
+fn a_scaled_loss_scales_its_gradients_and_an_update_unscales_them() {
     let loss = Op::Loss(Loss { kind: LossKind::MeanSquaredError, weight: 1.0 });
     let run = |scale: f32| {
         Case::new(loss.clone(), 2)
@@ -203,6 +204,6 @@ fn a_scaled_loss_scales_its_slopes_and_an_update_takes_them_back() {
     };
     let (plain, scaled) = (run(1.0), run(1024.0));
     assert_eq!(plain.updated(0), scaled.updated(0));
-    let expected: Vec<f32> = plain.floats(0).iter().map(|slope| slope * 1024.0).collect();
+    let expected: Vec<f32> = plain.floats(0).iter().map(|dy| dy * 1024.0).collect();
     assert_eq!(scaled.floats(0), expected);
 }

@@ -1,8 +1,8 @@
-//! Losses against Keras's formulas in double precision, and their slopes against differences.
+//! Losses against Keras's formulas in double precision, and their gradients against differences.
 
 use memfit_ir::{Loss, LossKind, Op, Shape};
 
-use super::{Case, Values, assert_near, doubles, noise, positive_noise, slopes_of};
+use super::{Case, Values, assert_near, doubles, gradient_of, noise, positive_noise};
 
 const EPSILON: f64 = 1e-7;
 
@@ -90,7 +90,7 @@ fn is_of_probabilities(kind: &LossKind) -> bool {
 }
 
 #[test]
-fn losses_and_their_slopes_are_keras_s() {
+fn losses_and_their_gradients_are_keras_s() {
     for kind in kinds() {
         for (rows, outer, classes) in [(4, vec![], 3), (2, vec![3, 2], 5), (2, vec![], 600)] {
             let in_row: usize = outer.iter().product();
@@ -126,15 +126,15 @@ fn losses_and_their_slopes_are_keras_s() {
             let what = format!("{kind:?} of {classes} classes");
             assert_near(results.updated(0), &[1.5 + total], 1e-6, &what);
             if classes < 100 {
-                let slopes = slopes_of(values, &doubles(&prediction), &shares);
-                assert_near(results.floats(0), &slopes, 2e-6, &what);
+                let gradients = gradient_of(values, &doubles(&prediction), &shares);
+                assert_near(results.floats(0), &gradients, 2e-6, &what);
             }
         }
     }
 }
 
 #[test]
-fn probabilities_at_the_ends_are_clipped_and_have_no_slope() {
+fn probabilities_at_the_ends_are_clipped_and_have_no_gradient() {
     let kind = LossKind::BinaryCrossentropy { from_logits: false, label_smoothing: 0.0 };
     let case = Case::new(Op::Loss(Loss { kind, weight: 1.0 }), 1)
         .input(Shape::rows([4]), vec![0.0, 1.0, 0.0, 1.0])
@@ -157,8 +157,8 @@ fn a_class_that_is_not_there_makes_the_loss_nan() {
                 .update(Shape::fixed([1]), vec![0.0]);
             let results = case.run();
             assert!(results.updated(0)[0].is_nan());
-            assert!(results.floats(0)[..3].iter().all(|slope| slope.is_finite()));
-            assert!(results.floats(0)[3..].iter().all(|slope| slope.is_nan()));
+            assert!(results.floats(0)[..3].iter().all(|gradient| gradient.is_finite()));
+            assert!(results.floats(0)[3..].iter().all(|gradient| gradient.is_nan()));
         }
     }
 }

@@ -4,7 +4,7 @@ use memfit_ir::{Conv2D, Maker, Norm, Op, Pads, Shape, Unary};
 
 use super::{Case, noise, positive_noise};
 
-/// Every kind of maker.
+/// Every kind of producer.
 fn makers() -> Vec<Maker> {
     let norm = |scale: bool, center: bool| Some(Norm { epsilon: 1e-3, scale, center });
     let capped = Unary::ReluGeneral { negative_slope: 0.0, max_value: 1.5, threshold: 0.0 };
@@ -17,7 +17,7 @@ fn makers() -> Vec<Maker> {
     ]
 }
 
-/// What a maker reads, for values of a shape.
+/// What a producer reads, for values of a shape.
 fn given(maker: &Maker, shape: &Shape, rows: usize) -> Vec<(Shape, Vec<f32>)> {
     let channels = shape.last();
     let mut all = vec![(shape.clone(), noise(shape.elements(rows), 1))];
@@ -35,17 +35,17 @@ fn with(case: Case, inputs: &[(Shape, Vec<f32>)]) -> Case {
 }
 
 fn check_grad_kernel(maker: &Maker, conv: Conv2D, [input, output]: [[usize; 3]; 2], rows: usize) {
-    let (images, slopes) = (Shape::rows(input), Shape::rows(output));
+    let (images, outputs) = (Shape::rows(input), Shape::rows(output));
     let inputs = given(maker, &images, rows);
     let made = with(Case::new(maker.op().unwrap(), rows), &inputs).run();
     let filters = Shape::fixed([conv.kernel[0], conv.kernel[1], input[2] / conv.groups, output[2]]);
-    let (dy, before) = (noise(slopes.elements(rows), 5), noise(filters.elements(rows), 6));
+    let (dy, before) = (noise(outputs.elements(rows), 5), noise(filters.elements(rows), 6));
     let stored = Case::new(Op::Conv2DGradKernel(conv.clone()), rows)
         .input(images, made.floats(0))
-        .input(slopes.clone(), dy.clone())
+        .input(outputs.clone(), dy.clone())
         .update(filters.clone(), before.clone());
     let of = with(Case::new(Op::Conv2DGradKernelOf(maker.clone(), conv.clone()), rows), &inputs)
-        .input(slopes, dy)
+        .input(outputs, dy)
         .update(filters, before);
     assert_eq!(of.run().bits(), stored.run().bits(), "{conv:?} of {maker:?}");
     assert_eq!(of.run_fresh().bits(), stored.run_fresh().bits(), "{conv:?} of {maker:?}, fresh");
@@ -71,7 +71,7 @@ fn a_kernel_gradient_has_the_bits_of_images_that_are_stored() {
         check_grad_kernel(&maker, conv(3, 1, 1, 19, 1), [[9, 7, 19], [9, 7, 19]], 3);
         check_grad_kernel(&maker, conv(3, 2, 1, 8, 1), [[9, 7, 8], [5, 4, 8]], 3);
         check_grad_kernel(&maker, conv(5, 1, 2, 8, 4), [[9, 7, 8], [9, 7, 8]], 2);
-        // At points.
+        // Winograd.
         check_grad_kernel(&maker, conv(3, 1, 1, 1, 1), [[5, 14, 100], [5, 14, 70]], 4);
         check_grad_kernel(&maker, conv(5, 1, 1, 1, 0), [[10, 20, 17], [6, 16, 18]], 3);
     }

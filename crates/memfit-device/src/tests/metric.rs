@@ -16,7 +16,7 @@ fn tasks_add_up_to_plain_loops() {
         let rows = prediction.chunks(CLASSES).zip(targets.chunks(CLASSES));
         rows.zip(&weights).map(|((p, t), w)| (p, t, f64::from(*w)))
     };
-    let largest =
+    let argmax =
         |values: &[f32]| (0..CLASSES).rev().max_by(|a, b| values[*a].total_cmp(&values[*b])).unwrap();
     let counts = |top_k: Option<usize>| Counts {
         thresholds: Thresholds::At(vec![0.2, 0.7]),
@@ -26,7 +26,7 @@ fn tasks_add_up_to_plain_loops() {
         labels: None,
         of: Rate::Recall,
     };
-    let stretches = |top_k: usize| {
+    let buckets = |top_k: usize| {
         let mut sums = vec![0.0; 6];
         for (p, t, w) in samples() {
             for (value, target) in p.iter().zip(t) {
@@ -41,7 +41,7 @@ fn tasks_add_up_to_plain_loops() {
     let mut scores = meetings.clone();
     let mut hits = vec![0.0; 2];
     for (p, t, w) in samples() {
-        let (of, predicted) = (largest(t), largest(p));
+        let (of, predicted) = (argmax(t), argmax(p));
         meetings[of] += if of == predicted { w } else { 0.0 };
         meetings[CLASSES + of] += w;
         meetings[2 * CLASSES + predicted] += w;
@@ -58,8 +58,8 @@ fn tasks_add_up_to_plain_loops() {
         Iou { classes: CLASSES, wanted: vec![0], one_hot: true, prediction: ClassOf::Largest, ignored: None };
     let score = FBeta { beta: 1.0, threshold: Some(0.6), average: ClassAverage::Macro };
     for (metric, wanted) in [
-        (Metric::Counts(counts(None)), stretches(CLASSES)),
-        (Metric::Counts(counts(Some(2))), stretches(2)),
+        (Metric::Counts(counts(None)), buckets(CLASSES)),
+        (Metric::Counts(counts(Some(2))), buckets(2)),
         (Metric::Iou(iou), meetings),
         (Metric::FBeta(score), scores),
         (Metric::Mean(RowValue::TopKCategoricalAccuracy { k: 3 }), hits),

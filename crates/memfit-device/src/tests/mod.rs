@@ -41,7 +41,7 @@ pub(crate) enum Values {
     Half(DType, Vec<u16>),
 }
 
-/// What a launch left behind.
+/// The results of a launch.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Results {
     outputs: Vec<Values>,
@@ -84,7 +84,8 @@ impl Case {
         self
     }
 
-    /// Runs the op in every way that must not matter, and returns what all of them left behind.
+    /// Runs the op with every setting that must not matter, and returns the results, which are the same for
+    /// all.
     pub(crate) fn run(&self) -> Results {
         self.run_all(false)
     }
@@ -137,7 +138,7 @@ impl Case {
             args[self.inputs.len() + output] = args[input];
         }
         let workspace = place(setup.costs(&graph)[node.0].workspace(planned));
-        // The workspace ends where the arena does, so that writing behind it hits the guard.
+        // The workspace ends where the arena does, so that writing past it hits the guard.
         let arena = workspace.end().align_up(setup.granule().0);
         let shift = Bytes((arena - workspace.end()).0 / ALIGNMENT * ALIGNMENT);
         let shifted = |slot: Slot| Slot { offset: slot.offset + shift, ..slot };
@@ -324,16 +325,16 @@ pub(crate) fn assert_near(values: &[f32], reference: &[f64], tolerance: f64, wha
     }
 }
 
-/// The gradient of `Σ slopes · function(x)` by central differences.
-pub(crate) fn slopes_of(function: impl Fn(&[f64]) -> Vec<f64>, x: &[f64], slopes: &[f64]) -> Vec<f64> {
+/// The gradient of `Σ dy · function(x)` by central differences.
+pub(crate) fn gradient_of(function: impl Fn(&[f64]) -> Vec<f64>, x: &[f64], dy: &[f64]) -> Vec<f64> {
     const STEP: f64 = 1e-5;
-    let value = |x: &[f64]| function(x).iter().zip(slopes).map(|(y, slope)| y * slope).sum::<f64>();
-    let slope = |index: usize| {
+    let value = |x: &[f64]| function(x).iter().zip(dy).map(|(y, dy)| y * dy).sum::<f64>();
+    let derivative = |index: usize| {
         let mut moved = x.to_vec();
         moved[index] = x[index] + STEP;
         let above = value(&moved);
         moved[index] = x[index] - STEP;
         (above - value(&moved)) / (2.0 * STEP)
     };
-    (0..x.len()).map(slope).collect()
+    (0..x.len()).map(derivative).collect()
 }

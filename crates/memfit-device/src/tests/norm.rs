@@ -2,7 +2,7 @@
 
 use memfit_ir::{Norm, Op, Shape};
 
-use super::{Case, assert_near, doubles, noise, positive_noise, slopes_of};
+use super::{Case, assert_near, doubles, gradient_of, noise, positive_noise};
 
 /// Columns of a matrix, normalised to `gamma x̂ + beta`; also mean and variance of each.
 fn normalised(x: &[f64], groups: &[Vec<usize>], epsilon: f64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
@@ -33,8 +33,8 @@ fn with_gradients(case: Case, norm: &Norm, shape: &Shape, before: &[f32]) -> Cas
     if norm.center { case.update(shape.clone(), before) } else { case }
 }
 
-/// The slopes of gamma and beta for normalised values, added to what was there.
-fn weight_slopes(norm: &Norm, dy: &[f32], y: &[f64], before: &[f32]) -> Vec<Vec<f64>> {
+/// The gradients of gamma and beta for normalised values, added to what was there.
+fn weight_gradients(norm: &Norm, dy: &[f32], y: &[f64], before: &[f32]) -> Vec<Vec<f64>> {
     let (mut dgamma, mut dbeta) = (doubles(before), doubles(before));
     for (at, dy) in dy.iter().enumerate() {
         dgamma[at % before.len()] += f64::from(*dy) * y[at];
@@ -87,9 +87,9 @@ fn batch_normalisation_has_statistics_of_channels() {
                 .input(weights.clone(), results.floats(1));
             let case = if norm.scale { case.input(weights.clone(), gamma.clone()) } else { case };
             let results = with_gradients(case, &norm, &weights, &before).run();
-            let dx = slopes_of(forward, &doubles(&x), &doubles(&dy));
+            let dx = gradient_of(forward, &doubles(&x), &doubles(&dy));
             assert_near(results.floats(0), &dx, 3e-5, "dx");
-            for (index, sums) in weight_slopes(&norm, &dy, &y, &before).iter().enumerate() {
+            for (index, sums) in weight_gradients(&norm, &dy, &y, &before).iter().enumerate() {
                 assert_near(results.updated(index), sums, 1e-5, "gradient of a weight");
             }
         }
@@ -206,9 +206,9 @@ fn layer_normalisation_has_statistics_of_positions() {
                 .input(statistics.clone(), results.floats(2));
             let case = if norm.scale { case.input(weights.clone(), gamma.clone()) } else { case };
             let results = with_gradients(case, &norm, &weights, &before).run();
-            let dx = slopes_of(forward, &doubles(&x), &doubles(&dy));
+            let dx = gradient_of(forward, &doubles(&x), &doubles(&dy));
             assert_near(results.floats(0), &dx, 3e-5, "dx");
-            for (index, sums) in weight_slopes(&norm, &dy, &y, &before).iter().enumerate() {
+            for (index, sums) in weight_gradients(&norm, &dy, &y, &before).iter().enumerate() {
                 assert_near(results.updated(index), sums, 1e-5, "gradient of a weight");
             }
         }

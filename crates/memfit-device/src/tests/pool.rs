@@ -57,27 +57,28 @@ impl Pooled {
 }
 
 #[test]
-fn the_first_largest_of_a_window_wins() {
+fn the_argmax_is_the_first_maximum_of_a_window() {
     for case in pools() {
         let (inputs, outputs) = case.sizes();
-        // Few different values, so that there are equals; all below 0, so that margins would win if they could.
+        // Few different values, so that there are equals; all below 0, so that margins would be the maximum
+        // if they counted.
         let x: Vec<f32> = noise(inputs, 1).iter().map(|x| (x * 3.0).round() - 20.0).collect();
         let dy = noise(outputs, 2);
-        let (mut y, mut winners, mut dx) = (vec![0.0; outputs], vec![0u8; outputs], vec![0.0; inputs]);
+        let (mut y, mut argmax, mut dx) = (vec![0.0; outputs], vec![0u8; outputs], vec![0.0; inputs]);
         for at in 0..outputs {
             let under = case.under(at);
             let most = under.iter().map(|(_, from)| x[*from]).fold(f32::NEG_INFINITY, f32::max);
             let (place, from) = under.iter().find(|(_, from)| x[*from] == most).unwrap();
-            (y[at], winners[at]) = (most, *place as u8);
+            (y[at], argmax[at]) = (most, *place as u8);
             dx[*from] += f64::from(dy[at]);
         }
         let forward =
             Case::new(Op::MaxPool2D(case.pool.clone()), case.rows).input(Shape::rows(case.input), x).run();
-        assert_eq!(forward.outputs, [Values::F32(y), Values::U8(winners.clone())]);
+        assert_eq!(forward.outputs, [Values::F32(y), Values::U8(argmax.clone())]);
         let size = [case.input[0], case.input[1]];
         let grad = Case::new(Op::MaxPool2DGrad(case.pool.clone(), size), case.rows)
             .input(Shape::rows(case.output), dy)
-            .input(Shape::rows(case.output), winners);
+            .input(Shape::rows(case.output), argmax);
         assert_near(grad.run().floats(0), &dx, 1e-6, "gradient");
     }
 }
@@ -111,12 +112,12 @@ fn global_pools_see_whole_images() {
         let (pixels, count) = (height * width, rows * channels);
         let (x, dy) = (noise(rows * pixels * channels, 1), noise(count, 2));
         let place = |at: usize, pixel: usize| (at / channels * pixels + pixel) * channels + at % channels;
-        let (mut mean, mut most, mut winners) = (vec![0.0; count], vec![0.0; count], vec![0; count]);
-        let (mut mean_grad, mut most_grad) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        let (mut mean, mut maxima, mut argmax) = (vec![0.0; count], vec![0.0; count], vec![0; count]);
+        let (mut mean_grad, mut max_grad) = (vec![0.0; x.len()], vec![0.0; x.len()]);
         for at in 0..count {
-            let winner = (0..pixels).max_by(|a, b| x[place(at, *a)].total_cmp(&x[place(at, *b)])).unwrap();
-            (most[at], winners[at]) = (x[place(at, winner)], winner as i32);
-            most_grad[place(at, winner)] = dy[at];
+            let pixel = (0..pixels).max_by(|a, b| x[place(at, *a)].total_cmp(&x[place(at, *b)])).unwrap();
+            (maxima[at], argmax[at]) = (x[place(at, pixel)], pixel as i32);
+            max_grad[place(at, pixel)] = dy[at];
             for pixel in 0..pixels {
                 mean[at] += f64::from(x[place(at, pixel)]) / pixels as f64;
                 mean_grad[place(at, pixel)] = f64::from(dy[at]) / pixels as f64;
@@ -127,10 +128,10 @@ fn global_pools_see_whole_images() {
         assert_near(average.run().floats(0), &mean, 1e-6, "mean");
         let grad = Case::new(Op::GlobalAveragePool2DGrad([height, width]), rows);
         assert_near(grad.input(channels.clone(), dy.clone()).run().floats(0), &mean_grad, 1e-6, "gradient");
-        let largest = Case::new(Op::GlobalMaxPool2D, rows).input(images, x).run();
-        assert_eq!(largest.outputs, [Values::F32(most), Values::I32(winners.clone())]);
+        let max = Case::new(Op::GlobalMaxPool2D, rows).input(images, x).run();
+        assert_eq!(max.outputs, [Values::F32(maxima), Values::I32(argmax.clone())]);
         let grad = Case::new(Op::GlobalMaxPool2DGrad([height, width]), rows);
-        assert_eq!(grad.input(channels.clone(), dy).input(channels, winners).run().floats(0), most_grad);
+        assert_eq!(grad.input(channels.clone(), dy).input(channels, argmax).run().floats(0), max_grad);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Elements that move: concatenation, slices, stretching, sums back, embeddings.
+//! Elements that move: concatenation, slices, broadcasting, sums back, embeddings.
 
 use memfit_ir::{Op, Shape};
 
@@ -53,7 +53,7 @@ fn tensors_stand_side_by_side_and_are_cut_apart_again() {
 }
 
 #[test]
-fn dimensions_stretch_and_sum_back() {
+fn dimensions_broadcast_and_sum_back() {
     for (small, large) in [
         (vec![1], vec![5]),
         (vec![4], vec![4]),

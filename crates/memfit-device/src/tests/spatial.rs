@@ -42,7 +42,7 @@ fn shares(interpolation: Interpolation, small: usize, size: usize) -> Vec<Vec<f6
 }
 
 #[test]
-fn images_grow_and_slopes_come_back() {
+fn images_grow_and_gradients_come_back() {
     for interpolation in [Interpolation::Nearest, Interpolation::Bilinear] {
         for (rows, [height, width, channels], size) in
             [(2, [3, 4, 5], [2, 2]), (1, [1, 5, 1], [3, 1]), (2, [4, 1, 70], [2, 5]), (1, [2, 2, 2], [1, 1])]
