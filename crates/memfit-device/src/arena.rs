@@ -12,7 +12,7 @@ use crate::found_inf::FoundInf;
 pub const HUGE_PAGE: u64 = 2 << 20;
 const HUGE: usize = HUGE_PAGE as usize;
 
-/// One stretch of anonymous memory. It never grows, and is given back when dropped.
+/// One range of anonymous memory. It never grows, and is freed when dropped.
 pub(crate) struct Arena {
     /// Start of the reservation, the front guard.
     reserved: NonNull<u8>,
@@ -56,12 +56,12 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Makes the stretch between the guards usable and resident.
+    /// Makes the range between the guards usable and resident.
     fn open(&self, page: usize) -> io::Result<()> {
         if self.bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the stretch lies inside the reservation, which nobody else knows yet.
+        // SAFETY: the range lies inside the reservation, which only this function knows yet.
         let opened = unsafe {
             libc::mprotect(self.start.as_ptr().cast(), self.bytes, libc::PROT_READ | libc::PROT_WRITE)
         };
@@ -180,7 +180,7 @@ impl Drop for Arena {
     }
 }
 
-/// Addresses without memory behind them.
+/// Reserves addresses that have no memory yet.
 fn reserve(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a new anonymous mapping touches nothing that exists.
     let address = unsafe {

@@ -23,8 +23,8 @@ pub(crate) fn is_finite(magnitude: u32) -> bool {
 pub struct Kept {
     /// Elements of the first tensor that the node changes.
     pub elements: u64,
-    /// Whether the other tensors that the node changes were written nevertheless: a rule that sees a whole weight moves its state
-    /// first.
+    /// Whether the other tensors that the node changes were written nevertheless: a rule that sees a whole
+    /// weight updates its state first.
     pub state_written: bool,
 }
 

@@ -21,8 +21,8 @@ pub fn live() -> u64 {
     LIVE.load(Ordering::Relaxed)
 }
 
-/// Bytes of heap that this thread took less those it freed: what one stretch of its work left is the difference of two readings, whatever
-/// other threads do meanwhile. 0 in a program whose allocator is not [`Counting`].
+/// Bytes of heap that this thread took less those it freed. What a part of its work left is the difference of
+/// two readings, whatever other threads do meanwhile. 0 in a program whose allocator is not [`Counting`].
 pub fn here() -> i64 {
     HERE.get()
 }
@@ -37,7 +37,7 @@ pub fn measured<T>(work: impl FnOnce() -> T) -> (T, Taken) {
     (result, Taken { most: most.max(0) as u64, left: left.max(0) as u64 })
 }
 
-/// What a piece of work took of the heap.
+/// What some work took of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// At the most.

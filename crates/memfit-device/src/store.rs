@@ -1,4 +1,5 @@
-//! The second store of a CPU: a file without a name, in a folder the user chose, whose space is taken before training starts.
+//! The offload memory of a CPU: a file without a name, in a folder the user chose, whose space is taken
+//! before training starts.
 
 use std::fs::{File, OpenOptions, remove_file};
 use std::io;
@@ -13,7 +14,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Takes so many bytes in a folder, or says why not: a disk that is full is found out now, and not in the middle of a step.
+    /// Takes `bytes` bytes in a folder, or says why not: a disk that is full is found now, and not in the
+    /// middle of a step.
     pub(crate) fn create(folder: &Path, bytes: Bytes) -> io::Result<Store> {
         let path = folder.join(format!(".memfit-store-{}-{}", std::process::id(), crate::heap::live()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;

@@ -15,7 +15,7 @@ use scratch::{RUNS, Scratch};
 /// Times by [`Graph::signature`]. What is in it is not timed again.
 pub type Table = BTreeMap<String, Line>;
 
-/// The time of a node over the rows of a piece.
+/// The time of a node over the rows of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     /// Time whatever the rows.
@@ -60,7 +60,8 @@ pub struct Coverage {
 /// The longest launch worth waiting for.
 const NANOS_LAUNCH: f64 = 30e6;
 
-/// A line through two points needs them apart; below so many rows the estimate knows better how a time is made up.
+/// A line through two points needs them apart; below this many rows the estimate is better at splitting a
+/// time into its parts.
 const ROWS_APART: usize = 4;
 
 /// Nodes that are alike.
@@ -109,8 +110,8 @@ pub(crate) fn measure(
     Measured { costs, timed, seconds: start.elapsed().as_secs_f64(), coverage }
 }
 
-/// What takes the longest in a step first; before all others the longest of each class, by which the rest of the class is scaled,
-/// so that little time tells of everything.
+/// Sorts by the share of a step, the longest first. Before all others comes the longest of each class, by
+/// which the rest of the class is scaled, so that even a short measurement says something about every node.
 fn most_telling_first(graph: &Graph, kinds: &mut [Kind]) {
     kinds.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.signature.cmp(&b.signature)));
     let mut seen = [false; 3];
@@ -144,7 +145,7 @@ fn kinds(graph: &Graph, estimates: &[Cost], batch: usize) -> Vec<Kind> {
     kinds.into_values().collect()
 }
 
-/// Timing on its way.
+/// A measurement in progress.
 struct Timing<'a> {
     scratch: Scratch<'a>,
     estimates: &'a [Cost],
@@ -172,7 +173,7 @@ impl Timing<'_> {
         kinds.len()
     }
 
-    /// The time of a node over its rows, from launches of about so many nanoseconds.
+    /// The time of a node over its rows, from launches of about `nanos` nanoseconds.
     fn line(&mut self, node: NodeId, nanos: f64) -> Line {
         let cost = &self.estimates[node.0];
         let one = self.scratch.nanos(node, cost, 1);
@@ -191,7 +192,7 @@ impl Timing<'_> {
 }
 
 impl Line {
-    /// Time for a piece of `rows`.
+    /// Time for a micro-batch of `rows`.
     pub fn nanos(&self, rows: usize) -> f64 {
         self.nanos_fixed + self.nanos_per_row * rows as f64
     }
@@ -204,12 +205,12 @@ impl Line {
 
     /// The line through a time for 1 row and one for more, which neither falls nor begins below 0.
     fn through(one: f64, rows: usize, many: f64) -> Line {
-        let slope = (many - one).max(0.0) / (rows - 1) as f64;
-        let nanos_fixed = (many - slope * rows as f64).clamp(0.0, one.min(many));
+        let per_row = (many - one).max(0.0) / (rows - 1) as f64;
+        let nanos_fixed = (many - per_row * rows as f64).clamp(0.0, one.min(many));
         Line { nanos_fixed, nanos_per_row: (many - nanos_fixed) / rows as f64 }.rounded()
     }
 
-    /// The line through one time that is made up as the estimate is.
+    /// The line through one time, split into its parts as the estimate is.
     fn like(estimate: &Cost, rows: usize, nanos: f64) -> Line {
         let factor = nanos / estimate.nanos(rows);
         let Cost { nanos_fixed, nanos_per_row, .. } = estimate;
@@ -237,8 +238,8 @@ fn level(mut nanos: Vec<f64>, total: f64) -> f64 {
     f64::INFINITY
 }
 
-/// One cost a node: a view does nothing, what is known costs what it took, and the rest as much more than its estimate as
-/// the like of it did.
+/// One cost a node: a view does nothing, a timed node costs its time, and the others their estimate, scaled
+/// as the timed nodes of their class are.
 fn costs(graph: &Graph, estimates: Vec<Cost>, batch: usize, known: &Table) -> Vec<Cost> {
     let lines: Vec<Option<Line>> =
         graph.nodes.iter().map(|node| known.get(&graph.signature(node)).copied()).collect();

@@ -19,7 +19,7 @@ pub(super) struct Scratch<'a> {
     graph: &'a Graph,
     batch: usize,
     pattern: Vec<f32>,
-    /// From the start up to here are values that nobody has overwritten.
+    /// From the start up to here the values have not been overwritten.
     bytes_clean: Bytes,
 }
 
@@ -39,10 +39,10 @@ impl<'a> Scratch<'a> {
         Scratch { device, graph, batch, pattern, bytes_clean: Bytes::ZERO }
     }
 
-    /// The shortest time in nanoseconds of a node at so many rows, which must have room.
+    /// The shortest time in nanoseconds of a node at `rows` rows, which must have room.
     ///
-    /// Every run has operands of its own where there is room: while it trains, a node finds its operands where the nodes
-    /// before it have left them, and rarely in the caches near the processor.
+    /// Every run has operands of its own where there is room: while it trains, a node finds its operands
+    /// where the nodes before it have left them, and rarely in the caches near the processor.
     pub(super) fn nanos(&mut self, id: NodeId, cost: &Cost, rows: usize) -> f64 {
         let (graph, node) = (self.graph, &self.graph.nodes[id.0]);
         let room = self.device.bytes_arena();
@@ -79,7 +79,7 @@ impl<'a> Scratch<'a> {
         !operands.any(|id| self.graph.tensors[id.0].shape.batched)
     }
 
-    /// The most rows of a node that have room, at least 1 and at most so many.
+    /// The most rows of a node that have room, at least 1 and at most `most`.
     pub(super) fn rows_with_room(&self, id: NodeId, cost: &Cost, most: usize) -> usize {
         let node = &self.graph.nodes[id.0];
         let fits = |rows: usize| bytes(self.graph, node, cost, rows) <= self.device.bytes_arena();
@@ -134,7 +134,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// What a launch of so many rows takes.
+/// The bytes of a launch of `rows` rows.
 pub(super) fn bytes(graph: &Graph, node: &Node, cost: &Cost, rows: usize) -> Bytes {
     let Node { inputs, outputs, updates, .. } = node;
     let operands = inputs.iter().chain(outputs).chain(updates);

@@ -5,7 +5,7 @@ use memfit_ir::{Bytes, Cost, DType, Graph, Kind, Op, Shape};
 use super::{Allowance, Line, Table, level};
 use crate::open;
 
-/// A dense layer of so many inputs with its gradients, an update, a view and a sum.
+/// A dense layer of `width` inputs with its gradients, an update, a view and a sum.
 fn graph(width: usize) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("layer");

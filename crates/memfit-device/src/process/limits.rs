@@ -28,7 +28,7 @@ impl Limits {
             LimitedBy::AddressSpace => {
                 Limits { available: self.available.saturating_sub(STACK * (2 * threads + OTHERS)), ..self }
             }
-            LimitedBy::ControlGroup | LimitedBy::Data | LimitedBy::Machine | LimitedBy::Nobody => self,
+            LimitedBy::ControlGroup | LimitedBy::Data | LimitedBy::Machine | LimitedBy::Nothing => self,
         }
     }
 }
@@ -44,8 +44,8 @@ pub enum LimitedBy {
     Data,
     /// The memory that the machine has left.
     Machine,
-    /// Nobody who can be asked.
-    Nobody,
+    /// Nothing that is known.
+    Nothing,
 }
 
 impl fmt::Display for LimitedBy {
@@ -55,7 +55,7 @@ impl fmt::Display for LimitedBy {
             LimitedBy::AddressSpace => "the limit of the address space (`ulimit -v`)",
             LimitedBy::Data => "the limit of data (`ulimit -d`)",
             LimitedBy::Machine => "the machine",
-            LimitedBy::Nobody => "no known limit",
+            LimitedBy::Nothing => "no known limit",
         })
     }
 }
@@ -72,7 +72,7 @@ pub fn limits() -> Limits {
     let known = all.into_iter().filter_map(|(available, by)| Some(Limits { available: available?, by }));
     known
         .min_by_key(|limits| limits.available)
-        .unwrap_or(Limits { available: Bytes(u64::MAX), by: LimitedBy::Nobody })
+        .unwrap_or(Limits { available: Bytes(u64::MAX), by: LimitedBy::Nothing })
 }
 
 /// Whether `ulimit -v` says how much this process may map.
@@ -116,8 +116,8 @@ enum Version {
 }
 
 impl Version {
-    /// What a group leaves this process: its limit, less what others in it use.
-    /// Cached files that nobody uses are not counted, since the system drops them when memory is wanted.
+    /// The memory that a group leaves this process: its limit, less what others in it use. Cached files that
+    /// are not in use are not counted, since the system drops them when memory is needed.
     fn leaves(self, folder: &Path, resident: Bytes) -> Option<Bytes> {
         let (limit, used, cached) = match self {
             Version::One => ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -173,7 +173,7 @@ fn number(path: &Path) -> Option<Bytes> {
     fs::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
 }
 
-/// The value behind a name in lines such as `inactive_file 4096`.
+/// The value after a name in lines such as `inactive_file 4096`.
 fn statistic(text: &str, name: &str) -> Option<Bytes> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok()).map(Bytes)
 }

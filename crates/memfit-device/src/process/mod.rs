@@ -29,7 +29,7 @@ pub fn resident_peak() -> Bytes {
     status("VmHWM:").unwrap_or_else(resident_largest)
 }
 
-/// Lets `VmHWM` begin anew at what is resident now; false where the system does not let it.
+/// Resets `VmHWM` to what is resident now; false where the system does not allow it.
 pub fn reset_peak() -> bool {
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
 }
@@ -54,7 +54,7 @@ pub fn trim() {
 /// kept by each, how much hangs on who ran when, and [`trim`] does not reach it. For a program of our own.
 pub fn give_back_early() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: the allocator may be told this at any time.
+    // SAFETY: this may be called at any time.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
         // Said too, since it would follow what is freed, and the other with it. Below it, memory is taken from what a thread has.
@@ -66,7 +66,7 @@ pub fn give_back_early() {
     }
 }
 
-/// A line of `/proc/self/status`, read without touching the heap that it may be asked to judge.
+/// A line of `/proc/self/status`, read without the heap, which the caller may be measuring.
 fn status(field: &str) -> Option<Bytes> {
     use std::io::Read;
 
@@ -82,7 +82,7 @@ fn status(field: &str) -> Option<Bytes> {
     kibibytes(std::str::from_utf8(&buffer[..length]).ok()?, field)
 }
 
-/// The value behind `field` in a text of lines such as `VmRSS:    1776 kB`.
+/// The value after `field` in a text of lines such as `VmRSS:    1776 kB`.
 fn kibibytes(text: &str, field: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(field))?;
     let count: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

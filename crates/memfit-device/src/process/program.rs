@@ -11,7 +11,7 @@ pub fn populate_program() -> Bytes {
     populate_files(|_| true)
 }
 
-/// Touches every page of the one file that this code is in: of a library within somebody else's program.
+/// Touches every page of the file that this code is in: the library, where it runs within another program.
 pub fn populate_library() -> Bytes {
     let here = populate_library as fn() -> Bytes as usize;
     populate_files(|mappings| mappings.iter().any(|mapping| (mapping.start..mapping.end).contains(&here)))
@@ -37,8 +37,8 @@ fn populate_files(wanted: impl Fn(&[&Mapping<'_>]) -> bool) -> Bytes {
     touched
 }
 
-/// Gives back the pages of the files that this program runs from: those that are needed again come back by themselves. Mappings
-/// with a page of their own, as one that somebody set a breakpoint in, are left alone.
+/// Frees the pages of the files that this program runs from: pages that are needed again are read again.
+/// Mappings with a page of their own, such as one with a breakpoint, are left alone.
 pub fn give_back_program() {
     #[cfg(target_os = "linux")]
     if let Ok(text) = std::fs::read_to_string("/proc/self/smaps") {
@@ -47,7 +47,8 @@ pub fn give_back_program() {
         FILES_GIVEN_BACK.store(files, Ordering::Relaxed);
         for mapping in mappings {
             let (start, length) = (mapping.start as *mut libc::c_void, mapping.end - mapping.start);
-            // SAFETY: nobody writes these pages and none differs from its file, which is read again where one is needed.
+            // SAFETY: these pages are not written, and none differs from its file, which is read again where
+            // one is needed.
             unsafe { libc::madvise(start, length, libc::MADV_DONTNEED) };
         }
     }
@@ -80,7 +81,7 @@ fn as_in_files(text: &str) -> Vec<Mapping<'_>> {
     kept.map(|(mapping, _)| mapping).collect()
 }
 
-/// A line of `/proc/self/maps` that has a file behind it.
+/// A line of `/proc/self/maps` that maps a file.
 #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "other systems have no such lines"))]
 #[derive(Debug, PartialEq)]
 struct Mapping<'a> {
@@ -117,17 +118,17 @@ impl Mapping<'_> {
 #[cfg(target_os = "linux")]
 fn populate(mapping: &Mapping<'_>) {
     let length = mapping.end - mapping.start;
-    // SAFETY: the advice reads pages in; it fails where a page has no file behind it, and changes nothing.
+    // SAFETY: the advice reads pages in; it fails where a page has no file, and changes nothing.
     let populated =
         unsafe { libc::madvise(mapping.start as *mut libc::c_void, length, libc::MADV_POPULATE_READ) };
     if populated == 0 {
         return;
     }
-    // Kernels before 5.14 do not know the advice. Pages behind the end of the file must not be touched.
+    // Kernels before 5.14 do not know the advice. Pages after the end of the file must not be touched.
     let file = std::fs::metadata(mapping.path).map_or(0, |file| file.len() as usize);
     let inside = file.saturating_sub(mapping.offset).min(length);
     for offset in (0..inside).step_by(crate::arena::page()) {
-        // SAFETY: the page is mapped, readable, and has the file behind it.
+        // SAFETY: the page is mapped, readable, and lies inside its file.
         unsafe { ((mapping.start + offset) as *const u8).read_volatile() };
     }
 }
