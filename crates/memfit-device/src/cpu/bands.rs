@@ -192,8 +192,8 @@ impl<'a> Bands<'a> {
 
     fn pool(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
         let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-        let largest = operands.node.outputs.len() == 2;
-        let argmax: &mut [u8] = if largest { operands.output(1) } else { &mut [] };
+        let is_max = operands.node.outputs.len() == 2;
+        let argmax: &mut [u8] = if is_max { operands.output(1) } else { &mut [] };
         let relu = matches!(operands.node.op, Op::MaxPool2DRelu(_));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
@@ -201,7 +201,7 @@ impl<'a> Bands<'a> {
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);
             let lines = self.lines(self.over, row, &over);
             let to = &mut scratch.over[..lines.len()];
-            if largest {
+            if is_max {
                 let argmax = &mut argmax[lines.clone()];
                 largest::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
             } else {
@@ -213,8 +213,8 @@ impl<'a> Bands<'a> {
 
     fn pool_grad(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
         let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-        let largest = operands.node.inputs.len() == 2;
-        let argmax: &[u8] = if largest { operands.input(1) } else { &[] };
+        let is_max = operands.node.inputs.len() == 2;
+        let argmax: &[u8] = if is_max { operands.input(1) } else { &[] };
         for Band { under, over, margin, row } in self.under_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
             let sizes = [sized(self.under, &under), sized(self.over, &over)];
@@ -224,7 +224,7 @@ impl<'a> Bands<'a> {
             let to = &mut scratch.under[..lines.len()];
             if over.is_empty() {
                 to.fill(0.0);
-            } else if largest {
+            } else if is_max {
                 largest::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
             } else {
                 average::grad_of(operands.threads, &part, sizes, 1, dy, to);

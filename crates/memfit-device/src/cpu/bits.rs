@@ -22,9 +22,10 @@ pub(crate) fn sign_bits(operands: &Operands, below: f32) {
 }
 
 /// The same for elements that are recomputed while they are read.
-pub(crate) fn sign_bits_of(operands: &Operands, maker: &Maker, below: f32) {
+pub(crate) fn sign_bits_of(operands: &Operands, producer: &Maker, below: f32) {
     let shape = operands.input_shape(0);
-    let made = Made::new(operands, maker, operands.workspace().take_floats(made::workspace(maker, shape)));
+    let made =
+        Made::new(operands, producer, operands.workspace().take_floats(made::workspace(producer, shape)));
     let runs = Runs::new(shape.elements_per_row(), operands.context.rows);
     let channels = shape.last();
     let work = SignBitsOf { runs, below, made, channels, bits: Shared::new(operands.output(0)) };

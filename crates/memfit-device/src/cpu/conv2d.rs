@@ -50,12 +50,12 @@ pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
 }
 
 /// The same, of images that are recomputed while they are read.
-pub(crate) fn grad_kernel_of(operands: &Operands, maker: &Maker, conv: &Conv2D) {
-    let (x, dy) = (operands.input_shape(0), operands.input_shape(maker.inputs()));
+pub(crate) fn grad_kernel_of(operands: &Operands, producer: &Maker, conv: &Conv2D) {
+    let (x, dy) = (operands.input_shape(0), operands.input_shape(producer.inputs()));
     let shape = geometry(conv, x, dy, operands.context.rows);
     let mut workspace = operands.workspace();
-    let made = Made::new(operands, maker, workspace.take_floats(made::workspace(maker, x)));
-    let (dy, dkernel) = (operands.input(maker.inputs()), operands.update(0));
+    let made = Made::new(operands, producer, workspace.take_floats(made::workspace(producer, x)));
+    let (dy, dkernel) = (operands.input(producer.inputs()), operands.update(0));
     let workspace = workspace.floats();
     convolution::grad_kernel_of(operands.threads, &shape, &made, dy, dkernel, !operands.fresh, workspace);
 }

@@ -246,9 +246,9 @@ pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv3D) {
     let line = conv.kernel[2] * sizes.channels();
     let alone = Threads::alone(operands.threads.level());
     let workspace = Shared::new(operands.workspace().floats());
-    let fresh = operands.fresh;
+    let overwrite = operands.fresh;
     operands.threads.for_each_chunk_with(operands.update(0), line * width, |index, worker, dkernel| {
-        if fresh {
+        if overwrite {
             dkernel.fill(0.0);
         }
         // SAFETY: every worker has its own part of the workspace.

@@ -35,7 +35,7 @@ pub(crate) fn groups(positions: Range<usize>, classes: usize) -> impl Iterator<I
 #[inline(always)]
 pub(crate) fn powers<L: Lanes>(x: &[f32], classes: usize, powers: &mut [f32]) {
     for (powers, x) in powers.chunks_exact_mut(classes).zip(x.chunks_exact(classes)) {
-        let max = largest(x);
+        let max = max_of_few(x);
         powers.iter_mut().zip(x).for_each(|(power, x)| *power = x - max);
     }
     let (length, powers) = (powers.len(), powers.as_mut_ptr());
@@ -107,7 +107,7 @@ pub(crate) fn powers_of<L: Lanes>(values: &mut [f32], max: f32) -> f64 {
 
 /// The maximum; NaN where an element is.
 #[inline(always)]
-pub(crate) fn largest(values: &[f32]) -> f32 {
+pub(crate) fn max_of_few(values: &[f32]) -> f32 {
     let (whole, rest) = values.as_chunks::<16>();
     let mut max = rest.iter().fold(f32::NEG_INFINITY, |max, value| larger(max, *value));
     if let Some((first, others)) = whole.split_first() {
@@ -122,7 +122,7 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
 
 /// The same of many elements, in vectors.
 #[inline(always)]
-pub(crate) fn largest_of_many<L: Lanes>(values: &[f32]) -> f32 {
+pub(crate) fn max_of<L: Lanes>(values: &[f32]) -> f32 {
     let lowest = L::splat(f32::NEG_INFINITY);
     // Two, so that one comparison need not wait for the last.
     let mut max = [lowest; 2];
@@ -193,7 +193,7 @@ impl Forward<'_> {
     fn position<L: Lanes>(&self, elements: Range<usize>) {
         // SAFETY: elements belong to one task, and the slice that reads is gone before one writes.
         let x = unsafe { self.x.read(elements.clone()) };
-        let max = largest_of_many::<L>(x);
+        let max = max_of::<L>(x);
         let factor = (1.0 / sum_powers::<L>(x, max)) as f32;
         let (x, y) = (self.x.place(&elements), self.y.place(&elements));
         // SAFETY: as above; both have these elements.

@@ -30,10 +30,10 @@ pub(crate) fn launch(
     node: &Node,
     args: &[Slot],
     workspace: Slot,
-    fresh: bool,
+    overwrite: bool,
     context: &Context,
 ) {
-    let operands = Operands::new(arena, threads, graph, node, args, workspace, fresh, context, false);
+    let operands = Operands::new(arena, threads, graph, node, args, workspace, overwrite, context, false);
     let Some(widening) = Widening::of(graph, node) else {
         return launch::launch(&operands);
     };
@@ -58,7 +58,7 @@ pub(crate) fn launch(
         for index in (0..node.inputs.len()).filter(|index| narrow[*index] != wide[*index]) {
             convert.widen(widening.half(index), narrow[index], wide[index]);
         }
-        let opens = fresh && first == 0;
+        let opens = overwrite && first == 0;
         let operands = Operands::new(arena, threads, graph, node, &wide[..count], own, opens, &part, true);
         launch::launch(&operands);
         let convert = Convert { arena, threads };

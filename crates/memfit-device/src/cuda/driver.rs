@@ -41,7 +41,7 @@ pub struct Description {
     pub number: usize,
     /// Its name.
     pub name: String,
-    /// Its generation, such as 9.0.
+    /// Its compute capability, such as 9.0.
     pub capability: (i32, i32),
     /// All its memory.
     pub bytes_total: Bytes,
@@ -58,7 +58,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// What kernels are compiled for: this device alone, so that instructions which no other generation has can be used too.
+    /// What kernels are compiled for: this device alone, so that it may use instructions of its compute capability alone.
     pub fn architecture(&self) -> String {
         let (major, minor) = self.capability;
         let own = if (major, minor) == (9, 0) { "a" } else { "" };
@@ -102,7 +102,7 @@ fn describe(number: i32) -> Result<Description, CudaError> {
             (&mut major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
             (&mut minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         ] {
-            check(sys::cuDeviceGetAttribute(value, attribute, device), "read the device's generation")?;
+            check(sys::cuDeviceGetAttribute(value, attribute, device), "read the compute capability")?;
         }
         (CStr::from_ptr(name.as_ptr()), CStr::from_ptr(bus.as_ptr()))
     };

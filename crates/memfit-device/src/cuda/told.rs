@@ -33,7 +33,7 @@ impl Readback {
     ) -> Result<(), CudaError> {
         let mut end = 0;
         for (from, bytes) in parts {
-            assert!(end + bytes <= self.bytes, "what a step tells has its room");
+            assert!(end + bytes <= self.bytes, "the readback of a step has its room");
             // SAFETY: the part is read once its event has passed, and written again by a step that begins
             // after that.
             unsafe { stream.download(from, self.memory.at(turn * self.bytes + end), bytes)? };

@@ -22,7 +22,7 @@ fn check(update: &Update, rows: usize, positions: usize, wide: usize, units: usi
         }
         case
     };
-    let made = given(Op::DenseGradKernel).update(kernel.clone(), noise(count, 9)).run_fresh();
+    let made = given(Op::DenseGradKernel).update(kernel.clone(), noise(count, 9)).run_overwriting();
     let apart = Case::new(Op::Update(update.clone()), rows).input(kernel.clone(), made.updated(0));
     let gradient = Box::new(Op::DenseGradKernel);
     let together = given(Op::Applied(Applied { gradient, weight_at: None, update: update.clone() }));

@@ -42,7 +42,7 @@ fn dense_layers_are_products_over_the_last_axis() {
             .input(Shape::rows(dims_out), dy.clone())
             .update(Shape::fixed([k, n]), before.clone());
         let mut dkernel = product(&transposed(&x, k), &dy, [k, positions, n]);
-        assert_near(grad.run_fresh().updated(0), &dkernel, 1e-5, "gradient of the kernel");
+        assert_near(grad.run_overwriting().updated(0), &dkernel, 1e-5, "gradient of the kernel");
         dkernel.iter_mut().zip(&before).for_each(|(sum, before)| *sum += f64::from(*before));
         assert_near(grad.run().updated(0), &dkernel, 1e-5, "gradient of the kernel, added");
     }
@@ -61,7 +61,7 @@ fn bias_gradients_sum_over_all_but_the_last_axis() {
             .update(Shape::fixed([width]), before.clone());
         let mut sums = vec![0.0; width];
         dy.iter().enumerate().for_each(|(at, dy)| sums[at % width] += f64::from(*dy));
-        assert_near(case.run_fresh().updated(0), &sums, 1e-6, "fresh");
+        assert_near(case.run_overwriting().updated(0), &sums, 1e-6, "overwrite");
         sums.iter_mut().zip(doubles(&before)).for_each(|(sum, before)| *sum += before);
         assert_near(case.run().updated(0), &sums, 1e-6, "added");
     }
@@ -150,7 +150,7 @@ fn convolutions_agree_with_their_sums(pads: Pads, output: [usize; 3]) {
         .input(images, x)
         .input(Shape::rows(output), dy)
         .update(filters, before.clone());
-    assert_near(grad_kernel.run_fresh().updated(0), &dkernel, 1e-5, "gradient of the kernel");
+    assert_near(grad_kernel.run_overwriting().updated(0), &dkernel, 1e-5, "gradient of the kernel");
     dkernel.iter_mut().zip(&before).for_each(|(sum, before)| *sum += f64::from(*before));
     assert_near(grad_kernel.run().updated(0), &dkernel, 1e-5, "gradient of the kernel, added");
 }

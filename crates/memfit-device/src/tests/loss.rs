@@ -140,7 +140,7 @@ fn probabilities_at_the_ends_are_clipped_and_have_no_gradient() {
         .input(Shape::rows([4]), vec![0.0, 1.0, 0.0, 1.0])
         .input(Shape::rows([4]), vec![0.0, 1.0, 1.0, 0.0])
         .update(Shape::fixed([1]), vec![9.0]);
-    let results = case.run_fresh();
+    let results = case.run_overwriting();
     assert_eq!(results.floats(0), [0.0; 4]);
     let (wrong, gap) = (-1e-7f64.ln(), f64::from(1.0f32 - (1.0f32 - 1e-7)));
     assert_near(results.updated(0), &[(wrong - gap.ln() + 2.0 * 1e-7) / 4.0], 1e-6, "loss");

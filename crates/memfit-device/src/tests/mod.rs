@@ -90,13 +90,13 @@ impl Case {
         self.run_all(false)
     }
 
-    /// As `run`, with updates that count as zero.
-    pub(crate) fn run_fresh(&self) -> Results {
+    /// As `run`, with updates that are overwritten.
+    pub(crate) fn run_overwriting(&self) -> Results {
         self.run_all(true)
     }
 
-    fn run_all(&self, fresh: bool) -> Results {
-        let first = self.run_once(1, 0, None, fresh);
+    fn run_all(&self, overwrite: bool) -> Results {
+        let first = self.run_once(1, 0, None, overwrite);
         let (graph, node) = self.graph();
         let bytes = |id: TensorId| graph.tensors[id.0].shape.bytes(graph.tensors[id.0].dtype, 1);
         let node = &graph.nodes[node.0];
@@ -104,7 +104,7 @@ impl Case {
         let pairs = self.op.in_place().into_iter().filter(same_size).map(Some);
         for in_place in std::iter::once(None).chain(pairs) {
             for (threads, spare) in [(1, 2), (2, 0), (3, 1)] {
-                let other = self.run_once(threads, spare, in_place, fresh);
+                let other = self.run_once(threads, spare, in_place, overwrite);
                 assert_eq!(
                     first.bits(),
                     other.bits(),
@@ -120,7 +120,7 @@ impl Case {
         threads: usize,
         spare: usize,
         in_place: Option<(usize, usize)>,
-        fresh: bool,
+        overwrite: bool,
     ) -> Results {
         let (graph, node) = self.graph();
         let setup = open(Some(threads)).unwrap();
@@ -146,7 +146,7 @@ impl Case {
 
         let mut device = setup.seal(arena).unwrap();
         device.bytes_mut(Slot { offset: Bytes::ZERO, bytes: arena }).fill(0xFF);
-        self.launch(&mut device, &graph, node, &args, workspace, fresh)
+        self.launch(&mut device, &graph, node, &args, workspace, overwrite)
     }
 
     fn launch(
@@ -156,7 +156,7 @@ impl Case {
         node: NodeId,
         args: &[Slot],
         workspace: Slot,
-        fresh: bool,
+        overwrite: bool,
     ) -> Results {
         let updates = args.len() - self.updates.len();
         let given = self.inputs.iter().zip(args).chain(self.updates.iter().zip(&args[updates..]));
@@ -164,7 +164,7 @@ impl Case {
             let bytes = values.bytes();
             device.bytes_mut(*slot)[..bytes.len()].copy_from_slice(&bytes);
         }
-        device.install(|device| device.launch(graph, node, args, workspace, fresh, &self.context));
+        device.install(|device| device.launch(graph, node, args, workspace, overwrite, &self.context));
 
         let written = &args[self.inputs.len()..];
         for ((_, values), slot) in self.inputs.iter().zip(args).filter(|(_, slot)| !written.contains(slot)) {

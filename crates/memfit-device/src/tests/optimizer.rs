@@ -147,25 +147,25 @@ fn squares_are_summed() {
         let case =
             Case::new(Op::SumSquares, 1).input(Shape::fixed([count]), g).update(Shape::fixed([1]), vec![3.0]);
         assert_near(case.run().updated(0), &[3.0 + total], 1e-7, "added");
-        assert_near(case.run_fresh().updated(0), &[total], 1e-7, "fresh");
+        assert_near(case.run_overwriting().updated(0), &[total], 1e-7, "overwritten");
     }
 }
 
 #[test]
-fn the_verdict_is_the_first_gradient_that_is_not_finite() {
-    let verdict = |number: usize, gradient: Vec<f32>, before: f32| {
+fn found_inf_is_the_first_gradient_that_is_not_finite() {
+    let found_inf = |number: usize, gradient: Vec<f32>, before: f32| {
         let shape = Shape::fixed([gradient.len()]);
         let case = Case::new(Op::CheckFinite(number), 1).input(shape, gradient);
         case.update(Shape::fixed([1]), vec![before]).run().updated(0)[0]
     };
     let mut spoiled = noise(100_000, 1);
-    assert_eq!(verdict(3, spoiled.clone(), 0.0), 0.0);
+    assert_eq!(found_inf(3, spoiled.clone(), 0.0), 0.0);
     spoiled[77_777] = f32::NAN;
-    assert_eq!(verdict(3, spoiled.clone(), 0.0), 3.0);
-    assert_eq!(verdict(3, spoiled.clone(), 2.0), 2.0);
-    assert_eq!(verdict(3, vec![f32::NEG_INFINITY], 5.0), 3.0);
-    let fresh = Case::new(Op::CheckFinite(3), 1).input(Shape::fixed([1]), vec![1.0f32]);
-    assert_eq!(fresh.update(Shape::fixed([1]), vec![9.0f32]).run_fresh().updated(0)[0], 0.0);
+    assert_eq!(found_inf(3, spoiled.clone(), 0.0), 3.0);
+    assert_eq!(found_inf(3, spoiled.clone(), 2.0), 2.0);
+    assert_eq!(found_inf(3, vec![f32::NEG_INFINITY], 5.0), 3.0);
+    let overwritten = Case::new(Op::CheckFinite(3), 1).input(Shape::fixed([1]), vec![1.0f32]);
+    assert_eq!(overwritten.update(Shape::fixed([1]), vec![9.0f32]).run_overwriting().updated(0)[0], 0.0);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_guarded_update_takes_the_scale_back_or_touches_nothing() {
     let shape = Shape::fixed([1000]);
     let (w, g) = (noise(1000, 1), noise(1000, 2));
     for clip in [Clip::None, Clip::Value(0.5), Clip::Norm(2.0)] {
-        let run = |scale: f32, verdict: f32| {
+        let run = |scale: f32, found_inf: f32| {
             let update = Update { clip, weight_decay: 0.01, guarded: true, ..Update::new(rule.clone()) };
             let scaled: Vec<f32> = g.iter().map(|g| g * scale).collect();
             let squares: f32 = 25.0 * scale * scale;
@@ -182,7 +182,7 @@ fn a_guarded_update_takes_the_scale_back_or_touches_nothing() {
             if let Clip::Norm(_) = clip {
                 case = case.input(Shape::fixed([1]), vec![squares]);
             }
-            case = case.input(Shape::fixed([1]), vec![verdict]);
+            case = case.input(Shape::fixed([1]), vec![found_inf]);
             for values in [w.clone(), positive_noise(1000, 3), positive_noise(1000, 4)] {
                 case = case.update(shape.clone(), values);
             }

@@ -118,8 +118,8 @@ fn entries_are_found_by_number_and_missing_ones_are_nan() {
             .input(Shape::rows([4, width]), dy.clone())
             .update(weights.clone(), before.clone());
         assert_near(grad.run().updated(0), &sums, 1e-6, "gradient");
-        let fresh: Vec<f64> =
+        let overwrite: Vec<f64> =
             sums.iter().zip(&before).map(|(sum, before)| sum - f64::from(*before)).collect();
-        assert_near(grad.run_fresh().updated(0), &fresh, 1e-6, "fresh gradient");
+        assert_near(grad.run_overwriting().updated(0), &overwrite, 1e-6, "overwrite gradient");
     }
 }

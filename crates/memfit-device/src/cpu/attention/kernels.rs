@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::lanes::{Kernel, Lanes, load, store};
 use super::super::maths::{exp, ln};
-use super::super::softmax::{largest_of_many, powers_of};
+use super::super::softmax::{max_of, powers_of};
 use super::super::sums::sum_pairs;
 use super::super::vector_maths;
 use super::Rows;
@@ -94,7 +94,7 @@ impl Kernel for Weigh {
             if scores.is_empty() {
                 continue;
             }
-            let mut max_now = largest_of_many::<L>(scores);
+            let mut max_now = max_of::<L>(scores);
             let mut before = 0.0;
             if let Some(values) = self.values {
                 max_now = if *max > max_now { *max } else { max_now };

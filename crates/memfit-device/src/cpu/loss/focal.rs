@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::maths::{exp, ln};
-use super::super::softmax::largest;
+use super::super::softmax::max_of_few;
 use super::super::sums::{Part, sum, sum_pairs, sum_parts};
 use super::super::tasks::BLOCK;
 use super::super::threads::Threads;
@@ -65,7 +65,7 @@ impl Work<'_> {
         let (smooth, targets, focal) = (self.targets.smooth(), self.targets.of(sample), self.focal);
         // SAFETY: the sample belongs to this part, which writes it after the last read of this slice.
         let x = unsafe { self.samples.prediction(sample) };
-        let max = if focal.from_logits { largest(x) } else { 0.0 };
+        let max = if focal.from_logits { max_of_few(x) } else { 0.0 };
         let raw = move |x: f32| if focal.from_logits { exp(x - max) } else { x };
         let inverse = (1.0 / sum(x, |x| f64::from(raw(x as f32)))) as f32;
         let q = move |x: f32| raw(x) * inverse;

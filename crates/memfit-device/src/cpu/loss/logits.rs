@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::lanes::Lanes;
-use super::super::softmax::{groups, largest, largest_of_many, powers, sum_powers, weighted_powers};
+use super::super::softmax::{groups, max_of, max_of_few, powers, sum_powers, weighted_powers};
 use super::super::sums::{sum, sum_pairs};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
 use super::super::threads::{Shared, Threads};
@@ -133,7 +133,7 @@ impl<T: Targets> Logits<'_, T> {
                 gradients.fill(0.0);
                 continue;
             }
-            total += share * self.value(sample, x, largest(x), powers);
+            total += share * self.value(sample, x, max_of_few(x), powers);
             let factor = (share * self.targets.mass(sample) / powers) as f32;
             gradients.iter_mut().for_each(|gradient| *gradient *= factor);
             self.targets.subtract(sample, 0..classes, share as f32, gradients);
@@ -152,7 +152,7 @@ impl<T: Targets> Logits<'_, T> {
         let elements = sample * classes..(sample + 1) * classes;
         // SAFETY: samples belong to one part, and the slice that reads is gone before one writes.
         let x = unsafe { self.samples.prediction.read(elements.clone()) };
-        let max = largest_of_many::<L>(x);
+        let max = max_of::<L>(x);
         let powers = sum_powers::<L>(x, max);
         let share = self.samples.sample_share(sample);
         let is_ignored = share == 0.0 && self.targets.total(sample).is_nan();

@@ -175,10 +175,10 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_grad(const X* dy, c
 #pragma unroll
             for (int item = 0; item < ITEMS; item++) {
                 int pack = item * TEAM + member();
-                float pieces[WIDTH];
+                float pack_sums[WIDTH];
 #pragma unroll
-                EACH pieces[j] = lines[(j * ITEMS + item) * TEAM + member()];
-                if (pack < packs) store_pack<WIDTH>(parts, ((i64)blockIdx.x * 2 + s) * packs + pack, pieces);
+                EACH pack_sums[j] = lines[(j * ITEMS + item) * TEAM + member()];
+                if (pack < packs) store_pack<WIDTH>(parts, ((i64)blockIdx.x * 2 + s) * packs + pack, pack_sums);
             }
         }
     }

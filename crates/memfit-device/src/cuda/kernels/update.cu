@@ -3,7 +3,7 @@
 
 #ifdef RULE
 struct Weight {
-    const float *gradient, *norm, *verdict;
+    const float *gradient, *norm, *found_inf;
     float *weight, *s1, *s2, *s3, *average;
     i64 count;
 };
@@ -41,8 +41,8 @@ extern "C" __global__ void update_many(const __grid_constant__ Many many, const 
     int which = 0;
     while (many.first_block[which + 1] <= (int)blockIdx.x) which++;
     const Weight& at = many.at[which];
-    const float *norm = at.norm, *verdict = at.verdict;
-    if (verdict && *verdict != 0.0f) return;
+    const float *norm = at.norm, *found_inf = at.found_inf;
+    if (found_inf && *found_inf != 0.0f) return;
     // Reads are in flight before the coefficients, which take their time, are there.
     const i64 first = (i64)((int)blockIdx.x - many.first_block[which]) * CHUNK + threadIdx.x * 4;
     const int count = (int)max((i64)0, min((i64)4, at.count - first));
@@ -97,9 +97,9 @@ extern "C" __global__ void correct_squares(const float* gradient, const float* s
     }
 }
 
-extern "C" __global__ void accumulate(const float* gradient, const float* verdict, float* sum, const Context* context, i64 count, i64 steps, int overwrite) {
+extern "C" __global__ void accumulate(const float* gradient, const float* found_inf, float* sum, const Context* context, i64 count, i64 steps, int overwrite) {
     if (context->stopped) return;
-    if (verdict && *verdict != 0.0f) return;
+    if (found_inf && *found_inf != 0.0f) return;
     bool resets = overwrite || context->iteration % steps == 0;
     float factor = 1.0f / context->loss_scale;
     for (i64 i = first_item(); i < count; i += item_stride()) sum[i] = (resets ? 0.0f : sum[i]) + gradient[i] * factor;

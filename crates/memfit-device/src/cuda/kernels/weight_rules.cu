@@ -90,8 +90,8 @@ extern "C" __global__ void line_angles(const float* weight, const double* invers
 #ifdef FACTOR
 // Lines of `length` elements that stand `inner` apart. A block has `across` neighbouring lines, and its other threads take turns
 // along them.
-extern "C" __global__ void constrain_norms(const float* verdict, float* weight, const Context* context, i64 inner, i64 length, int across) {
-    if (context->stopped || (verdict && *verdict != 0.0f)) return;
+extern "C" __global__ void constrain_norms(const float* found_inf, float* weight, const Context* context, i64 inner, i64 length, int across) {
+    if (context->stopped || (found_inf && *found_inf != 0.0f)) return;
     const int turns = blockDim.x / across, turn = threadIdx.x / across, line_here = threadIdx.x % across;
     const i64 groups = (inner + across - 1) / across, line = blockIdx.x % groups * across + line_here;
     float* first = weight + blockIdx.x / groups * length * inner + line;
@@ -110,7 +110,7 @@ extern "C" __global__ void constrain_norms(const float* verdict, float* weight, 
 }
 #endif
 
-extern "C" __global__ void constrain_to_positive(const float* verdict, float* weight, const Context* context, i64 count) {
-    if (context->stopped || (verdict && *verdict != 0.0f)) return;
+extern "C" __global__ void constrain_to_positive(const float* found_inf, float* weight, const Context* context, i64 count) {
+    if (context->stopped || (found_inf && *found_inf != 0.0f)) return;
     for (i64 i = first_item(); i < count; i += item_stride()) weight[i] = weight[i] < 0.0f ? 0.0f : weight[i];
 }

@@ -35,9 +35,9 @@ __device__ __forceinline__ double parts_sum(const double* parts, int count) {
     return block_sum(total);
 }
 
-#define OPERANDS const float* gradient, const float* norm, const float* verdict, float* weight, float* s1, float* s2, float* s3, float* average, const Context* context, i64 count
+#define OPERANDS const float* gradient, const float* norm, const float* found_inf, float* weight, float* s1, float* s2, float* s3, float* average, const Context* context, i64 count
 #define BEGIN                                                   \
-    if (context->stopped || (verdict && *verdict != 0.0f)) return; \
+    if (context->stopped || (found_inf && *found_inf != 0.0f)) return; \
     const Before before = before_rule(norm, context);
 #define BEGIN_DUE BEGIN if (!before.due) return;
 

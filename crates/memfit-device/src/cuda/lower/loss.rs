@@ -51,8 +51,8 @@ impl Sums {
         let Weights { pointer: weights, of_row, .. } = Weights::new(call);
         // Samples that have one weight.
         let weighed = in_row / of_row;
-        let way = Way::of(kind, classes);
-        let source = source(prediction, target, &way.define(prediction));
+        let method = Method::of(kind, classes);
+        let source = source(prediction, target, &method.define(prediction));
         let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
         let (elements, samples) = (prediction.elements, prediction.elements / classes);
         let (weight, reduction) = (Argument::Float(self.weight), Argument::Int(self.reduction));
@@ -62,22 +62,22 @@ impl Sums {
             let sizes = [long(samples), long(weighed), long(in_row), int(classes)];
             sizes.into_iter().chain([weight, reduction, Argument::Float(smoothing)])
         };
-        let (entry, blocks, threads) = match way {
-            Way::Element(_) => {
+        let (entry, blocks, threads) = match method {
+            Method::Element(_) => {
                 let sizes = [elements, weighed * classes, in_row, classes].map(long);
                 arguments.extend(sizes.into_iter().chain([weight, reduction]));
                 ("elements", part_blocks(elements), THREADS)
             }
-            Way::Sample { smoothing, .. } => {
+            Method::Sample { smoothing, .. } => {
                 arguments.extend(of_sample(smoothing));
                 ("samples", [few(samples), 1, 1], THREADS)
             }
-            Way::NumberedLogits { team } => {
+            Method::NumberedLogits { team } => {
                 arguments.extend(of_sample(0.0));
                 let threads = team.max(THREADS);
                 ("numbered_logits", [few(samples.div_ceil((threads / team) as usize)), 1, 1], threads)
             }
-            Way::WholeBatch(_) => {
+            Method::WholeBatch(_) => {
                 let sums = Argument::At(lowered.scratch(Bytes::of::<f64>(3 * PARTS)));
                 let blocks = part_blocks(elements);
                 let arguments = vec![prediction.pointer(), target.pointer(), sums, long(elements)];
@@ -201,7 +201,7 @@ fn source(prediction: Operand<'_>, target: Operand<'_>, define: &str) -> Source 
 }
 
 /// How a loss goes over its predictions.
-enum Way {
+enum Method {
     /// Element by element: code that gives `value` and `gradient` from `p` and `t`.
     Element(String),
     /// Sample by sample: the kernel's `SAMPLE`, more defines that it needs, and the share of targets that is
@@ -213,23 +213,23 @@ enum Way {
     NumberedLogits { team: u32 },
 }
 
-impl Way {
+impl Method {
     fn define(&self, prediction: Operand<'_>) -> String {
         match self {
-            Way::NumberedLogits { team } => {
+            Method::NumberedLogits { team } => {
                 let width = 16 / prediction.dtype().size();
                 format!("#define TEAM {team}\n#define WIDTH {width}\n")
             }
-            Way::Element(code) => format!("#define ELEMENT {code}\n"),
-            Way::Sample { kind, defines, .. } => format!("#define SAMPLE {kind}\n{defines}"),
-            Way::WholeBatch(defines) => defines.clone(),
+            Method::Element(code) => format!("#define ELEMENT {code}\n"),
+            Method::Sample { kind, defines, .. } => format!("#define SAMPLE {kind}\n{defines}"),
+            Method::WholeBatch(defines) => defines.clone(),
         }
     }
 
-    fn of(kind: &LossKind, classes: usize) -> Way {
-        let sample = |kind: usize, smoothing: f32| Way::Sample { kind, defines: String::new(), smoothing };
+    fn of(kind: &LossKind, classes: usize) -> Method {
+        let sample = |kind: usize, smoothing: f32| Method::Sample { kind, defines: String::new(), smoothing };
         let smooth = |smoothing: f32| format!("t = smoothed(t, {});", number(smoothing));
-        Way::Element(match *kind {
+        Method::Element(match *kind {
             LossKind::MeanSquaredError => "value = (p - t) * (p - t); gradient = 2.0f * (p - t);".to_owned(),
             LossKind::MeanAbsoluteError => "value = fabsf(p - t); gradient = sign_of(p - t);".to_owned(),
             LossKind::Huber { delta } => format!(
@@ -254,10 +254,10 @@ impl Way {
             }
             LossKind::UnitCategoricalCrossentropy { label_smoothing } => {
                 let defines = "#define UNIT_TARGETS\n".to_owned();
-                return Way::Sample { kind: 0, defines, smoothing: label_smoothing };
+                return Method::Sample { kind: 0, defines, smoothing: label_smoothing };
             }
             LossKind::SparseCategoricalCrossentropy { from_logits: true } => {
-                return Way::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } };
+                return Method::NumberedLogits { team: if classes <= LOGITS_OF_WARP { 32 } else { 512 } };
             }
             LossKind::SparseCategoricalCrossentropy { from_logits: false } => {
                 return sample(3, 0.0);
@@ -275,13 +275,13 @@ impl Way {
                     "#define FOCAL\n#define FROM_LOGITS {}\n#define ALPHA {alpha}\n#define GAMMA {gamma}\n",
                     u8::from(from_logits)
                 );
-                return Way::Sample { kind: 6, defines, smoothing: label_smoothing };
+                return Method::Sample { kind: 6, defines, smoothing: label_smoothing };
             }
             LossKind::Distance(distance @ (Distance::Dice { .. } | Distance::Tversky { .. })) => {
                 let defines = overlap(distance);
                 return match distance.mixes_rows() {
-                    true => Way::WholeBatch(defines),
-                    false => Way::Sample { kind: 7, defines, smoothing: 0.0 },
+                    true => Method::WholeBatch(defines),
+                    false => Method::Sample { kind: 7, defines, smoothing: 0.0 },
                 };
             }
             LossKind::Distance(distance) => of_distance(distance, classes),

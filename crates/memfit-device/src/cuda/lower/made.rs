@@ -8,12 +8,12 @@ use crate::cuda::work::Lowered;
 
 /// The kernels of a recomputed producer, and after them those of the consumer, whose first input is the
 /// producer's output.
-pub(super) fn made(call: &Call<'_>, maker: &Maker, reader: Op) -> Lowered {
+pub(super) fn made(call: &Call<'_>, producer: &Maker, reader: Op) -> Lowered {
     let Node { inputs, outputs, updates, .. } = call.node;
-    let (read, made_inputs) = (inputs.len(), maker.inputs());
+    let (read, made_inputs) = (inputs.len(), producer.inputs());
     let written = read + outputs.len();
     let count = written + updates.len();
-    let op = maker.op().expect("the shape rules ask for a maker that makes something");
+    let op = producer.op().expect("the shape rules require a producer with an op");
     let first = (op, [(0..made_inputs).collect(), vec![count], Vec::new()]);
     let reads = std::iter::once(count).chain(made_inputs..read).collect();
     let second = (reader, [reads, (read..written).collect(), (written..count).collect()]);

@@ -63,7 +63,7 @@ pub(super) fn global_average(call: &Call<'_>) -> Lowered {
     let (x, y) = (call.input(0), call.output(0));
     let channels = x.shape().last();
     let [height, width] = size(x);
-    let count = |count: usize| u32::try_from(count).expect("a piece has fewer rows");
+    let count = |count: usize| u32::try_from(count).expect("a micro-batch has fewer rows");
     let blocks = [count(channels.div_ceil(32)), count(call.rows), 1];
     let arguments = vec![x.pointer(), y.pointer(), int(height * width), int(channels)];
     kernel("global_average", x, 1, blocks, arguments).into()

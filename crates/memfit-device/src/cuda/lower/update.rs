@@ -12,9 +12,9 @@ const TEXT: &str = include_str!("../kernels/update.cu");
 /// Changes one weight, its state and its average.
 pub(super) fn update(call: &Call<'_>, update: &Update) -> Lowered {
     let (coefficients, rule) = match rule(&update.rule) {
-        Way::Elementwise(coefficients, rule) => (coefficients, rule),
-        Way::Lamb(numbers) => return whole_update::lamb(call, update, numbers),
-        Way::Adafactor => return whole_update::adafactor(call, update),
+        Method::Elementwise(coefficients, rule) => (coefficients, rule),
+        Method::Lamb(numbers) => return whole_update::lamb(call, update, numbers),
+        Method::Adafactor => return whole_update::adafactor(call, update),
     };
     let defines = format!("{}#define COEFFICIENTS {coefficients}\n#define RULE {rule}\n", defines(update).0);
     // The grid is that of a launch with others; the context goes to all of them.
@@ -58,11 +58,11 @@ pub(super) fn operands(call: &Call<'_>, update: &Update) -> Vec<Argument> {
     let states = call.node.updates.len() - 1 - usize::from(update.average.is_some());
     let updated =
         |present: bool, index: usize| if present { call.update(index).pointer() } else { Argument::Null };
-    let verdict = call.node.inputs.len() - 1;
+    let found_inf = call.node.inputs.len() - 1;
     vec![
         gradient.pointer(),
         call.input_if(by_norm, 1),
-        call.input_if(update.guarded, verdict),
+        call.input_if(update.guarded, found_inf),
         weight.pointer(),
         updated(1 <= states, 1),
         updated(2 <= states, 2),
@@ -76,10 +76,10 @@ pub(super) fn operands(call: &Call<'_>, update: &Update) -> Vec<Argument> {
 /// Adds a gradient to those of the steps before.
 pub(super) fn accumulate(call: &Call<'_>, accumulate: &Accumulate) -> Lowered {
     let (gradient, sum) = (call.input(0), call.update(0));
-    let verdict = call.node.inputs.len() - 1;
+    let found_inf = call.node.inputs.len() - 1;
     let arguments = vec![
         gradient.pointer(),
-        call.input_if(accumulate.guarded, verdict),
+        call.input_if(accumulate.guarded, found_inf),
         sum.pointer(),
         Argument::Context,
         long(gradient.elements),
@@ -150,7 +150,7 @@ fn average(average: &Average) -> String {
 }
 
 /// How a rule goes over a weight.
-enum Way {
+enum Method {
     /// Element by element: what one thread computes of a step into `k`, and what every element does. `g` is its gradient, `w` its
     /// weight, `s1` to `s3` the rule's state.
     Elementwise(String, String),
@@ -160,7 +160,7 @@ enum Way {
     Adafactor,
 }
 
-fn rule(rule: &UpdateRule) -> Way {
+fn rule(rule: &UpdateRule) -> Method {
     let double = |value: f32| format!("(double){}", number(value));
     let rest = |beta: f32| format!("(1.0 - pow({}, step))", double(beta));
     const MEAN: &str = "float m = s1[i]; m += (g - m) * k[1]; s1[i] = m;";
@@ -283,8 +283,8 @@ fn rule(rule: &UpdateRule) -> Way {
             );
             (String::new(), code)
         }
-        UpdateRule::Lamb { beta_1, beta_2, epsilon } => return Way::Lamb([beta_1, beta_2, epsilon]),
-        UpdateRule::Adafactor { .. } => return Way::Adafactor,
+        UpdateRule::Lamb { beta_1, beta_2, epsilon } => return Method::Lamb([beta_1, beta_2, epsilon]),
+        UpdateRule::Adafactor { .. } => return Method::Adafactor,
     };
-    Way::Elementwise(coefficients, code)
+    Method::Elementwise(coefficients, code)
 }

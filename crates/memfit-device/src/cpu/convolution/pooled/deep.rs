@@ -65,7 +65,7 @@ pub fn grad_input(
     workspace: &mut [f32],
 ) {
     let conv = &pooled.conv;
-    assert!(applies(pooled), "the shape rules ask for a convolution at points");
+    assert!(applies(pooled), "the shape rules require a Winograd convolution");
     conv.check(dx.len(), kernel.len(), conv.output_floats());
     let unpooled = Some(Unpooled::new(dy, argmax, conv.output, conv.rows));
     let images = Images { gather: &Phase::new(conv, 0, 0).gather(conv, &[], 0), rows: conv.rows, unpooled };

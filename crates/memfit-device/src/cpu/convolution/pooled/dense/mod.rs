@@ -120,7 +120,7 @@ struct Block {
 #[inline(always)]
 fn turn_over<L: Lanes>(rows: &[f32], units: usize, stride: usize, to: &mut [f32]) {
     let depth = rows.len() / units.max(1);
-    assert!(depth <= stride && units * stride <= to.len(), "a stretch for every unit");
+    assert!(depth <= stride && units * stride <= to.len(), "a column for every unit");
     let whole = depth - depth % L::COUNT;
     for at in (0..whole).step_by(L::COUNT) {
         for unit in (0..units).step_by(L::COUNT) {
