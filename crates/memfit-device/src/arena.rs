@@ -1,4 +1,5 @@
-//! The arena: one mapping, as large as the plan says, resident from the start, with a guard page on either side.
+//! The arena: one mapping, as large as the plan says, resident from the start, with a guard page on either
+//! side.
 
 use std::io;
 use std::ptr::NonNull;
@@ -116,13 +117,15 @@ impl Arena {
     /// Gives the pages from an offset on back to the system, in whole huge ones; what they held is lost.
     pub(crate) fn give_back(&mut self, from: Bytes) {
         let from = self.bytes.min(from.align_up(HUGE_PAGE).to_usize());
-        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they come back.
+        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they
+        // come back.
         unsafe {
             libc::madvise(self.start.add(from).as_ptr().cast(), self.bytes - from, libc::MADV_DONTNEED)
         };
     }
 
-    /// Gives the whole pages within a slot back to the system; what they held is lost, and what shares a page with another slot stays.
+    /// Gives the whole pages within a slot back to the system; what they held is lost, and what shares a page
+    /// with another slot stays.
     pub(crate) fn give_back_slot(&mut self, slot: Slot) {
         let page = page() as u64;
         let first = slot.offset.align_up(page).to_usize();
@@ -130,7 +133,8 @@ impl Arena {
         if end <= first || self.bytes < end {
             return;
         }
-        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they come back.
+        // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they
+        // come back.
         unsafe { libc::madvise(self.start.add(first).as_ptr().cast(), end - first, libc::MADV_DONTNEED) };
     }
 

@@ -13,7 +13,8 @@ thread_local! {
     static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The system's allocator, with a count of what it has handed out. A program makes it its `#[global_allocator]`.
+/// The system's allocator, with a count of what it has handed out. A program makes it its
+/// `#[global_allocator]`.
 pub struct Counting;
 
 /// Bytes of heap that live now; 0 in a program whose allocator is not [`Counting`].
@@ -27,7 +28,8 @@ pub fn here() -> i64 {
     HERE.get()
 }
 
-/// Does some work and says how much more heap this thread held at the most while it did, and when it was done.
+/// Does some work and says how much more heap this thread held at the most while it did, and when it was
+/// done.
 pub fn measured<T>(work: impl FnOnce() -> T) -> (T, Taken) {
     let (before, outer) = (HERE.get(), PEAK.get());
     PEAK.set(before);

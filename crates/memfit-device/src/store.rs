@@ -33,7 +33,8 @@ impl Store {
     }
 }
 
-/// Takes the space of a file on its disk, so that a disk that is full is found out before there is anything to write.
+/// Takes the space of a file on its disk, so that a disk that is full is found out before there is anything
+/// to write.
 #[cfg(target_os = "linux")]
 pub fn reserve(file: &File, bytes: Bytes) -> io::Result<()> {
     use std::os::fd::AsRawFd;

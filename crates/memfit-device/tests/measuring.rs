@@ -1,4 +1,5 @@
-//! Measuring stays within its bytes and gives them back: a test of its own, since all of a process is looked at.
+//! Measuring stays within its bytes and gives them back: a test of its own, since all of a process is looked
+//! at.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

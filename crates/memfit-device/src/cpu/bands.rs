@@ -64,7 +64,8 @@ impl Axis {
         (under, margin)
     }
 
-    /// The rows of windows that see any of these lines, and the margin above the lines for the first of the rows.
+    /// The rows of windows that see any of these lines, and the margin above the lines for the first of the
+    /// rows.
     fn seeing(&self, under: &Range<usize>) -> (Range<usize>, usize) {
         let first = (under.start + self.pad + 1).saturating_sub(self.span).div_ceil(self.stride);
         let last = (under.end - 1 + self.pad) / self.stride + 1;
@@ -101,7 +102,8 @@ impl<'a> Bands<'a> {
         (half && large && bands.suits()).then_some(bands)
     }
 
-    /// Whether lines between windows, windows outside the image, or shares of windows that are cut would have to be seen to.
+    /// Whether lines between windows, windows outside the image, or shares of windows that are cut would have
+    /// to be seen to.
     fn suits(&self) -> bool {
         let Axis { span, stride, pad, under, over } = self.axis;
         let inside = (over - 1) * stride < under + pad;
@@ -269,7 +271,8 @@ impl<'a> Bands<'a> {
         })
     }
 
-    /// Rows of windows of a band: an even number, since convolutions may go by two lines and give the same bits then.
+    /// Rows of windows of a band: an even number, since convolutions may go by two lines and give the same
+    /// bits then.
     fn step(&self) -> usize {
         let Axis { span, stride, over, .. } = self.axis;
         let [under_line, over_line] =

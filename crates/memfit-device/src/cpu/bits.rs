@@ -1,4 +1,5 @@
-//! One bit an element: what a ReLU's gradient needs of its output, lowest bit first, every row from a byte of its own.
+//! One bit an element: what a ReLU's gradient needs of its output, lowest bit first, every row from a byte of
+//! its own.
 
 use std::ops::Range;
 

@@ -1,4 +1,5 @@
-//! Convolution over depth, height and width and its gradients: strips of windows are gathered, then multiplied.
+//! Convolution over depth, height and width and its gradients: strips of windows are gathered, then
+//! multiplied.
 
 use std::ops::Range;
 
@@ -99,8 +100,8 @@ impl<'a> Sizes<'a> {
         place.checked_sub(self.conv.pads[axis][0]).filter(|place| *place < self.input[axis])
     }
 
-    /// Calls back for every tap of some lines of some windows of a group: where it stands in the patches, and where its
-    /// channels begin in a row of the input, unless in the margin.
+    /// Calls back for every tap of some lines of some windows of a group: where it stands in the patches, and
+    /// where its channels begin in a row of the input, unless in the margin.
     fn for_each_tap(
         &self,
         windows: Range<usize>,

@@ -1,6 +1,8 @@
-//! Sixteen-bit floats: to single precision, which is exact, and back, rounded to the nearest and to even between two.
+//! Sixteen-bit floats: to single precision, which is exact, and back, rounded to the nearest and to even
+//! between two.
 //!
-//! Nothing computes in these types. Kernels widen a block, compute in single precision, and narrow the block they write.
+//! Nothing computes in these types. Kernels widen a block, compute in single precision, and narrow the block
+//! they write.
 
 use memfit_ir::DType;
 

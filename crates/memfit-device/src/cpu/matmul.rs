@@ -1,4 +1,5 @@
-//! Products of two tensors, many at once: small ones side by side, a thread each, and large ones one after the other by all.
+//! Products of two tensors, many at once: small ones side by side, a thread each, and large ones one after
+//! the other by all.
 
 use memfit_ir::{MatMul, Shape};
 
@@ -63,7 +64,8 @@ pub(crate) fn launch(operands: &Operands, product: MatMul) {
     let (y, workspace) = (Shared::new(y), Shared::new(workspace));
     operands.threads.for_each(products.count, |index, worker| {
         let (a, b) = (&a[index * m * k..][..m * k], &b[index * k * n..][..k * n]);
-        // SAFETY: every product has its own part of the result, and every worker its own part of the workspace.
+        // SAFETY: every product has its own part of the result, and every worker its own part of the
+        // workspace.
         let (y, workspace) = unsafe {
             (y.slice(index * m * n..(index + 1) * m * n), workspace.slice(worker * own..(worker + 1) * own))
         };

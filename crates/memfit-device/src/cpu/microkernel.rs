@@ -1,4 +1,5 @@
-//! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs by.
+//! The innermost loop of every matrix product: a tile of the result held in registers while the depth runs
+//! by.
 
 use super::lanes::{self, Kernel, Lanes, ROWS_MAX};
 
@@ -41,8 +42,8 @@ impl View {
     }
 }
 
-/// Where the right operand of a stripe lies: each panel has a row of two vectors for every step of the depth, and these
-/// rows are `depth_step` apart. Panels are `panel_step` apart.
+/// Where the right operand of a stripe lies: each panel has a row of two vectors for every step of the depth,
+/// and these rows are `depth_step` apart. Panels are `panel_step` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels {
     pub(crate) start: *const f32,
@@ -50,12 +51,12 @@ pub(crate) struct Panels {
     pub(crate) panel_step: usize,
 }
 
-/// How many steps of the depth are written out where rows or the depth lie without gaps. Few instructions then stand between
-/// products, and another thread of the core finds room for its own.
+/// How many steps of the depth are written out where rows or the depth lie without gaps. Few instructions
+/// then stand between products, and another thread of the core finds room for its own.
 const UNROLLED: usize = 4;
 
-/// Adds to the sums of a tile what some steps of the depth give, `AT_ONCE` of them written out, and says where the right operand
-/// goes on.
+/// Adds to the sums of a tile what some steps of the depth give, `AT_ONCE` of them written out, and says
+/// where the right operand goes on.
 ///
 /// # Safety
 /// As for `add_products`, for every step.
@@ -109,8 +110,8 @@ unsafe fn add_products<L: Lanes, const ROWS: usize, const VECTORS: usize>(
 
 /// Some rows of the left operand times all columns of the right one.
 ///
-/// The right operand is cut in panels two vectors wide. Columns past the last one are read, up to a whole vector, and may
-/// hold anything.
+/// The right operand is cut in panels two vectors wide. Columns past the last one are read, up to a whole
+/// vector, and may hold anything.
 pub(crate) struct Stripe {
     pub(crate) left: View,
     pub(crate) rows: usize,
@@ -124,7 +125,8 @@ pub(crate) struct Stripe {
     pub(crate) bias: Option<*const f32>,
     /// Whether the result is added to what is there.
     pub(crate) accumulate: bool,
-    /// Whether it is written past the caches: then nothing is added, and every vector is whole and aligned. Settling is left to the caller.
+    /// Whether it is written past the caches: then nothing is added, and every vector is whole and aligned.
+    /// Settling is left to the caller.
     pub(crate) streams: bool,
 }
 
@@ -220,8 +222,8 @@ impl Stripe {
         }
     }
 
-    /// Adds bias and what was there to one vector of every row. No index here is known only at run time, or the sums would
-    /// have to leave their registers before their time.
+    /// Adds bias and what was there to one vector of every row. No index here is known only at run time, or
+    /// the sums would have to leave their registers before their time.
     #[inline(always)]
     fn store_vector<L: Lanes, const ROWS: usize, const VECTORS: usize, const VECTOR: usize>(
         &self,
@@ -249,8 +251,8 @@ impl Stripe {
         }
     }
 
-    /// Stores one vector of every row. All of them are read before any is written: where rows follow each other closely,
-    /// a read would wait for the write of the row before.
+    /// Stores one vector of every row. All of them are read before any is written: where rows follow each
+    /// other closely, a read would wait for the write of the row before.
     ///
     /// # Safety
     /// `count` columns from `column` on, a whole vector if `WHOLE`, are inside the result.

@@ -1,4 +1,5 @@
-//! Noise: draws are a function of seed, step and place, so that they need not be stored, and neighbours may share one.
+//! Noise: draws are a function of seed, step and place, so that they need not be stored, and neighbours may
+//! share one.
 
 use memfit_ir::{Noise, NoiseKind, random};
 

@@ -1,4 +1,5 @@
-//! Images of any other height and width, by TensorFlow's rule of half-pixel centres, and the exact transpose for gradients.
+//! Images of any other height and width, by TensorFlow's rule of half-pixel centres, and the exact transpose
+//! for gradients.
 
 use std::ops::Range;
 
@@ -55,7 +56,8 @@ impl Scale {
                 [(nearest, 1.0), (nearest, 0.0)]
             }
             Interpolation::Bilinear => {
-                // (pixel + 1/2) · from / to − 1/2, one pixel more so that it is not negative, in parts of 2 · to.
+                // (pixel + 1/2) · from / to − 1/2, one pixel more so that it is not negative, in parts of 2 ·
+                // to.
                 let place = (2 * pixel + 1) * from + to;
                 let (above, part) = (place / (2 * to), place % (2 * to));
                 let share = part as f32 / (2 * to) as f32;

@@ -222,7 +222,8 @@ impl Tasks for Grad<'_> {
 impl Grad<'_> {
     #[inline(always)]
     fn position(&self, elements: Range<usize>, buffer: &mut [f32; BLOCK]) {
-        // SAFETY, here and below: elements belong to one task, and slices that read are gone before one writes.
+        // SAFETY, here and below: elements belong to one task, and slices that read are gone before one
+        // writes.
         let (dy, y) = unsafe { (self.dy.read(elements.clone()), self.y.read(elements.clone())) };
         let mean = sum_pairs(dy, y, |dy, y| dy * y) as f32;
         for block in blocks(elements) {

@@ -102,7 +102,8 @@ impl Groups {
         place + rest * stride
     }
 
-    /// Calls `body` with every start of the last group in the larger tensor that is summed to one in the smaller.
+    /// Calls `body` with every start of the last group in the larger tensor that is summed to one in the
+    /// smaller.
     #[inline(always)]
     fn large_starts(&self, small: usize, mut body: impl FnMut(usize)) {
         let last = self.last().size;

@@ -1,5 +1,5 @@
-//! Sums in double precision: over everything, and over the columns of a matrix. Parts are cut by shape and added in
-//! order, so that the bits do not depend on the number of threads.
+//! Sums in double precision: over everything, and over the columns of a matrix. Parts are cut by shape and
+//! added in order, so that the bits do not depend on the number of threads.
 
 use std::ops::Range;
 
@@ -11,8 +11,8 @@ use super::threads::{Shared, Threads};
 const LANES: usize = 16;
 /// Columns that are summed side by side; where there are fewer, several rows are taken as one.
 pub(crate) const COLUMNS: usize = 256;
-/// The most columns of a task: their sums stay near, and those of two kinds lie half a page apart, since a processor takes
-/// addresses that agree within a page for the same.
+/// The most columns of a task: their sums stay near, and those of two kinds lie half a page apart, since a
+/// processor takes addresses that agree within a page for the same.
 const SPAN: usize = 1280;
 /// The most tasks a sum over columns is cut in.
 const TASKS: usize = 16;
@@ -113,8 +113,8 @@ pub(crate) struct Columns {
 
 /// What is summed, `N` sums for each column.
 pub(crate) trait Terms<const N: usize>: Sync {
-    /// Rows whose terms are added in single precision before totals in double precision take them: more than one where
-    /// terms are rounded products, so that a few more roundings cost no digits.
+    /// Rows whose terms are added in single precision before totals in double precision take them: more than
+    /// one where terms are rounded products, so that a few more roundings cost no digits.
     const ROWS: usize = 1;
 
     /// The terms of `count` neighbouring elements, at most a vector of them, the first in this row and column

@@ -1,5 +1,5 @@
-//! How kernels are cut: by shape alone, so that results do not depend on the number of threads, and compiled for the
-//! vectors of this machine.
+//! How kernels are cut: by shape alone, so that results do not depend on the number of threads, and compiled
+//! for the vectors of this machine.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use super::threads::Threads;
 
 /// Elements of a task: enough to be worth a thread's while, few enough to stay in its second-level cache.
 const TASK: usize = 1 << 14;
-/// Elements that a kernel computes in a buffer of its own before it writes them, where an output may share an input's
-/// bytes: few enough to stay in the first-level cache.
+/// Elements that a kernel computes in a buffer of its own before it writes them, where an output may share an
+/// input's bytes: few enough to stay in the first-level cache.
 pub(crate) const BLOCK: usize = 512;
 /// The most parts of a sum: each has its own partial result.
 const PARTS: usize = 64;
 
 /// Work whose tasks do not touch each other's bytes.
 pub(crate) trait Tasks: Sync {
-    /// Does one task; `worker` names the scratch memory that it may use. Implementations and all that is hot in them
-    /// are `#[inline(always)]`, so that they are compiled for the machine's vectors.
+    /// Does one task; `worker` names the scratch memory that it may use. Implementations and all that is hot
+    /// in them are `#[inline(always)]`, so that they are compiled for the machine's vectors.
     fn task<L: Lanes>(&self, task: usize, worker: usize);
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread that waits stays awake: about as long as the work between two kernels that share their tasks.
-/// A sleeping thread takes some 0.1 ms to come back.
+/// How long a thread that waits stays awake: about as long as the work between two kernels that share their
+/// tasks. A sleeping thread takes some 0.1 ms to come back.
 const AWAKE: Duration = Duration::from_micros(200);
 /// How long it spins before it asks the system whether another thread needs its core.
 const GREEDY: Duration = Duration::from_micros(10);

@@ -21,7 +21,8 @@ pub struct Threads {
 const MOST: usize = 4096;
 
 impl Threads {
-    /// Starts `count` threads that use the widest vectors this machine has, or those that `MEMFIT_VECTORS` names.
+    /// Starts `count` threads that use the widest vectors this machine has, or those that `MEMFIT_VECTORS`
+    /// names.
     #[cfg(test)]
     pub(crate) fn new(count: usize) -> Result<Threads, String> {
         Threads::at(count, Level::chosen()?)
@@ -62,11 +63,11 @@ impl Threads {
         self.level
     }
 
-    /// Runs `body(task, worker)` for every task below `tasks`. At any moment at most one thread runs with a given
-    /// `worker`, which is below `count()`: it names the part of a workspace that the task may use.
+    /// Runs `body(task, worker)` for every task below `tasks`. At any moment at most one thread runs with a
+    /// given `worker`, which is below `count()`: it names the part of a workspace that the task may use.
     ///
-    /// Every thread has an even share of tasks that follow each other, the same whenever there are as many: what one kernel
-    /// leaves in the caches of a core, the next finds there. Who is done helps the others.
+    /// Every thread has an even share of tasks that follow each other, the same whenever there are as many:
+    /// what one kernel leaves in the caches of a core, the next finds there. Who is done helps the others.
     pub fn for_each(&self, tasks: usize, body: impl Fn(usize, usize) + Sync) {
         let workers = self.count.min(tasks);
         let share = |worker: usize| worker * tasks / workers..(worker + 1) * tasks / workers;
@@ -90,7 +91,8 @@ impl Threads {
         }
     }
 
-    /// Runs `body(chunk, worker, values)` for every chunk of `size` values of a slice; the last one may be shorter.
+    /// Runs `body(chunk, worker, values)` for every chunk of `size` values of a slice; the last one may be
+    /// shorter.
     pub fn for_each_chunk_with<T: Send>(
         &self,
         values: &mut [T],
@@ -129,8 +131,8 @@ pub struct Shared<'a, T> {
     slice: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: a `Shared` is a `&mut [T]` whose parts may be handed to other threads; the methods that do so are unsafe and
-// ask for disjoint parts.
+// SAFETY: a `Shared` is a `&mut [T]` whose parts may be handed to other threads; the methods that do so are
+// unsafe and ask for disjoint parts.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Shared<'_, T> {}

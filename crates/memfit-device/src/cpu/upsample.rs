@@ -37,7 +37,8 @@ struct Scale {
 }
 
 impl Scale {
-    /// The pixels of the smaller image that a pixel of the larger is made of, along an axis, with their shares.
+    /// The pixels of the smaller image that a pixel of the larger is made of, along an axis, with their
+    /// shares.
     #[inline(always)]
     fn sources(&self, axis: usize, pixel: usize) -> [(usize, f32); 2] {
         let size = self.size[axis];
@@ -45,8 +46,8 @@ impl Scale {
             Interpolation::Nearest => [(pixel / size, 1.0), (pixel / size, 0.0)],
             Interpolation::Bilinear => {
                 let last = self.small[axis] - 1;
-                // Twice the distance from the first centre, in pixels of the larger image, and one small pixel more
-                // so that it is not negative: (pixel + 1/2) / size - 1/2.
+                // Twice the distance from the first centre, in pixels of the larger image, and one small
+                // pixel more so that it is not negative: (pixel + 1/2) / size - 1/2.
                 let place = 2 * pixel + 1 + size;
                 let (above, part) = (place / (2 * size), place % (2 * size));
                 let share = part as f32 / (2 * size) as f32;

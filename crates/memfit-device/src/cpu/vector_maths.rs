@@ -1,4 +1,5 @@
-//! Functions whose loops are the hottest, over whole vectors, with products that are rounded once where the machine can.
+//! Functions whose loops are the hottest, over whole vectors, with products that are rounded once where the
+//! machine can.
 
 use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E, SQRT_2};
 

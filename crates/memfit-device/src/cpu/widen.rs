@@ -13,7 +13,8 @@ use super::threads::Threads;
 use crate::Context;
 use crate::arena::Arena;
 
-/// Floats that are widened at once, unless one row has more: enough to keep threads busy, few enough to stay in the cache.
+/// Floats that are widened at once, unless one row has more: enough to keep threads busy, few enough to stay
+/// in the cache.
 pub(crate) const AT_ONCE: usize = 1 << 18;
 /// The same where a kernel is read again for every part.
 const AT_ONCE_MOST: usize = 1 << 20;

@@ -154,7 +154,8 @@ impl Descriptor {
     /// Runs a plan with the pointers of a pack.
     ///
     /// # Safety
-    /// The pointers are of operands that are as large as the plan's, and of a workspace that is as large as it asks.
+    /// The pointers are of operands that are as large as the plan's, and of a workspace that is as large as
+    /// it asks.
     pub(crate) unsafe fn execute(&self, handle: Handle, pack: &Descriptor) -> Result<(), CudaError> {
         // SAFETY: the caller guarantees what is pointed to.
         check(unsafe { sys::cudnnBackendExecute(handle.0, self.0, pack.0) }, "convolve")

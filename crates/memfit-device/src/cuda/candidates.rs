@@ -141,8 +141,8 @@ impl<T: Copy> Candidates<T> {
     }
 }
 
-/// What several calls that share one workspace take together: workspaces that make a difference, the least with which all of them
-/// can run first, each larger one faster.
+/// What several calls that share one workspace take together: workspaces that make a difference, the least
+/// with which all of them can run first, each larger one faster.
 pub(crate) fn together(calls: &[Vec<(usize, f32)>]) -> Vec<(usize, f32)> {
     let least = calls.iter().filter_map(|call| Some(call.first()?.0)).max().unwrap_or(0);
     let mut sizes: Vec<usize> =

@@ -13,7 +13,8 @@ use super::work::Source;
 /// What stands before every kernel.
 pub const PRELUDE: &str = include_str!("kernels/prelude.cu");
 
-/// Texts that are compiled at the same time at most; each takes some hundred megabytes of the host while it is.
+/// Texts that are compiled at the same time at most; each takes some hundred megabytes of the host while it
+/// is.
 const THREADS_MOST: usize = 8;
 
 /// The whole text of a source.
@@ -21,7 +22,8 @@ pub(crate) fn text(source: &Source) -> String {
     [PRELUDE, &source.defines, source.text].join("\n")
 }
 
-/// Machine code for an architecture such as `sm_90`, or the compiler's words. The compiler must have been found.
+/// Machine code for an architecture such as `sm_90`, or the compiler's words. The compiler must have been
+/// found.
 pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     let source = CString::new(text).map_err(|_| "a kernel's text has no zero byte".to_owned())?;
     // Lambdas that are compiled for several types are functions of the device too.
@@ -30,8 +32,8 @@ pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     let options: Vec<CString> = options.filter_map(|option| CString::new(option).ok()).collect();
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
-    // SAFETY: the compiler reads texts that end in zero and live until it returns, and writes into buffers of the sizes it
-    // asked for; the program is destroyed once.
+    // SAFETY: the compiler reads texts that end in zero and live until it returns, and writes into buffers of
+    // the sizes it asked for; the program is destroyed once.
     unsafe {
         let name = c"memfit.cu".as_ptr();
         let made = sys::nvrtcCreateProgram(
@@ -64,8 +66,8 @@ pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The same from the user's cache, where it is there; else it is compiled and put there. A cache that cannot be read or
-/// written is none.
+/// The same from the user's cache, where it is there; else it is compiled and put there. A cache that cannot
+/// be read or written is none.
 pub(crate) fn compile_cached(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     let path = cache(text, architecture);
     if let Some(code) = path.as_deref().and_then(|path| read(path, text)) {
@@ -79,8 +81,8 @@ pub(crate) fn compile_cached(text: &str, architecture: &str) -> Result<Vec<u8>, 
     Ok(code)
 }
 
-/// Compiles texts into the user's cache, several at the same time: a first start on a machine waits for little else. Where there
-/// is no cache, nothing is gained and nothing done.
+/// Compiles texts into the user's cache, several at the same time: a first start on a machine waits for
+/// little else. Where there is no cache, nothing is gained and nothing done.
 pub(crate) fn compile_ahead(texts: &[String], architecture: &str) {
     let next = AtomicUsize::new(0);
     let threads =

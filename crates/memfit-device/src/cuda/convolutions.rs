@@ -1,4 +1,5 @@
-//! Convolutions by cuDNN, NHWC: engines are chosen once for each shape and never take more workspace than they are given.
+//! Convolutions by cuDNN, NHWC: engines are chosen once for each shape and never take more workspace than
+//! they are given.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -66,7 +67,8 @@ impl Convolutions {
         best.ok_or_else(|| unknown(convolution))
     }
 
-    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where nothing was timed.
+    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where
+    /// nothing was timed.
     pub(crate) fn offered(
         &self,
         convolution: &Convolution,

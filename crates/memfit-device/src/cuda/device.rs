@@ -97,7 +97,8 @@ impl CudaDevice {
             kept: None,
             gpu,
         };
-        // Nothing in the arena is ever read before it is written, but a value that is not finite must not come from nowhere.
+        // Nothing in the arena is ever read before it is written, but a value that is not finite must not
+        // come from nowhere.
         if device.arena.bytes() != Bytes::ZERO {
             let whole = Slot { offset: Bytes::ZERO, bytes: device.arena.bytes() };
             // SAFETY: the whole arena and nothing else.
@@ -324,7 +325,8 @@ impl CudaDevice {
         self.readback.read(turn).expect(FAILED)
     }
 
-    /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there has been copied.
+    /// Turns to the other half of the host memory for rows, has so much of it, and waits until what was there
+    /// has been copied.
     pub(crate) fn begin_staging(&mut self, bytes: usize) {
         self.enter();
         self.half = 1 - self.half;
@@ -353,7 +355,8 @@ impl CudaDevice {
         self.staged[self.half].record(&self.gpu.stream).expect(FAILED);
     }
 
-    /// Begins to copy the first of the staged rows to where they wait, once those before were taken from there.
+    /// Begins to copy the first of the staged rows to where they wait, once those before were taken from
+    /// there.
     pub(crate) fn bring_ahead(&mut self, bytes: usize, to: Slot) {
         assert!(bytes as u64 <= to.bytes.0, "rows fit their slot");
         self.enter();
@@ -451,7 +454,8 @@ impl CudaDevice {
         if let Some(kept) = &self.kept {
             assert!(slot.end() <= kept.slot.bytes, "what was given back is not read");
             let start = slot.offset.to_usize();
-            // SAFETY: the words hold the start of the arena, in which the slot lies; they are borrowed with the device.
+            // SAFETY: the words hold the start of the arena, in which the slot lies; they are borrowed with
+            // the device.
             let bytes = unsafe {
                 std::slice::from_raw_parts(kept.words.as_ptr().cast::<u8>(), kept.slot.bytes.to_usize())
             };
@@ -464,7 +468,8 @@ impl CudaDevice {
             views.len() - 1
         });
         let words = &views[index].words;
-        // SAFETY: a view is dropped or written only by those who borrow the device alone, and its words do not move.
+        // SAFETY: a view is dropped or written only by those who borrow the device alone, and its words do
+        // not move.
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), slot.bytes.to_usize()) }
     }
 
@@ -485,7 +490,8 @@ impl CudaDevice {
         let bytes = slot.bytes.to_usize();
         let mut words = vec![0u64; bytes.div_ceil(8)].into_boxed_slice();
         if bytes != 0 {
-            // SAFETY: the words have room for the slot's bytes, and are looked at once the copy was waited for.
+            // SAFETY: the words have room for the slot's bytes, and are looked at once the copy was waited
+            // for.
             unsafe {
                 let to = words.as_mut_ptr().cast();
                 self.gpu.stream.download(self.arena.address(slot), to, bytes).expect(FAILED);

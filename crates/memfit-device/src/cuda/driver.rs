@@ -1,4 +1,5 @@
-//! The driver: a device, its context and stream, memory that comes and goes, and launches. Every call is checked.
+//! The driver: a device, its context and stream, memory that comes and goes, and launches. Every call is
+//! checked.
 
 use std::ffi::{CStr, CString, c_void};
 
@@ -58,7 +59,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// What kernels are compiled for: this device alone, so that it may use instructions of its compute capability alone.
+    /// What kernels are compiled for: this device alone, so that it may use instructions of its compute
+    /// capability alone.
     pub fn architecture(&self) -> String {
         let (major, minor) = self.capability;
         let own = if (major, minor) == (9, 0) { "a" } else { "" };
@@ -325,7 +327,8 @@ impl Event {
             CudaError("cannot measure a time: the driver has no function for it".to_owned())
         })?;
         let mut milliseconds = 0.0;
-        // SAFETY: the driver's function of this name has this form since its first versions, and writes one number.
+        // SAFETY: the driver's function of this name has this form since its first versions, and writes one
+        // number.
         let answer = unsafe {
             let elapsed = std::mem::transmute::<*mut c_void, ElapsedTime>(address);
             elapsed(&mut milliseconds, earlier.event, self.event)

@@ -1,4 +1,5 @@
-//! A GPU that is open: context, stream, libraries and loaded kernels. It can still take memory; a sealed device cannot.
+//! A GPU that is open: context, stream, libraries and loaded kernels. It can still take memory; a sealed
+//! device cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
@@ -18,7 +19,8 @@ use super::updates::{Updates, WORDS};
 use super::work::{Address, Argument, Convolution, Kernel, Lowered, Product, Source, Work};
 use super::{call_of, candidates, compiler, libraries, lower, usage};
 
-/// Workspace of a library's algorithm that is looked at, unless none takes so little; how much a launch has is the plan's choice.
+/// Workspace of a library's algorithm that is looked at, unless none takes so little; how much a launch has
+/// is the plan's choice.
 const LIBRARY_WORKSPACE: Bytes = Bytes::mib(256);
 
 /// Where the workspace of a library begins.
@@ -103,7 +105,8 @@ impl Gpu {
         let versions = libraries::find_all().filter_map(|found| found.version.as_deref());
         let times =
             Times::open(&versions.fold(description.name.clone(), |name, version| name + " " + version));
-        // The two counts of the driver do not begin at the same place, but what opening added is the same in both.
+        // The two counts of the driver do not begin at the same place, but what opening added is the same in
+        // both.
         let (free, total) = context.bytes_free()?;
         let added = before.and_then(|before| {
             let after = usage::of_device(&description.bus)?;
@@ -343,7 +346,8 @@ impl Gpu {
                     let weight = self.weight_of(kernel, slots);
                     self.update(&Updates::new(kernel.source.clone(), weight))?;
                 }
-                // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has checked.
+                // SAFETY: the slots lie in the arena, and hold at least the node's bytes, as `at` has
+                // checked.
                 Work::Zero { to, bytes } => unsafe { self.stream.fill(at(*to), 0, bytes.to_usize())? },
                 Work::Copy { from, to, bytes } => {
                     if at(*from) != at(*to) {
@@ -374,12 +378,13 @@ impl Gpu {
         let (mut many, blocks) = updates.packed();
         let mut context = self.block.start;
         let mut pointers = [many.as_mut_ptr().cast(), std::ptr::from_mut(&mut context).cast()];
-        // SAFETY: the words are laid out as the kernel's first parameter, which the driver copies, and point into the arena.
+        // SAFETY: the words are laid out as the kernel's first parameter, which the driver copies, and point
+        // into the arena.
         unsafe { driver::launch(&self.stream, function, [blocks, 1, 1], THREADS, &mut pointers) }
     }
 
-    /// What a kernel is handed for an argument. Every value takes at most eight bytes, and the driver reads as many as the
-    /// parameter has.
+    /// What a kernel is handed for an argument. Every value takes at most eight bytes, and the driver reads
+    /// as many as the parameter has.
     fn value(&self, argument: Argument, slots: &Slots<'_>) -> u64 {
         match argument {
             Argument::At(address) => slots.at(address),
@@ -416,7 +421,8 @@ impl Gpu {
             kernel.arguments.iter().map(|argument| self.value(*argument, slots)).collect();
         let mut pointers: Vec<*mut c_void> =
             values.iter_mut().map(|value| std::ptr::from_mut(value).cast()).collect();
-        // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the op table tests.
+        // SAFETY: `lower` gives arguments in the order and of the types of the kernel's parameters, which the
+        // op table tests.
         unsafe { driver::launch(&self.stream, function, kernel.blocks, kernel.threads, &mut pointers) }
     }
 }

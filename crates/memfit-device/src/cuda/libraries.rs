@@ -111,8 +111,8 @@ impl Library {
     }
 }
 
-/// Looks for a library and opens it if it is there, once. An open library takes tens of MiB, so that nothing is opened
-/// before it is known to be of use.
+/// Looks for a library and opens it if it is there, once. An open library takes tens of MiB, so that nothing
+/// is opened before it is known to be of use.
 pub fn find(library: Library) -> &'static Found {
     static FOUND: [OnceLock<Found>; ALL.len()] = [const { OnceLock::new() }; ALL.len()];
     FOUND[library as usize].get_or_init(|| find_now(library, folders()))
@@ -144,7 +144,8 @@ fn find_now(library: Library, folders: &[PathBuf]) -> Found {
     Found { library, path, version }
 }
 
-/// Parts that the compiler looks for by name alone, which would not be found in a folder that the loader does not know.
+/// Parts that the compiler looks for by name alone, which would not be found in a folder that the loader does
+/// not know.
 fn open_beside(path: &Path) {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
     if !name.as_bytes().starts_with(b"libnvrtc") {
@@ -177,8 +178,8 @@ pub(crate) fn function(file: &CStr, name: &CStr) -> Option<*mut libc::c_void> {
     (!address.is_null()).then_some(address)
 }
 
-/// Folders to look in before the loader is asked: those that were named, the toolkit's, and those of pip's packages beside a
-/// Python that is active or first on the path.
+/// Folders to look in before the loader is asked: those that were named, the toolkit's, and those of pip's
+/// packages beside a Python that is active or first on the path.
 fn folders() -> &'static [PathBuf] {
     static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     FOLDERS.get_or_init(listed_folders)

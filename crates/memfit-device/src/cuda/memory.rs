@@ -1,4 +1,5 @@
-//! Memory: the arena on the device, taken once, and host memory that the device reads and writes at full speed.
+//! Memory: the arena on the device, taken once, and host memory that the device reads and writes at full
+//! speed.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -108,7 +109,8 @@ impl DeviceArena {
 impl Drop for DeviceArena {
     fn drop(&mut self) {
         let size = self.bytes.to_usize();
-        // SAFETY: what was made is unmade once, in the reverse order; parts that were never made are refused, which is no harm.
+        // SAFETY: what was made is unmade once, in the reverse order; parts that were never made are refused,
+        // which is no harm.
         unsafe {
             if let Some(handle) = self.handle {
                 sys::cuMemUnmap(self.start, size);

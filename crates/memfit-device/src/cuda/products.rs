@@ -1,5 +1,5 @@
-//! Matrix products by cuBLASLt: algorithms are chosen once for each shape, by their time where it was measured, and never take
-//! more workspace than they are given.
+//! Matrix products by cuBLASLt: algorithms are chosen once for each shape, by their time where it was
+//! measured, and never take more workspace than they are given.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -83,7 +83,8 @@ impl Products {
         Ok(Bytes(best(known, limit.to_usize(), product)?.1 as u64))
     }
 
-    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where nothing was timed.
+    /// Workspaces within a limit that make a difference, with their milliseconds, the least first; none where
+    /// nothing was timed.
     pub(crate) fn offered(
         &self,
         product: &Product,

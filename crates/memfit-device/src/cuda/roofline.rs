@@ -1,5 +1,5 @@
-//! How fast a GPU can be, from what it is: bytes of memory and arithmetic on its tensor cores in a nanosecond. A pure function of its
-//! description, so that plans by estimates need no clock.
+//! How fast a GPU can be, from what it is: bytes of memory and arithmetic on its tensor cores in a
+//! nanosecond. A pure function of its description, so that plans by estimates need no clock.
 
 use super::driver::Description;
 

@@ -1,5 +1,5 @@
-//! Updates of many weights in one launch: a network has hundreds of weights, and most are so small that a launch each would take
-//! longer than the work.
+//! Updates of many weights in one launch: a network has hundreds of weights, and most are so small that a
+//! launch each would take longer than the work.
 
 use super::work::Source;
 
@@ -28,7 +28,8 @@ impl Updates {
         Updates { source, weights: vec![weight] }
     }
 
-    /// Takes one more weight where it can go along: not one that is among them, whose updates follow each other.
+    /// Takes one more weight where it can go along: not one that is among them, whose updates follow each
+    /// other.
     pub(crate) fn take(&mut self, source: &Source, weight: [u64; WORDS]) -> bool {
         let is_new = self.weights.iter().all(|known| known[WEIGHT] != weight[WEIGHT]);
         let fits = is_new && self.weights.len() < MOST && self.source == *source;

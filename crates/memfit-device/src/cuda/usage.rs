@@ -57,8 +57,9 @@ pub fn of_device(bus: &str) -> Option<Usage> {
     let (start, find) = (function(c"nvmlInit_v2")?, function(c"nvmlDeviceGetHandleByPciBusId_v2")?);
     let (memory, processes) =
         (function(c"nvmlDeviceGetMemoryInfo")?, function(c"nvmlDeviceGetComputeRunningProcesses_v3")?);
-    // SAFETY: these are the functions of these names in NVIDIA's management library, with the types that its header gives
-    // them; it writes into structures of its own layout, and no more processes than there is room for.
+    // SAFETY: these are the functions of these names in NVIDIA's management library, with the types that its
+    // header gives them; it writes into structures of its own layout, and no more processes than there is
+    // room for.
     unsafe {
         let start: unsafe extern "C" fn() -> c_int = std::mem::transmute(start);
         let find: unsafe extern "C" fn(*const c_char, *mut *mut c_void) -> c_int = std::mem::transmute(find);

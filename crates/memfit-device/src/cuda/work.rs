@@ -1,4 +1,5 @@
-//! What a node is to a GPU, as plain data: kernels and library calls in the order in which they run, and their workspace.
+//! What a node is to a GPU, as plain data: kernels and library calls in the order in which they run, and
+//! their workspace.
 //!
 //! Nothing here touches a device, so that every kernel can be made, compiled and looked at without one.
 

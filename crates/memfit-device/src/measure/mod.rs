@@ -224,7 +224,8 @@ impl Line {
     }
 }
 
-/// How long the longest launches may last so that all together last so long: what short ones do not use, long ones have.
+/// How long the longest launches may last so that all together last so long: what short ones do not use, long
+/// ones have.
 fn level(mut nanos: Vec<f64>, total: f64) -> f64 {
     nanos.sort_by(f64::total_cmp);
     let (mut left, count) = (total, nanos.len());

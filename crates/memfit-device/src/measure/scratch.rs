@@ -9,8 +9,8 @@ use crate::{Context, Device};
 /// How often a launch is timed; the fastest counts, since others were disturbed.
 pub(super) const RUNS: usize = 3;
 
-/// Values that are written again and again: small, positive and never alike, so that nothing overflows, no root is
-/// taken of less than 0 and no arithmetic is spared.
+/// Values that are written again and again: small, positive and never alike, so that nothing overflows, no
+/// root is taken of less than 0 and no arithmetic is spared.
 const PATTERN: usize = 4093;
 
 /// A device for timing.
@@ -118,7 +118,8 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Whole numbers: entries all over a table for an embedding, and else 0, which every class and place can be.
+    /// Whole numbers: entries all over a table for an embedding, and else 0, which every class and place can
+    /// be.
     fn write_numbers(&mut self, node: &Node, input: usize, slot: Slot) {
         let Some(entries) = entries(self.graph, node).filter(|_| input == 0) else {
             return self.device.bytes_mut(slot).fill(0);

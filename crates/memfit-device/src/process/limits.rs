@@ -1,4 +1,5 @@
-//! The most memory this process may hold: the least of what its control groups, its own limits and the machine leave it.
+//! The most memory this process may hold: the least of what its control groups, its own limits and the
+//! machine leave it.
 
 use std::fmt;
 use std::fs;
@@ -18,8 +19,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What is left once all threads have started: of a limited address space their stacks, which are mapped in full and hold next to
-    /// nothing, are no part.
+    /// What is left once all threads have started: of a limited address space their stacks, which are mapped
+    /// in full and hold next to nothing, are no part.
     pub fn beside_threads(self) -> Limits {
         const STACK: Bytes = Bytes::mib(2);
         const OTHERS: u64 = 4;

@@ -15,8 +15,8 @@ pub fn resident() -> Bytes {
     status("VmRSS:").unwrap_or_else(resident_largest)
 }
 
-/// Memory that counts as held now: what is resident, with the program's files in full where their pages were given back, since these come
-/// back as they are needed, and when is a matter of which thread runs what.
+/// Memory that counts as held now: what is resident, with the program's files in full where their pages were
+/// given back, since these come back as they are needed, and when is a matter of which thread runs what.
 pub fn held() -> Bytes {
     match (program::files_given_back(), status("RssFile:")) {
         (Some(files), Some(of_files)) => resident().saturating_sub(of_files) + files,
@@ -50,16 +50,19 @@ pub fn trim() {
     }
 }
 
-/// Has freed heap go back to the system soon, on every thread, where the allocator can: what planning frees on its threads is otherwise
-/// kept by each, how much hangs on who ran when, and [`trim`] does not reach it. For a program of our own.
+/// Has freed heap go back to the system soon, on every thread, where the allocator can: what planning frees
+/// on its threads is otherwise kept by each, how much hangs on who ran when, and [`trim`] does not reach it.
+/// For a program of our own.
 pub fn give_back_early() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: this may be called at any time.
     unsafe {
         libc::mallopt(libc::M_TRIM_THRESHOLD, 1 << 20);
-        // Said too, since it would follow what is freed, and the other with it. Below it, memory is taken from what a thread has.
+        // Said too, since it would follow what is freed, and the other with it. Below it, memory is taken
+        // from what a thread has.
         libc::mallopt(libc::M_MMAP_THRESHOLD, 4 << 20);
-        // Where the address space is limited, heaps of threads, 64 MiB each whatever they hold, would take all of it.
+        // Where the address space is limited, heaps of threads, 64 MiB each whatever they hold, would take
+        // all of it.
         if limits::address_space_is_limited() {
             libc::mallopt(libc::M_ARENA_MAX, 1);
         }

@@ -1,12 +1,12 @@
-//! The program's own pages: text, constants and shared libraries, made resident so that they count from the start, and given back
-//! when most of them have done their work.
+//! The program's own pages: text, constants and shared libraries, made resident so that they count from the
+//! start, and given back when most of them have done their work.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memfit_ir::Bytes;
 
-/// Touches every page of the files this program runs from, and says how much that is. Files that are only mapped as data are left
-/// alone.
+/// Touches every page of the files this program runs from, and says how much that is. Files that are only
+/// mapped as data are left alone.
 pub fn populate_program() -> Bytes {
     populate_files(|_| true)
 }
@@ -57,15 +57,18 @@ pub fn give_back_program() {
 /// The size of the mappings whose pages were given back.
 static FILES_GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 
-/// The size of the mappings whose pages were given back, and come back one by one from then on; none where none were.
+/// The size of the mappings whose pages were given back, and come back one by one from then on; none where
+/// none were.
 pub(super) fn files_given_back() -> Option<Bytes> {
     Some(Bytes(FILES_GIVEN_BACK.load(Ordering::Relaxed))).filter(|files| *files != Bytes::ZERO)
 }
 
-/// Of the mappings in `/proc/self/smaps`, those of files with code that cannot be written and hold nothing but what is in the file.
+/// Of the mappings in `/proc/self/smaps`, those of files with code that cannot be written and hold nothing
+/// but what is in the file.
 #[cfg(target_os = "linux")]
 fn as_in_files(text: &str) -> Vec<Mapping<'_>> {
-    // How much of a mapping is its own follows its line, as other figures do; so does the next mapping, which may have no file.
+    // How much of a mapping is its own follows its line, as other figures do; so does the next mapping, which
+    // may have no file.
     let mut mappings: Vec<(Mapping, Option<&str>)> = Vec::new();
     for line in text.lines() {
         if let Some(mapping) = Mapping::parse(line) {

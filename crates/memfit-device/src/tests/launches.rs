@@ -8,7 +8,8 @@ fn slot(offset: u64, bytes: u64) -> Slot {
     Slot { offset: Bytes(offset), bytes: Bytes(bytes) }
 }
 
-/// Whether an addition of two tensors of four floats, or its gradient by a dense layer, runs with these slots.
+/// Whether an addition of two tensors of four floats, or its gradient by a dense layer, runs with these
+/// slots.
 fn runs(op: Op, args: [Slot; 3], workspace: Slot) -> bool {
     let mut graph = Graph::default();
     let layer = graph.layer("layer");

@@ -1,4 +1,5 @@
-//! Sums of metrics against plain loops: enough samples for several tasks, weights, and sums that are there already.
+//! Sums of metrics against plain loops: enough samples for several tasks, weights, and sums that are there
+//! already.
 
 use memfit_ir::{ClassAverage, ClassOf, Counts, FBeta, Iou, Metric, Op, Rate, RowValue, Shape, Thresholds};
 

@@ -23,7 +23,8 @@ use memfit_ir::{
 
 use crate::{Context, Device, open};
 
-/// One launch: an op with its operands. Results do not depend on threads, on room to spare or on standing in place.
+/// One launch: an op with its operands. Results do not depend on threads, on room to spare or on standing in
+/// place.
 pub(crate) struct Case {
     op: Op,
     inputs: Vec<(Shape, Values)>,

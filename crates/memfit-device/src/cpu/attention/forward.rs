@@ -16,7 +16,8 @@ use super::{
 
 /// The most queries of a task.
 const QUERIES_TASK: usize = 256;
-/// The most queries of a tile: a multiple of every level's register tile; their scores stay in the first-level cache.
+/// The most queries of a tile: a multiple of every level's register tile; their scores stay in the
+/// first-level cache.
 const QUERIES: usize = 24;
 /// The most keys of a tile: packed, they stay in the second-level cache.
 const KEYS: usize = 256;

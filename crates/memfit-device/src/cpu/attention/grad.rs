@@ -1,8 +1,9 @@
-//! Attention backward: the probabilities of a tile are computed again from scores and the sums that forward kept.
+//! Attention backward: the probabilities of a tile are computed again from scores and the sums that forward
+//! kept.
 //!
-//! A task has one head of keys and all queries that look at it, tile by tile of the keys. It packs a tile's keys and
-//! values before it writes their gradients, and has read all of `y` before it writes `dq`: so `dk` may stand where `k`
-//! stands, `dv` where `v`, and `dq` where `y`.
+//! A task has one head of keys and all queries that look at it, tile by tile of the keys. It packs a tile's
+//! keys and values before it writes their gradients, and has read all of `y` before it writes `dq`: so `dk`
+//! may stand where `k` stands, `dv` where `v`, and `dq` where `y`.
 
 use std::ops::Range;
 

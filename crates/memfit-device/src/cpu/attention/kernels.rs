@@ -160,7 +160,8 @@ impl Kernel for Deltas {
     }
 }
 
-/// Turns scores into probabilities, and the gradient of these into that of the scores before they were scaled.
+/// Turns scores into probabilities, and the gradient of these into that of the scores before they were
+/// scaled.
 pub(super) struct ScoreGradients {
     pub(super) scores: Rows,
     pub(super) dscores: Rows,

@@ -1,5 +1,6 @@
-//! Attention in tiles: scores of some queries and some keys at a time, in a worker's own memory. No matrix of all
-//! queries and keys is ever stored; backward computes the scores of a tile again from the sums that forward kept.
+//! Attention in tiles: scores of some queries and some keys at a time, in a worker's own memory. No matrix of
+//! all queries and keys is ever stored; backward computes the scores of a tile again from the sums that
+//! forward kept.
 
 mod forward;
 mod grad;

@@ -1,5 +1,5 @@
-//! Convolution of every channel by itself: too little arithmetic for a matrix product, so plain loops over vectors of
-//! channels.
+//! Convolution of every channel by itself: too little arithmetic for a matrix product, so plain loops over
+//! vectors of channels.
 
 use std::ops::Range;
 
@@ -170,7 +170,8 @@ fn made_rows(
     }
 }
 
-/// The taps of the filter that a grid uses: the first, and how many taps further the next one is, down and across.
+/// The taps of the filter that a grid uses: the first, and how many taps further the next one is, down and
+/// across.
 #[derive(Clone, Copy)]
 struct Filter {
     first: usize,

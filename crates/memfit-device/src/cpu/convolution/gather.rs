@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::super::lanes::{self, Lanes};
 use super::Convolution;
 
-/// One axis of a grid: tap `t` of position `p` sees pixel `p * step + start + t * tap_step`, or zero outside the image.
+/// One axis of a grid: tap `t` of position `p` sees pixel `p * step + start + t * tap_step`, or zero outside
+/// the image.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub(super) positions: usize,

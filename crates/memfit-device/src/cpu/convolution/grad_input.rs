@@ -1,7 +1,8 @@
 //! The gradient of a convolution by its input.
 //!
-//! With a stride, input pixels fall in phases: those of one phase are reached by the same taps, and each sees output
-//! pixels as an output pixel of a convolution with stride 1 sees input pixels. So every phase is a product.
+//! With a stride, input pixels fall in phases: those of one phase are reached by the same taps, and each sees
+//! output pixels as an output pixel of a convolution with stride 1 sees input pixels. So every phase is a
+//! product.
 
 use std::ops::Range;
 
@@ -107,8 +108,8 @@ impl Phase {
 }
 
 impl PhaseAxis {
-    /// Tap `t` takes output pixel `o` to input pixel `o * stride + t * dilation - pad`. For a given input pixel that is
-    /// solved by every `tap_step`-th tap, if by any.
+    /// Tap `t` takes output pixel `o` to input pixel `o * stride + t * dilation - pad`. For a given input
+    /// pixel that is solved by every `tap_step`-th tap, if by any.
     fn new(shape: &Convolution, axis: usize, pad: usize, first: usize) -> Self {
         let (stride, dilation, taps) = (shape.strides[axis], shape.dilation[axis], shape.kernel[axis]);
         let distance = |tap: usize| (first + pad) as isize - (tap * dilation) as isize;
@@ -136,7 +137,8 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The taps of a phase as the right operand: the depth is taps and output channels, the columns are input channels.
+/// The taps of a phase as the right operand: the depth is taps and output channels, the columns are input
+/// channels.
 struct Taps<'a> {
     shape: &'a Convolution,
     kernel: &'a [f32],

@@ -42,8 +42,8 @@ pub(crate) fn times_made(shape: &Convolution) -> usize {
     }
 }
 
-/// Computes the gradient by the filter, `dkernel`, from images that are `made` and the gradient by the output, `dy`.
-/// Where `accumulate`, adds it to what is there.
+/// Computes the gradient by the filter, `dkernel`, from images that are `made` and the gradient by the
+/// output, `dy`. Where `accumulate`, adds it to what is there.
 pub(crate) fn grad_kernel_of(
     threads: &Threads,
     shape: &Convolution,
@@ -106,8 +106,8 @@ impl<'a> Window<'a> {
         Window { made, channels, pixel, width, lines, count, next: 0 }
     }
 
-    /// Makes sure that some neighbouring lines, counted over all images, are there, and shows them. Neither the first nor the last
-    /// line lies before that of the call before.
+    /// Makes sure that some neighbouring lines, counted over all images, are there, and shows them. Neither
+    /// the first nor the last line lies before that of the call before.
     pub(super) fn show<'b>(
         &'b mut self,
         level: Level,
@@ -133,8 +133,8 @@ impl<'a> Window<'a> {
     }
 }
 
-/// What positions see are the rows of the operand, and the positions are the depth, as in [`Transposed`] or, where pixels do not
-/// mix, in a [`Matrix`].
+/// What positions see are the rows of the operand, and the positions are the depth, as in [`Transposed`] or,
+/// where pixels do not mix, in a [`Matrix`].
 struct MadeLeft<'a> {
     gather: Gather<'a>,
     made: &'a Made<'a>,

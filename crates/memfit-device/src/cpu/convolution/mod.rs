@@ -1,4 +1,5 @@
-//! Two-dimensional convolution and its gradients, as products whose operands are gathered while they are packed.
+//! Two-dimensional convolution and its gradients, as products whose operands are gathered while they are
+//! packed.
 //!
 //! Images are NHWC and filters `[height][width][channels in / groups][channels out]`, as Keras has them.
 
@@ -72,7 +73,8 @@ impl Convolution {
         self.output[2] / self.groups
     }
 
-    /// Whether pixels do not mix and every input pixel makes one output pixel, so that images are plain matrices.
+    /// Whether pixels do not mix and every input pixel makes one output pixel, so that images are plain
+    /// matrices.
     fn is_matrix_product(&self) -> bool {
         self.taps() == 1
             && self.strides == [1, 1]

@@ -69,7 +69,8 @@ impl Left for Transposed<'_> {
     }
 }
 
-/// Where a block of depth ends that has either up to `rows_most` whole rows of `width`, or up to `part_most` of one.
+/// Where a block of depth ends that has either up to `rows_most` whole rows of `width`, or up to `part_most`
+/// of one.
 fn row_block_end(start: usize, end: usize, width: usize, part_most: usize, rows_most: usize) -> usize {
     let row_end = end.min((start / width + 1) * width);
     let rows = (end - start) / width;
@@ -131,7 +132,8 @@ impl PackPositions<'_> {
             let (tap, channel) = (at / channels, at % channels);
             let run = (channels - channel).min(skip + count - at);
             match across.pixel(x, tap) {
-                // SAFETY: the pixel is inside the image, and the buffer has room for all floats of a position.
+                // SAFETY: the pixel is inside the image, and the buffer has room for all floats of a
+                // position.
                 Some(x) => unsafe { lanes::copy::<L>(row.add(x * pixel + channel), to, run) },
                 // SAFETY: as above.
                 None => unsafe { lanes::clear::<L>(to, run) },
@@ -168,7 +170,8 @@ impl Pixels for &Made<'_> {
     }
 }
 
-/// Writes what positions see so that the same float of all positions is a column, `width` floats for each position.
+/// Writes what positions see so that the same float of all positions is a column, `width` floats for each
+/// position.
 pub(super) struct PackFloats<'a, P> {
     pub(super) gather: &'a Gather<'a>,
     pub(super) pixels: P,
@@ -205,7 +208,8 @@ impl<P: Pixels> PackFloats<'_, P> {
             let row = gather.down.pixel(position.y, tap[0]).map(|y| gather.line_start(position.image, y));
             for x in position.x..position.x + positions {
                 match (row, gather.across.pixel(x, tap[1])) {
-                    // SAFETY: the pixel is inside the image, and the buffer has `width` floats for every position.
+                    // SAFETY: the pixel is inside the image, and the buffer has `width` floats for every
+                    // position.
                     (Some(row), Some(x)) => unsafe {
                         let start = row + x * gather.pixel + channel;
                         self.pixels.write::<L>(start, gather.channel + channel, count, to);

@@ -1,5 +1,5 @@
-//! Strips: neighbouring positions of a grid see overlapping runs of pixels, which are copied once, with the zeros around
-//! the image, and read by the microkernel at an offset for each position.
+//! Strips: neighbouring positions of a grid see overlapping runs of pixels, which are copied once, with the
+//! zeros around the image, and read by the microkernel at an offset for each position.
 //!
 //! ```text
 //! a row of pixels, each with its channels:   | 0 | a | b | c | d | e |
@@ -37,8 +37,9 @@ pub(super) struct Strip {
 }
 
 impl Strip {
-    /// Positions are rows of the operand: a run for every row of taps. There is a strip of the first of some positions, up
-    /// to the end of their row of the grid, if the floats are whole rows of taps or part of one.
+    /// Positions are rows of the operand: a run for every row of taps. There is a strip of the first of some
+    /// positions, up to the end of their row of the grid, if the floats are whole rows of taps or part of
+    /// one.
     pub(super) fn of_positions(
         gather: &Gather,
         level: Level,
@@ -73,8 +74,8 @@ impl Strip {
         Some((strip, count))
     }
 
-    /// How many positions, and how many rows of the grid, a strip should have in an operand whose depth is positions:
-    /// none if it could not hold many, or a row of taps would not fill a panel.
+    /// How many positions, and how many rows of the grid, a strip should have in an operand whose depth is
+    /// positions: none if it could not hold many, or a row of taps would not fill a panel.
     pub(super) fn positions_of_floats(gather: &Gather) -> Option<(usize, usize)> {
         let (step, width) = (gather.across.step * gather.pixel, gather.tap_row());
         let count_most = DEPTH_MAX.min(LEFT_FLOATS.checked_sub(width)? / step.max(1) + 1);
@@ -85,8 +86,9 @@ impl Strip {
         suits.then_some((length, runs))
     }
 
-    /// What positions see are the rows of the operand: a run for every row of positions. There is a strip of the first of
-    /// some floats, up to the end of their row of taps, if the positions are whole rows of the grid or part of one.
+    /// What positions see are the rows of the operand: a run for every row of positions. There is a strip of
+    /// the first of some floats, up to the end of their row of taps, if the positions are whole rows of the
+    /// grid or part of one.
     pub(super) fn of_floats(
         gather: &Gather,
         floats: &Range<usize>,

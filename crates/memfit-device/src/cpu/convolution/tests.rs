@@ -160,7 +160,8 @@ pub(crate) fn shapes() -> Vec<Convolution> {
             shape(1, [4, 16], [300, 230, 1], [3, 3], [1, 1], [1, 1], same),
         ]);
     }
-    // Padding wider than the filter needs, an output that does not reach the end of the input, no images at all.
+    // Padding wider than the filter needs, an output that does not reach the end of the input, no images at
+    // all.
     let odd = shape(1, [6, 7], [3, 4, 1], [3, 3], [1, 1], [1, 1], false);
     shapes.push(Convolution { pad_top: 4, pad_left: 5, output: [12, 13, 4], ..odd });
     shapes.push(Convolution { output: [2, 3, 4], ..odd });

@@ -6,8 +6,8 @@ use super::super::lanes::{Lanes, load, store};
 use super::super::maths::ln;
 use super::super::vector_maths;
 
-/// Elements that loops of single floats take at a time: all are read before one is written, since the result may stand
-/// where an operand stood.
+/// Elements that loops of single floats take at a time: all are read before one is written, since the result
+/// may stand where an operand stood.
 const CHUNK: usize = 64;
 
 /// Up to a chunk of elements from `at` on, and zeros.
@@ -42,8 +42,8 @@ unsafe fn write(values: [f32; CHUNK], to: *mut f32, at: usize, length: usize) {
     }
 }
 
-/// A loop over elements. No function takes a closure here: those would at times be compiled apart, without the machine's
-/// vectors.
+/// A loop over elements. No function takes a closure here: those would at times be compiled apart, without
+/// the machine's vectors.
 macro_rules! map {
     ($x:expr, $to:expr, $length:expr, |$element:ident| $value:expr) => {
         for at in (0..$length).step_by(CHUNK) {

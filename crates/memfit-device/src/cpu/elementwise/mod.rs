@@ -92,11 +92,13 @@ pub(crate) struct Links<'a> {
 }
 
 impl Links<'_> {
-    /// Runs the links over one block of every input, at most `BLOCK` elements: read where they stand, or widened first.
+    /// Runs the links over one block of every input, at most `BLOCK` elements: read where they stand, or
+    /// widened first.
     ///
     /// # Safety
-    /// Blocks of every input can be read and that of the result written, `length` elements each. The result may stand
-    /// where an input does: every link has read an element before it writes it, and the last one alone writes.
+    /// Blocks of every input can be read and that of the result written, `length` elements each. The result
+    /// may stand where an input does: every link has read an element before it writes it, and the last one
+    /// alone writes.
     #[inline(always)]
     pub(crate) unsafe fn run<L: Lanes>(
         &self,

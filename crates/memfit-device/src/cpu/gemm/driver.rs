@@ -1,4 +1,5 @@
-//! The packed-panel driver: cuts a product in tasks, packs operands for the microkernel, adds partial sums in order.
+//! The packed-panel driver: cuts a product in tasks, packs operands for the microkernel, adds partial sums in
+//! order.
 
 use std::ops::Range;
 
@@ -44,7 +45,8 @@ const _: () = assert!(LEFT_FLOATS >= ROWS_MAX * LEFT_STRIDE);
 
 /// The left operand, m x k.
 pub(crate) trait Left: Sync {
-    /// Where a block of depth that starts at `start` ends, at or before `end` and no more than `DEPTH_MAX` further.
+    /// Where a block of depth that starts at `start` ends, at or before `end` and no more than `DEPTH_MAX`
+    /// further.
     fn block_end(&self, start: usize, end: usize) -> usize {
         block_end(start, end)
     }
@@ -164,7 +166,8 @@ pub(crate) fn columns_tasks(n: usize) -> usize {
     n.div_ceil(COLUMNS_TASK)
 }
 
-/// At least as many floats as the partial results of `splits(m, n, k)` have, never more for a smaller `m` or `k`.
+/// At least as many floats as the partial results of `splits(m, n, k)` have, never more for a smaller `m` or
+/// `k`.
 pub(crate) fn partials_max(m: usize, n: usize, k: usize) -> usize {
     (m * n * SPLITS_MAX.min(k / DEPTH_SPLIT)).min(PARTIALS_MAX)
 }
@@ -174,8 +177,8 @@ pub(crate) fn workspace(n: usize, k: usize, threads: usize) -> usize {
     threads * worker_floats(n, k) + LINE
 }
 
-/// How many floats of workspace a worker has: one left panel and the right panels of a task, or, in the same room, one right panel and
-/// the rows of a task.
+/// How many floats of workspace a worker has: one left panel and the right panels of a task, or, in the same
+/// room, one right panel and the rows of a task.
 pub(crate) fn worker_floats(n: usize, k: usize) -> usize {
     let columns = n.min(COLUMNS_TASK).next_multiple_of(COLUMNS_MAX);
     LEFT_FLOATS + (columns * k.min(DEPTH_MAX)).next_multiple_of(LINE)
@@ -225,8 +228,9 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         });
     }
 
-    /// Rows and columns of a task. They may follow the number of threads, for they do not change a bit of the result:
-    /// every element is summed over the same blocks of depth, in the same order, whatever tile it is in.
+    /// Rows and columns of a task. They may follow the number of threads, for they do not change a bit of the
+    /// result: every element is summed over the same blocks of depth, in the same order, whatever tile it is
+    /// in.
     fn tiles(&self, threads: usize) -> [usize; 2] {
         let Product { m, n, k, splits, .. } = *self;
         // What is written once, after one block of depth, need not stay in a cache.
@@ -271,8 +275,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         }
     }
 
-    /// Computes one block of depth: the left operand is there, and panels of the right one are packed and pass by, each in the
-    /// first-level cache for all rows.
+    /// Computes one block of depth: the left operand is there, and panels of the right one are packed and
+    /// pass by, each in the first-level cache for all rows.
     fn pass_right(
         &self,
         level: Level,
@@ -287,7 +291,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         let panel_at = |start: usize| start..columns.end.min(start + width);
         for panel in columns.clone().step_by(width).map(panel_at) {
             let right = self.right.panels(level, block.clone(), panel.clone(), height, buffer);
-            // What comes next is asked for while this panel is computed: the next one, and a share of the next block of the left operand.
+            // What comes next is asked for while this panel is computed: the next one, and a share of the
+            // next block of the left operand.
             let (depth_next, columns_next) = match panel.end < columns.end {
                 true => (block, panel_at(panel.end)),
                 false => (next, panel_at(columns.start)),
@@ -326,7 +331,8 @@ impl<A: Left, B: Right, C: Target> Product<'_, A, B, C> {
         while !rows.is_empty() {
             let (left, count) =
                 self.left.panel(level, rows.clone(), block.clone(), columns.len(), left_buffer);
-            // Both come while this panel is computed: what lies in another core's cache, or in memory, takes long.
+            // Both come while this panel is computed: what lies in another core's cache, or in memory, takes
+            // long.
             let end = rows.start + count;
             self.left.prefetch(end..rows.end.min(end + count), block.clone());
             if !next.is_empty() {

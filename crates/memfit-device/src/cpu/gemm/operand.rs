@@ -44,8 +44,9 @@ impl Matrix<'_> {
 const COLUMNS_DIRECT: usize = 64;
 /// The most floats between rows that are not packed: farther apart, they would share cache sets.
 const STRIDE_DIRECT: usize = 512;
-/// The fewest columns of the right operand for which all rows of a task are packed at once, and the most rows of a register tile: with
-/// more the right operand is read seldom enough where it lies, and packing takes longer than it spares.
+/// The fewest columns of the right operand for which all rows of a task are packed at once, and the most rows
+/// of a register tile: with more the right operand is read seldom enough where it lies, and packing takes
+/// longer than it spares.
 const COLUMNS_BLOCK: usize = 128;
 const ROWS_BLOCK: usize = 8;
 
@@ -94,7 +95,8 @@ impl Left for Matrix<'_> {
     }
 }
 
-/// The most rows of the left operand for which a right one of whole vectors is not packed: its columns are read too few times.
+/// The most rows of the left operand for which a right one of whole vectors is not packed: its columns are
+/// read too few times.
 pub(crate) const ROWS_DIRECT: usize = 96;
 
 /// A matrix as a right operand.
@@ -154,7 +156,8 @@ impl Kernel for CopyRows {
     }
 }
 
-/// Packs `rows` x `depth` floats in panels of a register tile's rows, the same float of all rows side by side.
+/// Packs `rows` x `depth` floats in panels of a register tile's rows, the same float of all rows side by
+/// side.
 struct PackTiles {
     from: *const f32,
     stride: usize,
@@ -187,7 +190,8 @@ impl Kernel for PackTiles {
                 for row in (first..end).step_by(L::ROWS) {
                     let (from, to) =
                         (from.wrapping_add(at * stride + row), to.wrapping_add(row * depth + at * L::ROWS));
-                    // A whole vector is copied faster than part of one; what is too much of it is written over by the next step.
+                    // A whole vector is copied faster than part of one; what is too much of it is written
+                    // over by the next step.
                     if L::ROWS < L::COUNT && row + L::COUNT <= rows && at + 1 < depth {
                         // SAFETY: the code that built this checked both ends, and these floats are inside
                         // both.

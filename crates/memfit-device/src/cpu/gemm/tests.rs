@@ -110,7 +110,8 @@ fn products_equal_plain_loops_on_every_level_with_any_number_of_threads() {
 
 #[test]
 fn a_result_that_is_written_past_the_caches_is_the_same() {
-    // The columns are no multiple of a vector, so that some rows begin beside the lines that such writes ask for.
+    // The columns are no multiple of a vector, so that some rows begin beside the lines that such writes ask
+    // for.
     let (m, k) = (3, 2);
     let shape = Gemm {
         m,

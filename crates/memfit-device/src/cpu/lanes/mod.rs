@@ -37,8 +37,8 @@ impl Mask for u32 {
     }
 }
 
-/// A vector of floats. Types that implement it are met only inside `Level::call`, which knows that the machine has
-/// their instructions.
+/// A vector of floats. Types that implement it are met only inside `Level::call`, which knows that the
+/// machine has their instructions.
 pub(crate) trait Lanes: Copy {
     /// How many floats a vector holds.
     const COUNT: usize;
@@ -252,13 +252,14 @@ fn floats<L: Lanes>(vector: L) -> [f32; LANES_MAX] {
     floats
 }
 
-/// A loop over vectors. `run` and all that it calls are `#[inline(always)]`, so that they are compiled for the
-/// instructions of `L`.
+/// A loop over vectors. `run` and all that it calls are `#[inline(always)]`, so that they are compiled for
+/// the instructions of `L`.
 pub(crate) trait Kernel {
     fn run<L: Lanes>(self);
 }
 
-/// The vector instructions to use: always ones that this machine has, since nothing outside this file makes one.
+/// The vector instructions to use: always ones that this machine has, since nothing outside this file makes
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Level(Instructions);
 

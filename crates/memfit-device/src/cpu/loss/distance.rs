@@ -212,7 +212,8 @@ impl Whole<'_> {
         let (of_p, of_t) = (length(squares), length(sum_pairs(targets, targets, |t, same| t * same)));
         let cosine = sum_pairs(p, targets, |p, t| p * t) / (of_p * of_t);
         let share = self.samples.sample_share(sample);
-        // A prediction shorter than Keras's smallest length is not brought to length 1, and its length does not count.
+        // A prediction shorter than Keras's smallest length is not brought to length 1, and its length does
+        // not count.
         let bend = if length(0.0) < of_p { cosine / (of_p * of_p) } else { 0.0 };
         let (of_target, of_self) = ((share / (of_p * of_t)) as f32, (share * bend) as f32);
         let fill = |block: Range<usize>, p: &[f32], gradients: &mut [f32]| {

@@ -1,5 +1,5 @@
-//! Losses by how much of targets and predictions overlaps: `1 − a I / (b I + c T + d P)`, where `I = Σ t p`, `T = Σ t` and
-//! `P = Σ p` over a row, or over the whole batch.
+//! Losses by how much of targets and predictions overlaps: `1 − a I / (b I + c T + d P)`, where `I = Σ t p`,
+//! `T = Σ t` and `P = Σ p` over a row, or over the whole batch.
 
 use std::ops::Range;
 

@@ -203,7 +203,8 @@ pub(crate) fn inference_grad(operands: &Operands, norm: &Norm) {
     apply(operands, columns, [dy], dx, coefficients, Scaled);
 }
 
-/// Doubles, then floats of workspace that `grad` needs: two sums and four coefficients a channel, five through a ReLU.
+/// Doubles, then floats of workspace that `grad` needs: two sums and four coefficients a channel, five
+/// through a ReLU.
 pub(crate) fn grad_workspace(dy: &Shape, through_relu: bool) -> (usize, usize) {
     let width = Columns::width(dy.last());
     (Columns::workspace(width, 2), (4 + usize::from(through_relu)) * width)
@@ -284,7 +285,8 @@ fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     apply(operands, columns, [dy, x], dx, coefficients, formula);
 }
 
-/// `moving = moving · momentum + value · (1 − momentum)`, unless a result is not finite: then both keep all their values.
+/// `moving = moving · momentum + value · (1 − momentum)`, unless a result is not finite: then both keep all
+/// their values.
 pub(crate) fn moving(operands: &Operands, momentum: f32) {
     if is_forbidden(operands, operands.node.inputs.len() == 3) {
         return;
@@ -581,7 +583,8 @@ impl<F: Formula<I, N>, const I: usize, const N: usize> Tasks for Apply<'_, F, I,
                     // SAFETY: the block belongs to this task, which has no slice of it.
                     let to = unsafe { self.output.write(block) }.as_mut_ptr();
                     let streams = self.streams && inputs.iter().all(|input| *input != to.cast_const());
-                    // SAFETY: the block lies inside its tensors; an input shares all of it with the output or nothing.
+                    // SAFETY: the block lies inside its tensors; an input shares all of it with the output or
+                    // nothing.
                     unsafe { combine::<L, I, N>(&self.formula, inputs, coefficients, to, count, streams) };
                 }
             }

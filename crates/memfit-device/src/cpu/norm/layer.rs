@@ -28,7 +28,8 @@ pub(crate) fn grad_workspace(dy: &Shape, axes: usize) -> usize {
     Columns::workspace(width(dy, axes), 2)
 }
 
-/// The gradient through normalised values, mean and deviation, which is handed back; adds those of gamma and beta.
+/// The gradient through normalised values, mean and deviation, which is handed back; adds those of gamma and
+/// beta.
 pub(crate) fn grad<'a>(operands: &Operands<'a>, norm: &Norm, axes: usize) -> &'a mut [f32] {
     let (dy, x, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
     let (mean, inverse) = (operands.input(2), operands.input(3));

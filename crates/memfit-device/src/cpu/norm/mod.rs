@@ -13,7 +13,8 @@ fn weights<'a>(operands: &Operands<'a>, norm: &Norm, first: usize) -> (Option<&'
     (gamma, operands.input_if(norm.center, first + usize::from(norm.scale)))
 }
 
-/// The gradients of gamma and beta, where the node has them: both or neither may be left out of a frozen layer.
+/// The gradients of gamma and beta, where the node has them: both or neither may be left out of a frozen
+/// layer.
 fn weight_gradients<'a>(
     operands: &Operands<'a>,
     norm: &Norm,

@@ -34,8 +34,8 @@ impl Matrices {
     }
 }
 
-/// Changes a weight and its means. Nothing is written where a mean would not be finite, and no row of the weight that would not be;
-/// says whether anything was.
+/// Changes a weight and its means. Nothing is written where a mean would not be finite, and no row of the
+/// weight that would not be; says whether anything was.
 pub(super) fn update(
     operands: &Operands,
     rule: &UpdateRule,
@@ -118,8 +118,8 @@ struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// Moves the means; returns steps and what they are multiplied by, or nothing where a mean would not be finite: then none is
-    /// moved.
+    /// Moves the means; returns steps and what they are multiplied by, or nothing where a mean would not be
+    /// finite: then none is moved.
     fn moved<'b>(
         &self,
         weight: &[f32],
@@ -307,8 +307,8 @@ impl Steps<'_> {
         let (share, sizes) = match &self.sizes {
             Sizes::Matrices { matrices, rows, columns, means } => {
                 let (matrix, width) = (line / matrices.rows, matrices.columns);
-                // Roots first: where a row and a column have next to no gradient, the product of their squares has no place
-                // among floats.
+                // Roots first: where a row and a column have next to no gradient, the product of their
+                // squares has no place among floats.
                 let share = (f64::from(rows[line]) / means[matrix]).sqrt() as f32;
                 (share, &columns[matrix * width..(matrix + 1) * width])
             }

@@ -1,4 +1,5 @@
-//! An update as this step applies it: to any range of a weight, by whichever task has the gradient of that range.
+//! An update as this step applies it: to any range of a weight, by whichever task has the gradient of that
+//! range.
 
 use std::ops::Range;
 
@@ -27,8 +28,8 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// The update of the weight that stands at `first` among what the node changes; its states follow, then its average.
-    /// It must be due in this step, and its rule elementwise.
+    /// The update of the weight that stands at `first` among what the node changes; its states follow, then
+    /// its average. It must be due in this step, and its rule elementwise.
     pub(crate) fn new(operands: &Operands<'a>, update: &Update, first: usize) -> Application<'a> {
         let (iteration, learning_rate) = (iteration(operands, update), operands.context.learning_rate);
         let Chosen::Elementwise(rule) = Chosen::new(&update.rule, iteration, learning_rate) else {
@@ -67,8 +68,8 @@ impl<'a> Application<'a> {
         [start(&self.weight), start(a), start(b), start(c)]
     }
 
-    /// Changes a range of the weight, its states and its average, by the gradient of that range. What `is_near` was read just now.
-    /// Blocks whose new values are not all finite keep their old ones.
+    /// Changes a range of the weight, its states and its average, by the gradient of that range. What
+    /// `is_near` was read just now. Blocks whose new values are not all finite keep their old ones.
     ///
     /// # Safety
     /// No other task reads or changes the range meanwhile.

@@ -1,5 +1,5 @@
-//! Elementwise rules, a block after the other: new values are computed beside the old ones, and a block is written only if all of
-//! them are finite.
+//! Elementwise rules, a block after the other: new values are computed beside the old ones, and a block is
+//! written only if all of them are finite.
 
 use super::average::Follow;
 use super::rules::Before;
@@ -10,8 +10,8 @@ pub(super) const BLOCK: usize = 256;
 
 /// A rule over one element; it is compiled into the loop over a block.
 pub(super) trait Formula {
-    /// The new weight and state. The gradient is as [`Before`] leaves it; of the state, the first entries are the rule's.
-    /// `#[inline(always)]`.
+    /// The new weight and state. The gradient is as [`Before`] leaves it; of the state, the first entries are
+    /// the rule's. `#[inline(always)]`.
     fn next(&self, before: &Before, g: f32, w: f32, state: [f32; 3]) -> (f32, [f32; 3]);
 }
 

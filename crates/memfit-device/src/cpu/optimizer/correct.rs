@@ -30,7 +30,8 @@ impl Tasks for Correct<'_> {
         let gradients = self.gradient[range.clone()].iter().zip(&self.squares[range]);
         for (state, (gradient, squares)) in state.iter_mut().zip(gradients) {
             let corrected = *state + self.factor * (squares - gradient * gradient);
-            // What is not finite is never written to state; the update, which reads the same gradient, stops the run.
+            // What is not finite is never written to state; the update, which reads the same gradient, stops
+            // the run.
             if corrected.is_finite() {
                 *state = corrected;
             }

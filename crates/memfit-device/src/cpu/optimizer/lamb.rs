@@ -45,8 +45,9 @@ impl Lamb {
     }
 }
 
-/// One pass looks at weight and gradient, one moves the means and takes their norm, a third moves the weight. Nothing is written
-/// where a mean would not be finite, and no block of the weight that would not be; says whether anything was.
+/// One pass looks at weight and gradient, one moves the means and takes their norm, a third moves the weight.
+/// Nothing is written where a mean would not be finite, and no block of the weight that would not be; says
+/// whether anything was.
 pub(super) fn update(
     operands: &Operands,
     rule: &Lamb,
@@ -92,8 +93,8 @@ pub(super) fn would_update(
     sum_parts(operands.threads, weight.len(), 1, &unwritten, workspace) == 0.0
 }
 
-/// Steps that are computed again wherever they are wanted: their squares, or where the factor is known, how many blocks of new
-/// weights are not finite.
+/// Steps that are computed again wherever they are wanted: their squares, or where the factor is known, how
+/// many blocks of new weights are not finite.
 struct Unwritten<'a> {
     rule: &'a Lamb,
     before: &'a Before,

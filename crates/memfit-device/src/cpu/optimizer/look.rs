@@ -1,4 +1,5 @@
-//! The first pass of rules that see a whole weight: its squares, and whether the squares of its gradient are finite.
+//! The first pass of rules that see a whole weight: its squares, and whether the squares of its gradient are
+//! finite.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,8 @@ use super::rules::Before;
 use crate::cpu::sums::{Part, sum};
 use crate::found_inf::{is_finite, magnitude};
 
-/// Sums a weight's squares, as decay leaves it, and looks at its gradient: means of squares that are finite stay finite.
+/// Sums a weight's squares, as decay leaves it, and looks at its gradient: means of squares that are finite
+/// stay finite.
 pub(super) struct Look<'a> {
     pub(super) weight: &'a [f32],
     pub(super) gradient: &'a [f32],

@@ -1,4 +1,5 @@
-//! The penalty on lines of a matrix that are not at right angles: `factor · Σ |cos| / pairs` over all pairs of lines.
+//! The penalty on lines of a matrix that are not at right angles: `factor · Σ |cos| / pairs` over all pairs
+//! of lines.
 
 use std::ops::Range;
 

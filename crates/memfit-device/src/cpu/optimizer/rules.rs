@@ -1,4 +1,5 @@
-//! The loops of the optimizers. Which state a rule has is decided outside the loops, so that they become vector code.
+//! The loops of the optimizers. Which state a rule has is decided outside the loops, so that they become
+//! vector code.
 
 use super::super::lanes::{Lanes, Mask, load, store};
 use super::blocks::Formula;
@@ -100,7 +101,8 @@ impl Adam {
         while at < count {
             let (left, gradient) = (L::COUNT.min(count - at), gradient.as_ptr());
             let is_whole = count - at >= VECTORS * L::COUNT;
-            // SAFETY: all four hold `count` floats, of which `left` are left; a weight that streams is aligned.
+            // SAFETY: all four hold `count` floats, of which `left` are left; a weight that streams is
+            // aligned.
             let is_written = unsafe {
                 match is_whole {
                     true => {
@@ -119,11 +121,13 @@ impl Adam {
         kept
     }
 
-    /// Some vectors, all of them where they are `WHOLE`, or else the first `count` of one. All of them are read before any is
-    /// written, and they are written only if all results are finite; says whether they were.
+    /// Some vectors, all of them where they are `WHOLE`, or else the first `count` of one. All of them are
+    /// read before any is written, and they are written only if all results are finite; says whether they
+    /// were.
     ///
     /// # Safety
-    /// From `at` on, the gradient can be read, and weight and means can be written; where it `streams`, the weight is aligned there.
+    /// From `at` on, the gradient can be read, and weight and means can be written; where it `streams`, the
+    /// weight is aligned there.
     #[inline(always)]
     unsafe fn vectors<L: Lanes, const N: usize, const WHOLE: bool>(
         &self,
@@ -156,7 +160,8 @@ impl Adam {
             v[i] = v[i].add(g.mul(g).sub(v[i]).mul(rest_2));
             w[i] = w[i].sub(w[i].mul(decay)).sub(m[i].mul(alpha).div(v[i].root().add(epsilon)));
         }
-        // A product with 0 is 0 where a value is finite, and NaN elsewhere. A mean that is not finite shows in the weight.
+        // A product with 0 is 0 where a value is finite, and NaN elsewhere. A mean that is not finite shows
+        // in the weight.
         let mut found_inf = nothing[0];
         for i in 0..N {
             found_inf = v[i].mul_add(nothing[0], w[i]).mul_add(nothing[0], found_inf);

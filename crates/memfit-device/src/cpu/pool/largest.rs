@@ -196,7 +196,8 @@ impl Grad<'_> {
                 while channel < channels {
                     let (from, to) = (start + channel, x * channels + channel);
                     let left = L::COUNT.min(channels - channel);
-                    // Alone, a whole vector may reach into pixels that are written next, where there are such.
+                    // Alone, a whole vector may reach into pixels that are written next, where there are
+                    // such.
                     let reaches = from + L::COUNT <= self.dy.len() && to + L::COUNT <= dx.len();
                     let count = if !ADD && reaches { L::COUNT } else { left };
                     let (dy, argmax) = (&self.dy[from..from + count], &self.argmax[from..from + count]);

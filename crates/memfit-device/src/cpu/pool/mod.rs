@@ -31,8 +31,8 @@ impl Windows<'_> {
         inside(output * self.pool.strides[1], self.pool.window[1], self.pool.pads.left, self.input[1])
     }
 
-    /// Bands of as many input rows as the stride has, counted from the upper margin. Gradients are computed band by
-    /// band, since no two write the same pixel.
+    /// Bands of as many input rows as the stride has, counted from the upper margin. Gradients are computed
+    /// band by band, since no two write the same pixel.
     fn bands(&self) -> usize {
         (self.input[0] + self.pool.pads.top).div_ceil(self.pool.strides[0])
     }

@@ -167,7 +167,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a step of a row does not count: gradients of states go on as they are, and its gates have none.
+    /// Whether a step of a row does not count: gradients of states go on as they are, and its gates have
+    /// none.
     #[inline(always)]
     fn passes_by(&self, row: usize, step: usize, gates: &mut [f32]) -> bool {
         let counts = self.order.counts(self.mask, row, step);
@@ -293,7 +294,8 @@ impl Run<'_> {
         }
     }
 
-    /// The gradients of a GRU's update gate and candidate; what is left of the state's own goes on to the step before.
+    /// The gradients of a GRU's update gate and candidate; what is left of the state's own goes on to the
+    /// step before.
     #[inline(always)]
     fn update_and_candidate(
         &self,

@@ -1,5 +1,6 @@
-//! Recurrent layers: all steps in one launch. Rows of the batch are apart, so that each thread takes some of them through
-//! all steps; what the kernel's gradient sums over comes at the end, as products over many steps.
+//! Recurrent layers: all steps in one launch. Rows of the batch are apart, so that each thread takes some of
+//! them through all steps; what the kernel's gradient sums over comes at the end, as products over many
+//! steps.
 
 mod cells;
 mod forward;

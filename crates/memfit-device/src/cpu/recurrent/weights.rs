@@ -1,5 +1,5 @@
-//! The gradients of a recurrent layer's own weights: states before each step, and gradients of its gates, of some rows at
-//! a time, side by side in workspace, so that one product sums over all of them.
+//! The gradients of a recurrent layer's own weights: states before each step, and gradients of its gates, of
+//! some rows at a time, side by side in workspace, so that one product sums over all of them.
 
 use memfit_ir::Cell;
 

@@ -1,6 +1,7 @@
-// Attention in tiles of 32 queries and 32 keys, on plain floats: for every width and type that tensor cores do not take.
-// Type X, the type of sums L, widths WIDTH and VALUE_WIDTH, CAUSAL, QUERY_MASK, KEY_MASK and DROPOUT stand before this. A block is 256 threads; eight
-// neighbours of a warp share a query (or a key, where gradients of keys are summed) and four of its scores each.
+// Attention in tiles of 32 queries and 32 keys, on plain floats: for every width and type that tensor cores
+// do not take. Type X, the type of sums L, widths WIDTH and VALUE_WIDTH, CAUSAL, QUERY_MASK, KEY_MASK and
+// DROPOUT stand before this. A block is 256 threads; eight neighbours of a warp share a query (or a key,
+// where gradients of keys are summed) and four of its scores each.
 
 #define TILE 32
 #define CHUNK 32
@@ -201,8 +202,8 @@ extern "C" __global__ void __launch_bounds__(256) attention_grad_queries(const X
     if (own < count) store_row<WIDTH>(dq + ((row * queries + first + own) * heads + head) * WIDTH, sums, 1.0f);
 }
 
-// Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of keys. A block reads the keys and values that it
-// overwrites, and no others.
+// Gradients of keys and values. Blocks: heads of keys of all rows, and tiles of keys. A block reads the keys
+// and values that it overwrites, and no others.
 extern "C" __global__ void __launch_bounds__(256) attention_grad_keys(const X* dy, const X* q, const X* k, const X* v, const L* logsumexp, const float* deltas, X* dk, X* dv, int queries, int keys, int heads, int key_heads, float scale, HIDING) {
     __shared__ float a[TILE * PITCH], b[TILE * PITCH], weights[TILE * PITCH], dscores_tile[TILE * PITCH];
     i64 row = blockIdx.x / key_heads, key_head = blockIdx.x % key_heads;

@@ -13,8 +13,8 @@
 #define BLOCKS_QUERIES (D == 32 ? 3 : 2)
 #define BLOCKS_KEYS (D == 128 ? 2 : 3)
 
-// Which head of all rows a block has, and which tile. Heads come in groups, so that what the tiles of a head read in turn is still in the
-// cache; within a group the first tiles of all heads come first.
+// Which head of all rows a block has, and which tile. Heads come in groups, so that what the tiles of a head
+// read in turn is still in the cache; within a group the first tiles of all heads come first.
 #define HEADS_AT_ONCE 32
 struct Part { int head, tile; };
 __device__ __forceinline__ Part own_part() {
@@ -42,7 +42,8 @@ template <int COUNT> __device__ __forceinline__ void copy_rows(X* to, const X* f
 // Rows that skip work together: those of a warp, or of the four that multiply together.
 #define TOGETHER (GROUPED ? 4 : 1)
 
-// `sums` = 16 rows of D, times ROWS rows of a tile from `row` on, transposed. Grouped, it has only begun when this returns.
+// `sums` = 16 rows of D, times ROWS rows of a tile from `row` on, transposed. Grouped, it has only begun when
+// this returns.
 template <int ROWS> __device__ __forceinline__ void multiply_across(float (&sums)[ROWS / 8][4], const u32 (&left)[D / 16][4], const X* tile, int row) {
 #if GROUPED
     u64 right = describe_tile(tile + row * D);
@@ -226,7 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
     int own = first + warp * 16, together = first + warp / TOGETHER * TOGETHER * 16;
     const float factor = scale * LOG2_E;
     float sums_k[D / 8][4] = {}, sums_v[D / 8][4] = {};
-    // Stripes of all heads that look at these keys, one after the other; `next` is the first query of the one that is copied next.
+    // Stripes of all heads that look at these keys, one after the other; `next` is the first query of the one
+    // that is copied next.
     int from = CAUSAL ? min(first, queries) / QUERY_STRIPE * QUERY_STRIPE : 0, next = from;
     int count = (queries - from + QUERY_STRIPE - 1) / QUERY_STRIPE * group;
     i64 start = (row * queries + from) * step + key_head * group * D, place = (row * heads + key_head * group) * queries + from;

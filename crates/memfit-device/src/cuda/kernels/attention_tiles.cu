@@ -37,7 +37,8 @@ __device__ __forceinline__ void as_left(u32 (&to)[4], const float (&first)[4], c
     to[3] = pair_of(second[2], second[3], X());
 }
 
-// 16 rows of sums, times a factor for the upper and one for the lower eight, to rows of memory that are `step` apart.
+// 16 rows of sums, times a factor for the upper and one for the lower eight, to rows of memory that are
+// `step` apart.
 __device__ __forceinline__ void store_rows(X* to, i64 step, int there, const float (&sums)[D / 8][4], float upper, float lower) {
     int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4 * 2;
 #pragma unroll
@@ -47,7 +48,8 @@ __device__ __forceinline__ void store_rows(X* to, i64 step, int there, const flo
     }
 }
 
-// Hides scores right of the diagonal, or left of it where the direction is -1; the first row meets it in column `diagonal`.
+// Hides scores right of the diagonal, or left of it where the direction is -1; the first row meets it in
+// column `diagonal`.
 template <int COLUMNS> __device__ __forceinline__ void hide(float (&scores)[COLUMNS / 8][4], int diagonal, int direction) {
     int lane = threadIdx.x % 32;
 #pragma unroll

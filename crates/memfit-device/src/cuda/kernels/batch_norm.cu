@@ -1,7 +1,8 @@
-// Elementwise work with coefficients of every channel. A thread always meets the same WIDTH channels, and reads BATCH packs before it
-// uses them.
+// Elementwise work with coefficients of every channel. A thread always meets the same WIDTH channels, and
+// reads BATCH packs before it uses them.
 
-// Calls `work` with the first of several packs and how many they are: BATCH at a time, then the rest one by one.
+// Calls `work` with the first of several packs and how many they are: BATCH at a time, then the rest one by
+// one.
 template <class Work> __device__ __forceinline__ void over_packs(i64 i, i64 stride, i64 packs_all, const Work& work) {
     for (; i + (BATCH - 1) * stride < packs_all; i += BATCH * stride) work(i, Count<BATCH>());
     for (; i < packs_all; i += stride) work(i, Count<1>());

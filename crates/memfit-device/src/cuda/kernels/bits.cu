@@ -1,4 +1,5 @@
-// One bit an element, lowest first, every row from a byte of its own. A thread has one byte; `whole` says that rows are whole bytes.
+// One bit an element, lowest first, every row from a byte of its own. A thread has one byte; `whole` says
+// that rows are whole bytes.
 
 extern "C" __global__ void sign_bits(const X* x, u8* bits, i64 bytes, i64 elements, i64 row_bytes, int whole, float below) {
     for (i64 i = first_item(); i < bytes; i += item_stride()) {

@@ -1,4 +1,5 @@
-// Sums over the columns of a matrix, always in the same order: near rows in single precision, everything else in double.
+// Sums over the columns of a matrix, always in the same order: near rows in single precision, everything else
+// in double.
 //
 // How many rows of a thread are added in single precision.
 #define ROWS_NEAR 32
@@ -197,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(256, 2) column_parts(const X* first
     }
 }
 
-// A block of 32 warps adds the parts of 32 columns, of which every warp then has one: its number, below 0 where there is none.
+// A block of 32 warps adds the parts of 32 columns, of which every warp then has one: its number, below 0
+// where there is none.
 __device__ __forceinline__ int column_sums(const double* parts, int chunks, int columns, double (&sums)[SUMS]) {
     __shared__ double shared[SUMS][32][33];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, column = blockIdx.x * 32 + lane;

@@ -1,5 +1,5 @@
-// Convolution over volumes as products of matrices: what a product reads is gathered side by side. Types X of volumes and W of the
-// kernel stand before this.
+// Convolution over volumes as products of matrices: what a product reads is gathered side by side. Types X of
+// volumes and W of the kernel stand before this.
 
 // Sizes of the volume that is read (with channels) and of that whose places are counted.
 #define GEOMETRY int depth, int height, int width, int channels, int out_depth, int out_height, int out_width, int kernel_depth, int kernel_height, int kernel_width, int stride_depth, int stride_height, int stride_width, int dilation_depth, int dilation_height, int dilation_width, int pad_depth, int pad_height, int pad_width
@@ -33,7 +33,8 @@ __device__ __forceinline__ int window_of(int place, int tap, int stride, int dil
 GATHER(gather_windows, tap_at)
 GATHER(gather_places, window_of)
 
-// The kernel as a product takes it: `to[tap][in][out]`, or `to[tap][out][in]` backwards, with zeros between groups.
+// The kernel as a product takes it: `to[tap][in][out]`, or `to[tap][out][in]` backwards, with zeros between
+// groups.
 extern "C" __global__ void spread_kernel(const W* kernel, X* to, i64 count, int ins, int outs, int groups, int back) {
     const int in_group = ins / groups, out_group = outs / groups;
     for (i64 i = first_item(); i < count; i += item_stride()) {

@@ -1,4 +1,5 @@
-// A chain over tensors of one shape. Generated before this: INPUTS, the types A0, A1, … and Y, PARAMETERS, LOADS and CHAIN.
+// A chain over tensors of one shape. Generated before this: INPUTS, the types A0, A1, … and Y, PARAMETERS,
+// LOADS and CHAIN.
 
 extern "C" __global__ void elementwise(PARAMETERS Y* y, i64 count) {
     const i64 packs = count / WIDTH;

@@ -40,7 +40,8 @@ extern "C" __global__ void digit_counts(const u32* keys, u32* counts, i64 positi
     for (int i = threadIdx.x; i < 256; i += 32) counts[(i64)i * gridDim.x + blockIdx.x] = found[i];
 }
 
-// Every count becomes the sum of those before it. One block of 1024 threads, each with four neighbours at a time.
+// Every count becomes the sum of those before it. One block of 1024 threads, each with four neighbours at a
+// time.
 extern "C" __global__ void sums_before(u32* counts, int count) {
     __shared__ u32 warps[32];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;

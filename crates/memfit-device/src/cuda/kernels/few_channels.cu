@@ -1,6 +1,6 @@
-// Convolutions of images of few channels in single precision: every thread has four filters and a strip of pixels, so that an
-// input is read once for many products. Generated: R, S (the filter), C (channels in), ROWS (filter rows at once, backward),
-// DOWN and ACROSS (strides).
+// Convolutions of images of few channels in single precision: every thread has four filters and a strip of
+// pixels, so that an input is read once for many products. Generated: R, S (the filter), C (channels in),
+// ROWS (filter rows at once, backward), DOWN and ACROSS (strides).
 
 #define STRIP 8
 #define SPAN ((STRIP - 1) * ACROSS + S)

@@ -30,8 +30,8 @@ __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X*
 #ifdef FORWARD
 // Generated as well: FUNCTION (what happens to a result, or nothing).
 //
-// Few taps are multiplied eight by eight as they come; of many, every row of the filter begins a new eight, so that all places are
-// known to the compiler.
+// Few taps are multiplied eight by eight as they come; of many, every row of the filter begins a new eight,
+// so that all places are known to the compiler.
 #define PACKED (TAPS <= 32)
 #define ROW_STEPS ((OF_ROW + 7) / 8)
 #define STEPS (PACKED ? (TAPS + 7) / 8 : R * ROW_STEPS)
@@ -39,7 +39,8 @@ __device__ __forceinline__ void begin_tile(Staged& staged, float* seen, const X*
 // Packs of which a lane has neighbouring filters, as many as it stores at once.
 #define TOGETHER (sizeof(X) == 2 && N_TILES % 4 == 0 ? 4 : 2)
 
-// The tap that a lane has in a step: the first of four neighbours, how many of these there are, and where it stands.
+// The tap that a lane has in a step: the first of four neighbours, how many of these there are, and where it
+// stands.
 __device__ __forceinline__ int first_tap(int step, int half) { return PACKED ? 8 * step + 4 * half : step / ROW_STEPS * OF_ROW + step % ROW_STEPS * 8 + 4 * half; }
 __device__ __forceinline__ int taps_there(int step, int half) { return PACKED ? TAPS - 8 * step - 4 * half : OF_ROW - step % ROW_STEPS * 8 - 4 * half; }
 

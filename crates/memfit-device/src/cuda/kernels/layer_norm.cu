@@ -1,6 +1,6 @@
-// Layer normalisation: a row for every TEAM of threads. Defined before: X, WIDTH (elements of a pack), TEAM, ITEMS (packs that a
-// thread holds of a row) or 0 where a row is too long to be held, and then it is read again; WEIGHTS where there are sums for gamma
-// and beta.
+// Layer normalisation: a row for every TEAM of threads. Defined before: X, WIDTH (elements of a pack), TEAM,
+// ITEMS (packs that a thread holds of a row) or 0 where a row is too long to be held, and then it is read
+// again; WEIGHTS where there are sums for gamma and beta.
 
 // Sums over the threads of a row.
 __device__ __forceinline__ float team_sum(float x) {
@@ -286,8 +286,8 @@ extern "C" __global__ void weight_parts(const X* dy, const X* x, const float* me
 }
 #endif
 
-// Adds the parts of all blocks: `blockIdx.y` is 0 for gamma and 1 for beta. A block has eight neighbouring columns, which lie in one
-// sector of memory, and 128 threads for each.
+// Adds the parts of all blocks: `blockIdx.y` is 0 for gamma and 1 for beta. A block has eight neighbouring
+// columns, which lie in one sector of memory, and 128 threads for each.
 extern "C" __global__ void weight_sums(const float* parts, int count, int columns, float* dgamma, float* dbeta, int overwrite) {
     float* to = blockIdx.y == 0 ? dgamma : dbeta;
     if (!to) return;

@@ -7,7 +7,8 @@ __device__ __forceinline__ float unless_clipped(float p, float gradient) { gradi
 __device__ __forceinline__ float sign_of(float x) { float s = x < 0.0f ? -1.0f : x; return x > 0.0f ? 1.0f : s; }
 __device__ __forceinline__ float smoothed(float t, float smoothing) { return t * (1.0f - smoothing) + 0.5f * smoothing; }
 
-// How samples are added up: by their mean over the batch, by their sum, or for a metric by the mean of a row's.
+// How samples are added up: by their mean over the batch, by their sum, or for a metric by the mean of a
+// row's.
 #define MEAN 0
 #define SUM 1
 #define OF_METRIC 2
@@ -408,7 +409,8 @@ extern "C" __global__ void metric(const X* prediction, const T* target, const fl
 }
 #endif
 
-// Two sums of a metric: of weighted values, and of weights, of which a row that has several weighs the mean. One block.
+// Two sums of a metric: of weighted values, and of weights, of which a row that has several weighs the mean.
+// One block.
 extern "C" __global__ void add_metric(const double* parts, int count, float* sums, int overwrite, i64 divisor, const float* weights, i64 weights_count, i64 of_row) {
     double total = 0.0, weight = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) total += parts[i];

@@ -1,5 +1,5 @@
-// Masks, 1 at places that count, and weights of samples. X is the type of what is read; COUNTS(x, i) says whether an
-// element makes its place count.
+// Masks, 1 at places that count, and weights of samples. X is the type of what is read; COUNTS(x, i) says
+// whether an element makes its place count.
 
 #ifdef COUNTS
 extern "C" __global__ void mask(const X* x, float* y, i64 places, i64 features) {

@@ -60,8 +60,8 @@ extern "C" __global__ void convert_both(const F* from, T* to, i64 count, const F
 }
 
 #ifdef WIDTH
-// Adds a weight of the last axis to every element, where there is one, and takes a function of the sum, where there is one; a thread
-// always meets the same WIDTH channels.
+// Adds a weight of the last axis to every element, where there is one, and takes a function of the sum, where
+// there is one; a thread always meets the same WIDTH channels.
 extern "C" __global__ void finish_pixels(T* y, const F* bias, i64 packs_all, int packs) {
     i64 all = item_stride(), stride = all - all % packs, i = first_item();
     if (i >= stride) return;

@@ -1,6 +1,8 @@
-// Pools over windows of WINDOW_HEIGHT and WINDOW_WIDTH, which move by STRIDE_HEIGHT and STRIDE_WIDTH. A thread has WIDTH neighbouring channels of one pixel.
+// Pools over windows of WINDOW_HEIGHT and WINDOW_WIDTH, which move by STRIDE_HEIGHT and STRIDE_WIDTH. A
+// thread has WIDTH neighbouring channels of one pixel.
 
-// Which pack, column and line of which row an item is. Divisions of 32 bits are several times faster than those of 64.
+// Which pack, column and line of which row an item is. Divisions of 32 bits are several times faster than
+// those of 64.
 struct Place { i64 row; int down, across, pack; };
 __device__ __forceinline__ Place place_of(i64 item, i64 count, int packs, int width, int height) {
     if (count <= 0x7fffffff) {

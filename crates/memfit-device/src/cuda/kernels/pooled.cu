@@ -26,7 +26,8 @@ __device__ __forceinline__ float max_of_window(const float (&values)[4], u8& arg
 }
 
 #ifdef TILE_DOWN
-// Lines of the image under a tile, and floats of a line. Lines that stand below each other begin half of all banks apart.
+// Lines of the image under a tile, and floats of a line. Lines that stand below each other begin half of all
+// banks apart.
 #define LINES ((2 * TILE_DOWN - 1) * DOWN + R)
 #define SEEN (((2 * TILE_ACROSS - 1) * ACROSS + S) * CHANNELS)
 #define STRIDE ((SEEN + 15) / 32 * 32 + 16)
@@ -60,7 +61,8 @@ __device__ __forceinline__ void stage(float* seen, const X* x, Tile tile, int he
     }
 }
 
-// The sums of an element over all blocks, by a warp, added to the gradients of the filter and of the bias where there is one.
+// The sums of an element over all blocks, by a warp, added to the gradients of the filter and of the bias
+// where there is one.
 extern "C" __global__ void pooled_sum(const float* parts, float* dfilter, float* dbias, int blocks, int of_filter, int of_part, int overwrite) {
     int i = blockIdx.x * 8 + (threadIdx.x >> 5);
     if (i >= (dbias ? of_part : of_filter)) return;

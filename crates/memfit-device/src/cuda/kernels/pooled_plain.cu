@@ -7,7 +7,8 @@
 #define SPAN ((2 * STRIP - 1) * ACROSS + S)
 #define GROUPS (256 / PACKS)
 
-// A thread has WIDTH filters and a strip of windows, whose two lines of the image between exist in its registers alone.
+// A thread has WIDTH filters and a strip of windows, whose two lines of the image between exist in its
+// registers alone.
 extern "C" __global__ void __launch_bounds__(256, 2) pooled_forward(const X* x, const float* filter, const float* bias, X* y, u8* argmax, i64 strips, int height, int width, int out_height, int out_width, int filters, int top, int left) {
     int packs = filters / WIDTH, pack = blockIdx.y * PACKS + threadIdx.x % PACKS, group = threadIdx.x / PACKS;
     if (group >= GROUPS || pack >= packs) return;

@@ -20,7 +20,8 @@ struct Context {
     float learning_rate;
     float loss_scale;
     u64 source_row;
-    // Set on the device when a loss was not finite: from then on nothing that outlives the step may be written.
+    // Set on the device when a loss was not finite: from then on nothing that outlives the step may be
+    // written.
     int stopped;
 };
 
@@ -65,7 +66,8 @@ template <int N> struct Count { static constexpr int value = N; };
 __device__ __forceinline__ i64 first_item() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ i64 item_stride() { return (i64)gridDim.x * blockDim.x; }
 
-// Sums over a warp and over a block of at most 1024 threads, always in the same order; every thread gets the sum.
+// Sums over a warp and over a block of at most 1024 threads, always in the same order; every thread gets the
+// sum.
 template <class T> __device__ __forceinline__ T warp_sum(T x) {
 #pragma unroll
     for (int step = 16; step > 0; step >>= 1) x += __shfl_xor_sync(0xffffffffu, x, step);
@@ -120,8 +122,8 @@ __device__ __forceinline__ float f_relu_general(float x, float negative_slope, f
     float inside = x > threshold ? x : below;
     return x >= most ? most : inside;
 }
-// exp(-x x / 2). The distribution's smaller side is that times a polynomial of t, fitted to 2e-7 of itself: a library's function
-// for it takes longer than the memory around it.
+// exp(-x x / 2). The distribution's smaller side is that times a polynomial of t, fitted to 2e-7 of itself: a
+// library's function for it takes longer than the memory around it.
 __device__ __forceinline__ float f_normal_power(float x) { return exp2f(-0.72134752044448170f * x * x); }
 __device__ __forceinline__ float f_normal_distribution(float x) {
     const float coefficients[9] = {0.024720544f, -0.0935951024f, 0.0924308747f, -0.00645114854f, 0.0727757737f, 0.0836306363f, 0.103084683f, 0.111699805f, 0.111703858f};

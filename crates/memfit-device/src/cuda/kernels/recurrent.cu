@@ -284,8 +284,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_grad(const X* dy
     }
 }
 
-// The states before each step and the gradients of the products with the kernel, side by side, of rows from `first` on.
-// `part` is 0 for all, 1 for the gates and 2 for the candidate of a GRU whose reset gate stands before the kernel.
+// The states before each step and the gradients of the products with the kernel, side by side, of rows from
+// `first` on. `part` is 0 for all, 1 for the gates and 2 for the candidate of a GRU whose reset gate stands
+// before the kernel.
 extern "C" __global__ void recurrent_gather(const X* dx, const X* y, const X* kept, float* states, float* gates, i64 first, i64 count, int steps, int units, int part) {
     const i64 wide = GATES * units, line = units + wide;
     for (i64 i = first_item(); i < count * steps * line; i += item_stride()) {

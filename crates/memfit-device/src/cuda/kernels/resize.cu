@@ -1,4 +1,5 @@
-// Images of another height and width by half-pixel centres, and the exact transpose of that. Type X, and BILINEAR.
+// Images of another height and width by half-pixel centres, and the exact transpose of that. Type X, and
+// BILINEAR.
 
 // The pixels that a new pixel is made of, along an axis, with their shares.
 struct Sources {

@@ -1,4 +1,5 @@
-// Weights of type F as numbers of type T, many of them in one launch, which are laid out as those of updates are.
+// Weights of type F as numbers of type T, many of them in one launch, which are laid out as those of updates
+// are.
 struct Weight {
     const F* from;
     const void *none[2];

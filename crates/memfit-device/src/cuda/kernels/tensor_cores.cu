@@ -37,7 +37,8 @@ __device__ __forceinline__ u32 pair_of(float first, float second, f16) {
     return pair;
 }
 
-// A copy of 16 or 4 bytes to shared memory that runs on beside the thread; zeros where there is nothing to copy.
+// A copy of 16 or 4 bytes to shared memory that runs on beside the thread; zeros where there is nothing to
+// copy.
 __device__ __forceinline__ void copy_16(void* to, const void* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
@@ -52,8 +53,9 @@ __device__ __forceinline__ float power_of_2(float x) {
     return y;
 }
 
-// Hopper multiplies by groups of four warps, whose rows together are the left operand, each in its own registers as above, and reads the
-// right one from shared memory. Elsewhere what orders such products is nothing.
+// Hopper multiplies by groups of four warps, whose rows together are the left operand, each in its own
+// registers as above, and reads the right one from shared memory. Elsewhere what orders such products is
+// nothing.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define WARPGROUPS 1
 #else

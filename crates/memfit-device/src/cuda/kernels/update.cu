@@ -1,5 +1,5 @@
-// An optimizer's updates. Generated: STEPS, CLIP, COEFFICIENTS (into k, by one thread), RULE (over g, w and the states at i) and
-// AVERAGE.
+// An optimizer's updates. Generated: STEPS, CLIP, COEFFICIENTS (into k, by one thread), RULE (over g, w and
+// the states at i) and AVERAGE.
 
 #ifdef RULE
 struct Weight {

@@ -1,5 +1,5 @@
-// Penalties on weights and values, and putting weights back where they may be. Defined before: PENALTY with L1, L2 and the type X of
-// what it is on, or FACTOR of a line's norm.
+// Penalties on weights and values, and putting weights back where they may be. Defined before: PENALTY with
+// L1, L2 and the type X of what it is on, or FACTOR of a line's norm.
 
 #ifdef PENALTY
 extern "C" __global__ void penalty_parts(const X* weight, double* parts, i64 count) {
@@ -46,8 +46,9 @@ extern "C" __global__ void activity_gradients(const X* x, X* gradients, const Co
     }
 }
 
-// The penalty on angles between `lines` of a matrix, which are `next` apart, and their elements `step`. First one over the length of
-// each, by a warp; then a block has a line, with the signs of its cosines in workspace, and adds its gradient where there is one.
+// The penalty on angles between `lines` of a matrix, which are `next` apart, and their elements `step`. First
+// one over the length of each, by a warp; then a block has a line, with the signs of its cosines in
+// workspace, and adds its gradient where there is one.
 extern "C" __global__ void line_inverses(const float* weight, double* inverses, int lines, int length, i64 next, i64 step) {
     for (i64 line = first_item() >> 5; line < lines; line += item_stride() >> 5) {
         double squares = 0.0;
@@ -88,8 +89,8 @@ extern "C" __global__ void line_angles(const float* weight, const double* invers
 #endif
 
 #ifdef FACTOR
-// Lines of `length` elements that stand `inner` apart. A block has `across` neighbouring lines, and its other threads take turns
-// along them.
+// Lines of `length` elements that stand `inner` apart. A block has `across` neighbouring lines, and its other
+// threads take turns along them.
 extern "C" __global__ void constrain_norms(const float* found_inf, float* weight, const Context* context, i64 inner, i64 length, int across) {
     if (context->stopped || (found_inf && *found_inf != 0.0f)) return;
     const int turns = blockDim.x / across, turn = threadIdx.x / across, line_here = threadIdx.x % across;

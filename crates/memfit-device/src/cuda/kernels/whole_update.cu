@@ -1,5 +1,6 @@
-// Updates that need sums over the whole weight before they change it: Lamb and Adafactor. Generated: STEPS, CLIP, WEIGHT_DECAY and
-// AVERAGE as in update.cu; RULE is 0 for Lamb, 1 for Adafactor of a vector, 2 for Adafactor of matrices, with their numbers.
+// Updates that need sums over the whole weight before they change it: Lamb and Adafactor. Generated: STEPS,
+// CLIP, WEIGHT_DECAY and AVERAGE as in update.cu; RULE is 0 for Lamb, 1 for Adafactor of a vector, 2 for
+// Adafactor of matrices, with their numbers.
 
 // What happens to gradient and weight before a rule sees them.
 struct Before {
@@ -156,7 +157,8 @@ extern "C" __global__ void matrix_means(OPERANDS, double* means, i64 rows) {
 
 __device__ __forceinline__ float step_at(const Before& before, const float* gradient, const float* s1, const float* s2, const double* means, i64 rows, i64 columns, i64 i) {
     i64 row = i / columns, matrix = row / rows;
-    // Roots first: where a row and a column have next to no gradient, the product of their squares has no place among floats.
+    // Roots first: where a row and a column have next to no gradient, the product of their squares has no
+    // place among floats.
     float share = (float)sqrt((double)s1[row] / means[matrix]);
     return size_step(before.gradient(gradient[i]), share * sqrtf(s2[matrix * columns + i % columns]));
 }

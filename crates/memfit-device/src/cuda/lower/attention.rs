@@ -1,5 +1,5 @@
-//! Attention and its gradients: tiles of scores on tensor cores where widths and types allow and nothing is hidden or dropped, else
-//! on plain floats.
+//! Attention and its gradients: tiles of scores on tensor cores where widths and types allow and nothing is
+//! hidden or dropped, else on plain floats.
 
 use memfit_ir::{Attention, AttentionDropout, Bytes, DType};
 
@@ -29,13 +29,15 @@ const GROUPED: &str = concat!(
 );
 const GROUPED_WIDTH: usize = 64;
 const GROUPED_TILE: usize = 128;
-/// Warps of a block, each with 16 rows: two groups of four share what they read from the cache, where registers allow.
+/// Warps of a block, each with 16 rows: two groups of four share what they read from the cache, where
+/// registers allow.
 const GROUPED_WARPS: u32 = 8;
 const GROUPED_WARPS_KEYS: u32 = 4;
 
 /// One of the two sets of kernels, with the sizes of its tiles.
 struct Kernels {
-    /// Of forward and the gradient of queries, and of the gradients of keys and values, with the threads of their blocks.
+    /// Of forward and the gradient of queries, and of the gradients of keys and values, with the threads of
+    /// their blocks.
     source: Source,
     threads: u32,
     source_keys: Source,
@@ -192,8 +194,9 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
     .into()
 }
 
-/// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`: so what reads every
-/// key and value comes first, and sums up `dy y` of its queries before it writes; then comes what writes keys and values.
+/// Gradients of queries, keys and values. `dq` may stand where `y` stands, `dk` where `k` and `dv` where `v`:
+/// so what reads every key and value comes first, and sums up `dy y` of its queries before it writes; then
+/// comes what writes keys and values.
 pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
     let [dy, q, k, v, y, logsumexp] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
     let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));

@@ -17,8 +17,9 @@ const TEXT: &str = include_str!("../kernels/batch_norm.cu");
 const NO_MASK: &str = "#define MASK_PARAMETERS\n";
 const MASK: &str = "#define MASKED\n#define MASK_PARAMETERS const float* beta, float below,\n";
 
-/// How a pass over all elements is cut: how many packs a thread reads before it uses them, how many blocks a multiprocessor has registers
-/// for, and how many blocks there are at most. Few where each begins with square roots.
+/// How a pass over all elements is cut: how many packs a thread reads before it uses them, how many blocks a
+/// multiprocessor has registers for, and how many blocks there are at most. Few where each begins with square
+/// roots.
 type Pass = [usize; 3];
 
 const FORWARD: Pass = [4, 2, 264];

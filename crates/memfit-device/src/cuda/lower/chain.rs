@@ -44,7 +44,8 @@ pub(super) fn elementwise(call: &Call<'_>, chain: &Chain) -> Lowered {
     .into()
 }
 
-/// The links of a chain as statements over floats `v0`, `v1`, … of which the inputs are there already, and the name of the result.
+/// The links of a chain as statements over floats `v0`, `v1`, … of which the inputs are there already, and
+/// the name of the result.
 pub(super) fn statements(chain: &Chain) -> (String, String) {
     let mut text = String::new();
     for (index, link) in chain.links.iter().enumerate() {

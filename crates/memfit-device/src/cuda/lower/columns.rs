@@ -11,7 +11,8 @@ const TEXT: &str = include_str!("../kernels/columns.cu");
 /// Blocks that a sum over columns is cut in, at most: as many as run at once on a large device.
 const CHUNKS: usize = 264;
 
-/// Packs of neighbouring columns that a block has, at most. The fewer, the more rows it takes, and the fewer parts are left.
+/// Packs of neighbouring columns that a block has, at most. The fewer, the more rows it takes, and the fewer
+/// parts are left.
 const MOST_PACKS: usize = 32;
 
 /// Columns that a block finishes, each by a warp.
@@ -143,7 +144,8 @@ impl Columns {
         Columns { source: Source { text: TEXT, defines }, sums, rows, columns, width, chunks, groups }
     }
 
-    /// Sums chunks of rows into the workspace. The room is that of the most chunks, so that it does not fall with the rows.
+    /// Sums chunks of rows into the workspace. The room is that of the most chunks, so that it does not fall
+    /// with the rows.
     pub(super) fn parts(&self, lowered: &mut Lowered, mut arguments: Vec<Argument>) -> Address {
         let most = (CHUNKS / self.groups).max(1);
         let parts = lowered.scratch(Bytes::of::<f64>(most * self.sums * self.columns));

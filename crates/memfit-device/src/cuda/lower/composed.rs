@@ -9,7 +9,8 @@ use crate::cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Product
 /// The parts of a node. Their tensors are its operands, inputs before outputs before updates, and after them
 /// temporaries.
 pub(super) struct Parts {
-    /// What is made, and in the place of which of these: the same bytes may be read under another shape, or used again.
+    /// What is made, and in the place of which of these: the same bytes may be read under another shape, or
+    /// used again.
     pub(super) made: Vec<(Tensor, usize)>,
     /// Op, inputs, outputs and updates of each part.
     pub(super) nodes: Vec<(Op, [Vec<usize>; 3])>,

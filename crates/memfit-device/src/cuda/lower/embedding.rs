@@ -1,4 +1,5 @@
-//! Embeddings: rows of a table by number. Their gradient sorts positions by entry, so that sums have one order.
+//! Embeddings: rows of a table by number. Their gradient sorts positions by entry, so that sums have one
+//! order.
 
 use memfit_ir::{Bytes, DType};
 

@@ -1,5 +1,5 @@
-//! Convolutions of images of few channels in single precision: what an image begins with, for which the library's kernels are
-//! not made. Neither a copy of the filter nor margins around the image are needed.
+//! Convolutions of images of few channels in single precision: what an image begins with, for which the
+//! library's kernels are not made. Neither a copy of the filter nor margins around the image are needed.
 
 use memfit_ir::{Bytes, Conv2D, DType};
 

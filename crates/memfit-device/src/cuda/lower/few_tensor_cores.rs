@@ -88,7 +88,8 @@ impl<'a> FewOnTensorCores<'a> {
         (self.seen() + 8).next_multiple_of(4)
     }
 
-    /// For the gradient: packs of filters that a warp has, warps that share the taps, and warps that share the lines of a tile.
+    /// For the gradient: packs of filters that a warp has, warps that share the taps, and warps that share
+    /// the lines of a tile.
     fn warps(&self) -> [usize; 3] {
         if self.taps() <= TAPS_FEW { [4, 1, 4] } else { [2, 2, 1] }
     }

@@ -1,4 +1,5 @@
-//! Layer normalisation: a row is held in the registers of a warp or a block, and read again only where it is too long for that.
+//! Layer normalisation: a row is held in the registers of a warp or a block, and read again only where it is
+//! too long for that.
 
 use memfit_ir::{Bytes, Norm};
 
@@ -16,7 +17,8 @@ const THREADS_SUMS: u32 = 1024;
 const COLUMNS_SUMS: usize = 8;
 /// Blocks of forward, at most.
 const BLOCKS: usize = 2112;
-/// Threads of a gradient, at most: several hundred on every multiprocessor. Each block leaves a part of the sums for gamma and beta.
+/// Threads of a gradient, at most: several hundred on every multiprocessor. Each block leaves a part of the
+/// sums for gamma and beta.
 const THREADS_GRAD: usize = 101_376;
 
 /// Normalises every position, and writes its mean and its rstd.
@@ -38,7 +40,8 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
     rows.kernel("layer_norm", rows.source(x, false), rows.blocks(BLOCKS), arguments).into()
 }
 
-/// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds those of gamma and beta.
+/// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds
+/// those of gamma and beta.
 pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Lowered {
     let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
     let (mean, rstd) = (call.input(2).pointer(), call.input(3).pointer());

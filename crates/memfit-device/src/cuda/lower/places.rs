@@ -25,8 +25,8 @@ impl Axis {
     }
 }
 
-/// Statements that add to `from` the place of the element `rest`, the last axis first; what is left in `rest` are rows, which
-/// are so far apart.
+/// Statements that add to `from` the place of the element `rest`, the last axis first; what is left in `rest`
+/// are rows, which are so far apart.
 pub(super) fn places(axes: &[Axis], per_row: Option<usize>) -> String {
     let mut text = String::new();
     for Axis { size, step } in axes.iter().rev() {

@@ -7,7 +7,8 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/pool.cu");
 
-/// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses them.
+/// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses
+/// them.
 const WINDOWS_OF_A_TILE: usize = 9;
 
 /// The maximum and the argmax of every window; with `relu`, what is not positive becomes 0 and has no argmax.

@@ -34,19 +34,21 @@ const TILES_FLOATS: usize = 11 << 10;
 /// Windows side by side in a tile; tensor cores take sixteen and half of their lines.
 const ACROSS: [usize; 2] = [16, 32];
 
-/// Blocks of the gradient, each with a part of it in the workspace, and floats of all parts, at most. On tensor cores a part is one sum
-/// from its beginning to its end, so there are more of them.
+/// Blocks of the gradient, each with a part of it in the workspace, and floats of all parts, at most. On
+/// tensor cores a part is one sum from its beginning to its end, so there are more of them.
 const PARTS: usize = 528;
 const PARTS_TENSOR_CORES: usize = 2112;
 const PARTS_FLOATS: usize = 4 << 20;
 
-/// Blocks of a convolution: a few for each place on a large device, so that what a block does once counts little.
+/// Blocks of a convolution: a few for each place on a large device, so that what a block does once counts
+/// little.
 const BLOCKS: usize = 1056;
 
 /// Products of one output that tensor cores take, with one more for the bias.
 const TENSOR_CORES_TAPS: usize = 31;
 
-/// The gradient of the input, as a pool's and a convolution's: a GPU is not given the joined op by the training graph.
+/// The gradient of the input, as a pool's and a convolution's: a GPU is not given the joined op by the
+/// training graph.
 pub(super) fn grad_input(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let (dy, dx) = (call.input(0).tensor, call.output(0).tensor);
     let size = [dx.shape.dims[0], dx.shape.dims[1]];
@@ -165,7 +167,8 @@ impl<'a> Pooled<'a> {
         format!("#define F {}\n#define TILES {}\n", self.output[2], self.tiles())
     }
 
-    /// Channels of the image that the gradient takes at once: registers hold the sums of a row of taps over them.
+    /// Channels of the image that the gradient takes at once: registers hold the sums of a row of taps over
+    /// them.
     fn channels_at_once(&self) -> usize {
         let fits = |channels: &usize| {
             self.input[2].is_multiple_of(*channels) && self.conv.conv.kernel[1] * channels <= 48

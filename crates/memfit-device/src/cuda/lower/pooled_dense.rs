@@ -1,5 +1,5 @@
-//! A dense layer that takes the pool before it inside, as the layers apart: a GPU has its own kernels for these, and is not given
-//! the joined op by the training graph.
+//! A dense layer that takes the pool before it inside, as the layers apart: a GPU has its own kernels for
+//! these, and is not given the joined op by the training graph.
 
 use memfit_ir::{DType, Op, PooledConv2D, Shape, Tensor};
 

@@ -1,5 +1,5 @@
-//! Recurrent layers: a block takes a few rows through all steps. The gradient of the kernel is a product over all steps of many
-//! rows, gathered side by side.
+//! Recurrent layers: a block takes a few rows through all steps. The gradient of the kernel is a product over
+//! all steps of many rows, gathered side by side.
 
 use memfit_ir::{Bytes, Cell, DType, Gate, Recurrent};
 

@@ -151,8 +151,8 @@ fn average(average: &Average) -> String {
 
 /// How a rule goes over a weight.
 enum Method {
-    /// Element by element: what one thread computes of a step into `k`, and what every element does. `g` is its gradient, `w` its
-    /// weight, `s1` to `s3` the rule's state.
+    /// Element by element: what one thread computes of a step into `k`, and what every element does. `g` is
+    /// its gradient, `w` its weight, `s1` to `s3` the rule's state.
     Elementwise(String, String),
     /// With norms of the whole weight, by both betas and epsilon.
     Lamb([f32; 3]),

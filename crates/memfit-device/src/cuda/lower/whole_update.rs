@@ -10,7 +10,8 @@ use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/whole_update.cu");
 
-/// Adam's step, as large as the weight it changes: one pass moves the means and takes both norms, a second moves the weight.
+/// Adam's step, as large as the weight it changes: one pass moves the means and takes both norms, a second
+/// moves the weight.
 pub(super) fn lamb(call: &Call<'_>, update: &Update, [beta_1, beta_2, epsilon]: [f32; 3]) -> Lowered {
     let numbers = [("BETA_1", beta_1), ("BETA_2", beta_2), ("EPSILON", epsilon)];
     let mut steps = Steps::new(call, update, 0, &numbers);

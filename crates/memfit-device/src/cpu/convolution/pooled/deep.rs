@@ -30,7 +30,8 @@ pub(super) fn forward(
     winograd::convolve(threads, &images, filter, bias, y, Some(Pool { relu, argmax }), workspace);
 }
 
-/// Computes the gradient by the filter, with the sums of a convolution by itself. Where `accumulate`, adds it to what is there.
+/// Computes the gradient by the filter, with the sums of a convolution by itself. Where `accumulate`, adds it
+/// to what is there.
 pub(super) fn grad_kernel(
     threads: &Threads,
     pooled: &Pooled,

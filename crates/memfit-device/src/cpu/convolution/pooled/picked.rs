@@ -23,7 +23,8 @@ pub(super) fn applies(pooled: &Pooled) -> bool {
     strides == [1, 1] && matches!((kernel, input[2]), ([3, 3], 1..=3) | ([5, 5], 1 | 3))
 }
 
-/// Floats of the pairs under a line of windows: for each row of taps as many as two lines have, and what a vector reads further.
+/// Floats of the pairs under a line of windows: for each row of taps as many as two lines have, and what a
+/// vector reads further.
 pub(super) fn pairs_floats(pooled: &Pooled) -> usize {
     pooled.conv.kernel[0] * 2 * Lines::new(pooled).stride + LANES_MAX
 }

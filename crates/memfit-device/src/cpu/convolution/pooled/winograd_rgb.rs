@@ -7,7 +7,8 @@
 //! neighbouring pixels.
 //!
 //! ```text
-//! points across    v₀ − v₂   v₁ + v₂   v₁ − v₂   v₁ − v₃      the third has the other sign, and so has the filter's
+//! points across    v₀ − v₂   v₁ + v₂   v₁ − v₂   v₁ − v₃
+//!                                      └─ the other sign than usual, and so in the filter's transform
 //! ```
 
 use super::super::super::lanes::{LANES_MAX, Lanes};
@@ -79,7 +80,8 @@ fn points([a, b, c]: [f32; 3]) -> [f32; 4] {
     [a, 0.5 * (a + b + c), 0.5 * (a - b + c), c]
 }
 
-/// Computes a line of windows. `buffer` has `FLOATS` floats, and the lines may be read `REACH` floats past their end.
+/// Computes a line of windows. `buffer` has `FLOATS` floats, and the lines may be read `REACH` floats past
+/// their end.
 #[inline(always)]
 pub(super) fn line<L: Lanes>(
     line: &Line,
@@ -100,7 +102,8 @@ pub(super) fn line<L: Lanes>(
         while column < channels {
             let filter = &filter[column * VECTORS..];
             let place = Place { line, filter, buffer, across, column };
-            // Where registers are few, what was read of a window is used for several vectors; else a weight for several windows.
+            // Where registers are few, what was read of a window is used for several vectors; else a weight
+            // for several windows.
             let few = L::ROWS < 12;
             column += match (channels - column) / L::COUNT {
                 0 => place.windows::<L, 3, 1, false>(windows, y, argmax),

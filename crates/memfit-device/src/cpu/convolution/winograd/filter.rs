@@ -113,7 +113,8 @@ pub(in super::super) enum Dy<'a> {
     Unpooled(Unpooled<'a>),
 }
 
-/// Computes the gradient by the filter; `x` are the images, or what they are made of. Where `accumulate`, adds it to what is there.
+/// Computes the gradient by the filter; `x` are the images, or what they are made of. Where `accumulate`,
+/// adds it to what is there.
 pub(in super::super) fn grad_kernel(
     threads: &Threads,
     shape: &Convolution,

@@ -280,7 +280,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
         let Filter { values, channels: [inputs, outputs], backwards } = self.run.filter;
         let (depth, point) = (self.run.sizes.depth, self.run.sizes.filter_point());
         let width = 2 * L::COUNT;
-        // As in an update of weights: lines that other cores have in caches of their own are slow to write there.
+        // As in an update of weights: lines that other cores have in caches of their own are slow to write
+        // there.
         let then = if self.shared && L::COUNT == LINE { Then::Stream } else { Then::Store };
         let mut column = self.columns.start;
         while column < self.columns.end {
@@ -305,8 +306,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 let start = from.wrapping_add(at * step);
                 let from = Grid { start, row: TAPS as isize * tap, column: tap, rows: TAPS, columns: TAPS };
                 let to = Layout { row: 0, point }.grid(to.wrapping_add(channel * width), POINTS);
-                // SAFETY: the taps are in the filter or the buffer, and a point's panels, which begin with a cache line, have room
-                // for every channel.
+                // SAFETY: the taps are in the filter or the buffer, and a point's panels, which begin with a
+                // cache line, have room for every channel.
                 unsafe { square::<L, S::Filter, TAPS, POINTS>(from, to, count, then) };
             }
             column += L::COUNT;
@@ -347,7 +348,8 @@ impl<S: Scheme<POINTS, OUTPUTS, TAPS>, const POINTS: usize, const OUTPUTS: usize
                 // SAFETY: the bias has a value for every channel.
                 let bias = bias.map(|bias| unsafe { lanes::load::<L>(bias.as_ptr().add(column), count) });
                 let then = bias.map_or(Then::Store, Then::Add);
-                // SAFETY: every point has products of this tile; the pixels that are there belong to this task.
+                // SAFETY: every point has products of this tile; the pixels that are there belong to this
+                // task.
                 unsafe { square::<L, S::Output, POINTS, OUTPUTS>(from, to, count, then) };
                 column += L::COUNT;
             }

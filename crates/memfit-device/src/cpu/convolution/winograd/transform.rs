@@ -25,8 +25,8 @@ pub(super) enum Then<L> {
     Accumulate,
 }
 
-/// Sums along one axis, `IN` vectors to `OUT`. All of it is written out by `line!`: of loops the compiler would leave some,
-/// and look up factors that are mostly 0, 1 or −1.
+/// Sums along one axis, `IN` vectors to `OUT`. All of it is written out by `line!`: of loops the compiler
+/// would leave some, and look up factors that are mostly 0, 1 or −1.
 pub(super) trait Line<const IN: usize, const OUT: usize> {
     fn sums<L: Lanes>(x: [L; IN]) -> [L; OUT];
     /// Reads a column; what is not there is zero.
@@ -126,7 +126,8 @@ pub(super) unsafe fn keep<L: Lanes>(value: L, to: *mut f32, count: usize, then: 
 /// Takes a square through the sums along both axes; what is not there is zero, and is not written.
 ///
 /// # Safety
-/// `count` floats, at most a vector, can be read or written at every place of a grid that is there; what streams is aligned.
+/// `count` floats, at most a vector, can be read or written at every place of a grid that is there; what
+/// streams is aligned.
 #[inline(always)]
 pub(super) unsafe fn square<L: Lanes, T: Line<IN, OUT>, const IN: usize, const OUT: usize>(
     from: Grid<*const f32>,

@@ -41,8 +41,8 @@ fn is_short(shape: &Gemm) -> bool {
     shape.transpose_b && shape.k <= DEPTH_SHORT
 }
 
-/// Whether such columns are turned over once for all rows. That pays where a vector is a cache line: of shorter ones, which go to
-/// many rows by turns, each line would be written in parts.
+/// Whether such columns are turned over once for all rows. That pays where a vector is a cache line: of
+/// shorter ones, which go to many rows by turns, each line would be written in parts.
 fn turns_over(level: Level) -> bool {
     level.lanes() == LANES_MAX
 }

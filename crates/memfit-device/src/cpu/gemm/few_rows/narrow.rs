@@ -7,8 +7,8 @@ use super::Task;
 
 /// Depth after which sums leave their registers: many short sums are more exact than one long one.
 const DEPTH_SUM: usize = 1024;
-/// Depth over which a group of rows passes before the next: the right operand stays in the second-level cache, and rows of the
-/// left one are read in long runs.
+/// Depth over which a group of rows passes before the next: the right operand stays in the second-level
+/// cache, and rows of the left one are read in long runs.
 const DEPTH_RUN: usize = 8 * DEPTH_SUM;
 /// How far ahead both operands are asked for, in floats, and after how many depths: those of a cache line.
 const AHEAD: [usize; 2] = [64, 1024];
@@ -36,7 +36,8 @@ impl Narrow<'_> {
             for row in (0..task.rows.count).step_by(GROUP) {
                 for depth in (run..end).step_by(DEPTH_SUM) {
                     let depth = depth..end.min(depth + DEPTH_SUM);
-                    // Several depths at once where rows are few, or each addition would wait for the one before.
+                    // Several depths at once where rows are few, or each addition would wait for the one
+                    // before.
                     match task.rows.count - row {
                         1 => self.sum::<L, VECTORS, 1, 4>(depth, row),
                         2 => self.sum::<L, VECTORS, 2, 4>(depth, row),

@@ -1,4 +1,5 @@
-//! A transposed right operand of little depth: a vector of columns is turned over once, and all rows pass over it.
+//! A transposed right operand of little depth: a vector of columns is turned over once, and all rows pass
+//! over it.
 
 use super::super::super::lanes::{self, Kernel, LANES_MAX, Lanes};
 use super::{ROWS_FEW_SHORT, Task};
@@ -6,8 +7,8 @@ use super::{ROWS_FEW_SHORT, Task};
 /// The most depth that is little.
 pub(super) const DEPTH_SHORT: usize = 32;
 
-/// A vector of columns for every depth, on cache lines of their own: what is written and read back at once must not lie
-/// across two.
+/// A vector of columns for every depth, on cache lines of their own: what is written and read back at once
+/// must not lie across two.
 #[repr(align(64))]
 struct Block([f32; DEPTH_SHORT * LANES_MAX]);
 
@@ -59,7 +60,8 @@ impl Short<'_> {
             let depths = (task.depth - depth).min(L::COUNT);
             let to = block.0[depth * L::COUNT..].as_mut_ptr();
             if columns == L::COUNT {
-                // SAFETY: as many columns as a vector has lanes lie `right_step` apart, and the block has room for every depth.
+                // SAFETY: as many columns as a vector has lanes lie `right_step` apart, and the block has
+                // room for every depth.
                 unsafe { L::transpose(from, task.right_step, depths, to, L::COUNT) };
             } else {
                 // SAFETY: as above, for the columns that there are.

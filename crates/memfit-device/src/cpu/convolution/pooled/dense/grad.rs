@@ -1,4 +1,5 @@
-//! Gradients of a dense layer's kernel and of the filter and bias of the convolution before it, block by block.
+//! Gradients of a dense layer's kernel and of the filter and bias of the convolution before it, block by
+//! block.
 
 use std::ops::Range;
 
@@ -168,8 +169,8 @@ impl Learning<'_> {
     }
 }
 
-/// Computes the gradients of the dense layer's kernel, of the filter and of its bias. Where `accumulate`, adds the last two to what
-/// is there.
+/// Computes the gradients of the dense layer's kernel, of the filter and of its bias. Where `accumulate`,
+/// adds the last two to what is there.
 pub(crate) fn grad(
     threads: &Threads,
     shape: &PooledDense,
@@ -300,8 +301,8 @@ impl Work<'_> {
         unsafe { self.learning.take::<L>(range.clone(), &scratch.rows[..range.len()]) };
     }
 
-    /// How often the next block is asked for while an image is computed: with every row of taps, or where vectors are short and rows
-    /// many, with the first of each vector.
+    /// How often the next block is asked for while an image is computed: with every row of taps, or where
+    /// vectors are short and rows many, with the first of each vector.
     #[inline(always)]
     fn times<L: Lanes>(&self) -> usize {
         let rows = if L::COUNT == LANES_MAX { self.shape.pooled.conv.kernel[0] } else { 1 };

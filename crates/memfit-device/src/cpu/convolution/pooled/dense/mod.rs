@@ -2,7 +2,8 @@
 //! is as large as many images, and is only ever held in the cache.
 //!
 //! ```text
-//! forward    lines of an image ─▶ windows of a block ─▶ their products with the block's rows of the kernel ─▶ sums of every unit
+//! forward    lines of an image ─▶ windows of a block ─▶ products with the block's rows of the kernel
+//!                                                  │    ─▶ sums of every unit
 //!                                                  └─▶ argmax, the only output that is stored
 //! backward   gradient of a block, from the kernel's rows ─▶ the filter's gradient
 //!            windows of a block, recomputed at their argmax ─▶ the gradient of the kernel's rows
@@ -141,8 +142,8 @@ fn turn_over<L: Lanes>(rows: &[f32], units: usize, stride: usize, to: &mut [f32]
     }
 }
 
-/// What the next block reads of a tensor. It comes from memory, in runs too short to be foreseen; so it is asked for little by
-/// little while this block is computed.
+/// What the next block reads of a tensor. It comes from memory, in runs too short to be foreseen; so it is
+/// asked for little by little while this block is computed.
 #[derive(Clone, Copy)]
 struct Ahead {
     next: *const f32,
