@@ -12,7 +12,7 @@ fn graph() -> Graph {
     let (x, kernel, dy) =
         (tensor(Shape::rows([300])), tensor(Shape::fixed([300, 40])), tensor(Shape::rows([40])));
     let (images, filters) = (tensor(Shape::rows([9, 9, 8])), tensor(Shape::fixed([3, 3, 8, 16])));
-    let dy = tensor(Shape::rows([9, 9, 16]));
+    let dy_image = tensor(Shape::rows([9, 9, 16]));
     let pads = Pads { top: 1, bottom: 1, left: 1, right: 1 };
     let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
     for (op, inputs, updates) in [
@@ -20,8 +20,8 @@ fn graph() -> Graph {
         (Op::DenseGradInput, vec![dy, kernel], vec![]),
         (Op::DenseGradKernel, vec![x, dy], vec![kernel]),
         (Op::Conv2D(conv.clone()), vec![images, filters], vec![]),
-        (Op::Conv2DGradInput(conv.clone(), [9, 9]), vec![dy, filters], vec![]),
-        (Op::Conv2DGradKernel(conv), vec![images, dy], vec![filters]),
+        (Op::Conv2DGradInput(conv.clone(), [9, 9]), vec![dy_image, filters], vec![]),
+        (Op::Conv2DGradKernel(conv), vec![images, dy_image], vec![filters]),
         (Op::Reshape(vec![3, 100]), vec![x], vec![]),
     ] {
         graph.push_updating(op, &inputs, &updates, Kind::Activation, layer).unwrap();

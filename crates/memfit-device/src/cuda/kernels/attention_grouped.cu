@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
             multiply_across<PART>(dscores, dy_left, v_tile, start);
             end_products();
             wait_for_products<1>();
-            wait_for_products(scores);
+            fence_sums(scores);
             // Keys after the last are zeros, and add nothing to a sum of keys.
             if (CAUSAL && own < key + start + PART - 1) hide<PART>(scores, own - key - start, 1);
 #pragma unroll
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
                 for (int i = 0; i < 4; i++) scores[n][i] = power_of_2(scores[n][i] * factor - lse[i / 2]);
             }
             wait_for_products<0>();
-            wait_for_products(dscores);
+            fence_sums(dscores);
             u32 left[PART / 16][4];
 #pragma unroll
             for (int n = 0; n < PART / 8; n++) {
@@ -186,12 +186,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_QUERIES) attention_
             }
 #pragma unroll
             for (int n = 0; n < PART / 16; n++) as_left(left[n], scores[2 * n], scores[2 * n + 1]);
-            wait_for_products(sums);
+            fence_sums(sums);
             begin_products();
             multiply_down<PART>(sums, left, k_tile, start);
             end_products();
             wait_for_products<0>();
-            wait_for_products(sums);
+            fence_sums(sums);
         }
     }
     store_rows(dq + (row * queries + own) * step + head * D, step, queries - own, sums, scale, scale);
@@ -269,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
             multiply_across<QUERY_PART>(dscores, value_left, dy_tile, begin);
             end_products();
             wait_for_products<1>();
-            wait_for_products(scores);
+            fence_sums(scores);
             // Queries after the last are zeros with a dy of zero: they add nothing.
             if (CAUSAL && query + begin < own + 15) hide<QUERY_PART>(scores, own - query - begin, -1);
             const float* lse = sums_of[stripe % 2][0] + begin + lane % 4 * 2;
@@ -284,12 +284,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 16; n++) as_left(left_v[n], scores[2 * n], scores[2 * n + 1]);
             // The sums of values go on while gradients of probabilities become gradients of scores.
-            wait_for_products(sums_v);
+            fence_sums(sums_v);
             begin_products();
             multiply_down<QUERY_PART>(sums_v, left_v, dy_tile, begin);
             end_products();
             wait_for_products<1>();
-            wait_for_products(dscores);
+            fence_sums(dscores);
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 8; n++) {
                 float even = delta[n * 8], odd = delta[n * 8 + 1];
@@ -298,13 +298,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_KEYS) attention_gra
             }
 #pragma unroll
             for (int n = 0; n < QUERY_PART / 16; n++) as_left(left_k[n], scores[2 * n], scores[2 * n + 1]);
-            wait_for_products(sums_k);
+            fence_sums(sums_k);
             begin_products();
             multiply_down<QUERY_PART>(sums_k, left_k, q_tile, begin);
             end_products();
             wait_for_products<0>();
-            wait_for_products(sums_v);
-            wait_for_products(sums_k);
+            fence_sums(sums_v);
+            fence_sums(sums_k);
         }
     }
     i64 to = (row * keys + own) * step_k + key_head * D;

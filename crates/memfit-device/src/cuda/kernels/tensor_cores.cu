@@ -89,8 +89,8 @@ __device__ __forceinline__ u64 describe_tile(const void* tile) {
 GROUPED_PRODUCT(bf16)
 GROUPED_PRODUCT(f16)
 
-// Sums must not be touched between the start of their products and the end of this wait.
-template <int N> __device__ __forceinline__ void wait_for_products(float (&sums)[N][4]) {
+// Keeps the compiler from using sums before the wait for their products.
+template <int N> __device__ __forceinline__ void fence_sums(float (&sums)[N][4]) {
 #pragma unroll
     for (int n = 0; n < N; n++) asm volatile("" : FOUR(n)::"memory");
 }
@@ -101,7 +101,7 @@ template <int LEFT> __device__ __forceinline__ void wait_for_products() { asm vo
 // Products after the next barrier can read what this thread has written to shared memory.
 __device__ __forceinline__ void show_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #else
-template <int N> __device__ __forceinline__ void wait_for_products(float (&)[N][4]) {}
+template <int N> __device__ __forceinline__ void fence_sums(float (&)[N][4]) {}
 __device__ __forceinline__ void begin_products() {}
 __device__ __forceinline__ void end_products() {}
 template <int LEFT> __device__ __forceinline__ void wait_for_products() {}
