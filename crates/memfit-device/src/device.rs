@@ -1,4 +1,4 @@
-//! Behind the door: an arena, and kernels that run in it.
+//! A device: an arena, and kernels that run in it.
 
 use std::io;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub struct Context {
     pub step: u64,
     /// Updates before this one: the steps before, less those that were skipped.
     pub iteration: u64,
-    /// The first row of this piece in the batch.
+    /// The first row of this micro-batch in the batch.
     pub row_start: usize,
-    /// Rows of this piece.
+    /// Rows of this micro-batch.
     pub rows: usize,
     /// Rows of the batch.
     pub rows_total: usize,
@@ -38,7 +38,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The same for a slice of the piece.
+    /// The same for a slice of the micro-batch.
     pub fn sliced(&self, slice: Slice) -> Context {
         Context { row_start: self.row_start + slice.start(self.rows), rows: slice.rows(self.rows), ..*self }
     }
@@ -70,7 +70,7 @@ impl Device {
         Device { threads, memory: Memory::Cuda(Box::new(device)), store: None, bytes_peak: AtomicU64::new(0) }
     }
 
-    /// Copies a slot out to the second store.
+    /// Copies a slot out to the offload memory.
     ///
     /// # Panics
     /// Where there is none: a plan that copies out is sealed with one.
@@ -88,7 +88,7 @@ impl Device {
         }
     }
 
-    /// Copies a slot in from the second store.
+    /// Copies a slot in from the offload memory.
     ///
     /// # Panics
     /// Where there is none: a plan that copies in is sealed with one.
@@ -104,7 +104,7 @@ impl Device {
         read
     }
 
-    /// Lets nothing that follows run before a copy between the second store and this slot is over.
+    /// Lets no later launch run before a copy between the offload memory and this slot is over.
     pub fn wait_for_copy(&mut self, slot: Slot) {
         match &mut self.memory {
             Memory::Cuda(device) => device.wait_for_copy(slot),
@@ -156,7 +156,8 @@ impl Device {
         self.mark(slot);
         match &self.memory {
             Memory::Cuda(device) => device.bytes(slot),
-            // SAFETY: the arena vouches for the slot, all of it is initialised, and it is borrowed with the device.
+            // SAFETY: the arena guarantees the slot, all of it is initialised, and it is borrowed with the
+            // device.
             Memory::Cpu(arena) => unsafe {
                 std::slice::from_raw_parts(arena.pointer(slot).as_ptr(), slot.bytes.to_usize())
             },
@@ -189,7 +190,7 @@ impl Device {
         unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
-    /// What a step told in its turn, slot behind slot, once it has come.
+    /// The readback of a step in flight, slot after slot, once it has come.
     ///
     /// # Panics
     /// Where [`Device::is_asynchronous`] says that the arena can be read instead.
@@ -200,8 +201,8 @@ impl Device {
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
-    /// Draws made-up floats on all threads, from element `first` of their sequence on, and says whether it did: other kinds,
-    /// and other devices, are left to the source.
+    /// Draws synthetic floats on all threads, from element `first` of their sequence on, and returns whether
+    /// it did: other kinds, and other devices, are left to the source.
     pub fn draw(&mut self, MadeUp { values, seed }: MadeUp, first: u64, to: Slot) -> bool {
         let (Values::Uniform { low, high }, Memory::Cpu(_)) = (values, &self.memory) else {
             return false;
@@ -220,7 +221,8 @@ impl Device {
             Memory::Cuda(device) => device.copy(from, to),
             Memory::Cpu(arena) => {
                 let (from_at, to_at) = (arena.pointer(from).as_ptr(), arena.pointer(to).as_ptr());
-                // SAFETY: the arena vouches for both slots, which share no byte and are borrowed with the device.
+                // SAFETY: the arena guarantees both slots, which share no byte and are borrowed with the
+                // device.
                 unsafe { std::ptr::copy_nonoverlapping(from_at, to_at, from.bytes.to_usize()) };
             }
         }
@@ -295,12 +297,12 @@ impl Device {
         body(self)
     }
 
-    /// Whether launches return before they are done, and can be recorded.
+    /// Whether launches return before they are done, and can be captured.
     pub fn is_asynchronous(&self) -> bool {
         matches!(self.memory, Memory::Cuda(_))
     }
 
-    /// Steps that may be launched before what an earlier one told is read: none where a launch is done when it returns.
+    /// The most steps in flight beside the current one: none where a launch is done when it returns.
     pub fn steps_ahead(&self) -> usize {
         match self.memory {
             Memory::Cuda(_) => TURNS - 1,
@@ -333,19 +335,21 @@ impl Device {
     }
 }
 
-/// What only a device can do that works on its own: copies from staged rows, and launches that are recorded and played again.
+/// What only a device with a stream of its own can do: copies from staged rows, and launches that are
+/// captured and replayed.
 pub struct Asynchronous<'a> {
     device: &'a mut CudaDevice,
     bytes_peak: &'a AtomicU64,
 }
 
 impl Asynchronous<'_> {
-    /// A new step begins. `anew` says that the host knows how those before it ended: what the device had stopped may go on.
-    pub fn begin_step(&mut self, anew: bool) {
-        self.device.begin_step(anew);
+    /// A new step begins. `resets` says that the host knows how the steps before it ended, so that launches
+    /// that the device had stopped may go on.
+    pub fn begin_step(&mut self, resets: bool) {
+        self.device.begin_step(resets);
     }
 
-    /// Ends a step: begins to copy slots to where the host reads them by [`Device::told`].
+    /// Ends a step: begins the readback of slots, which [`Device::told`] returns.
     pub fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
         let mark = |slot: &Slot| {
             self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
@@ -353,22 +357,22 @@ impl Asynchronous<'_> {
         self.device.tell(turn, slots.inspect(mark));
     }
 
-    /// Gives kernels the context of the piece that comes now.
+    /// Gives kernels the context of the micro-batch that comes now.
     pub fn set_context(&mut self, context: &Context) {
         self.device.set_context(context);
     }
 
-    /// Has host memory for rows on their way, and waits until those that were there have been copied.
+    /// Has host memory for rows in flight, and waits until those that were there have been copied.
     pub fn begin_staging(&mut self, bytes: usize) {
         self.device.begin_staging(bytes);
     }
 
-    /// Which half of the staging memory is in use: what is recorded copies from there.
+    /// Which staging buffer is in use: captured launches copy from it.
     pub fn staging_half(&self) -> usize {
         self.device.staging_half()
     }
 
-    /// Host memory for rows on their way.
+    /// Host memory for rows in flight.
     pub fn stage(&mut self, offset: usize, bytes: usize) -> &mut [u8] {
         self.device.stage(offset, bytes)
     }
@@ -378,7 +382,7 @@ impl Asynchronous<'_> {
         self.device.mark_staging();
     }
 
-    /// Begins to copy the first of the staged rows to where they wait for their piece, beside launches.
+    /// Begins to copy the first of the staged rows to where they wait for their micro-batch, beside launches.
     pub fn bring_ahead(&mut self, bytes: usize, to: Slot) {
         self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
         self.device.bring_ahead(bytes, to);
@@ -398,33 +402,33 @@ impl Asynchronous<'_> {
         self.device.copy_staged(offset, bytes, to);
     }
 
-    /// Where the batch begins in the sequence of made-up rows.
+    /// Where the batch begins in the sequence of synthetic rows.
     pub fn set_source_row(&mut self, row: u64) {
         self.device.set_source_row(row);
     }
 
-    /// Draws made-up rows into a slot: `rows` of them, from so many behind the start of the piece.
+    /// Draws synthetic rows into a slot: `rows` of them, from row `row_start` of the micro-batch on.
     pub fn make_up(&mut self, tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize, to: Slot) {
         self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
         self.device.make_up(tensor, made_up, rows, row_start, to);
     }
 
-    /// Whether launches were recorded under a key.
+    /// Whether launches were captured under a key.
     pub fn is_recorded(&self, key: u64) -> bool {
         self.device.is_recorded(key)
     }
 
-    /// Begins to record launches and copies instead of running them.
+    /// Begins to capture launches and copies instead of running them.
     pub fn begin_recording(&mut self) {
         self.device.begin_recording();
     }
 
-    /// Ends a recording.
+    /// Ends a capture.
     pub fn end_recording(&mut self, key: u64) {
         self.device.end_recording(key);
     }
 
-    /// Plays what was recorded under a key.
+    /// Replays the graph that was captured under a key.
     pub fn play(&mut self, key: u64) {
         self.device.play(key);
     }

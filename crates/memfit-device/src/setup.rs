@@ -1,4 +1,4 @@
-//! Before the door: a device is opened, costs are told, and the arena is taken once.
+//! Before training starts: a device is opened, costs are estimated, and the arena is taken once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,17 +86,17 @@ const TIMING_MOST: Bytes = Bytes(16 << 30);
 /// What is known of a job on a GPU.
 struct OnGpu {
     gpu: Arc<Gpu>,
-    /// Rows of a piece at most: algorithms are chosen for them.
+    /// The most rows of a micro-batch: algorithms are chosen for them.
     rows: usize,
     store: Option<Bytes>,
-    /// What a step tells the host.
-    told: Bytes,
-    /// Whether a node is computed in its fastest way alone.
+    /// Bytes of a step's readback.
+    readback: Bytes,
+    /// Whether a node is only computed by its fastest algorithm.
     fixed: bool,
 }
 
-/// Opens the CPU with so many threads; by default as many as this process may use at once, which is the number of cores
-/// or the control group's share of them.
+/// Opens the CPU with `threads` threads; by default as many as this process may use at once, which is the
+/// number of cores or the control group's share of them.
 pub fn open(threads: Option<usize>) -> Result<Setup, DeviceError> {
     open_with(threads, None)
 }
@@ -137,7 +137,7 @@ pub fn open_again(
                 gpu: Gpu::open(number, tf32)?,
                 rows: rows.max(1),
                 store: None,
-                told: Bytes::ZERO,
+                readback: Bytes::ZERO,
                 fixed: false,
             };
             // The host only feeds.
@@ -163,7 +163,7 @@ impl Setup {
         Setup {
             threads,
             store: None,
-            gpu: Some(OnGpu { gpu, rows: 1, store: None, told: Bytes::ZERO, fixed: false }),
+            gpu: Some(OnGpu { gpu, rows: 1, store: None, readback: Bytes::ZERO, fixed: false }),
         }
     }
 
@@ -201,7 +201,8 @@ impl Setup {
         Ok(())
     }
 
-    /// What bytes take on their way into the arena and out of it; rows that are made up are drawn on the device itself.
+    /// What bytes take on their way into the arena and out of it; synthetic rows are drawn on the device
+    /// itself.
     pub fn transfers(&self, made_up: bool) -> Transfers {
         let Some(on) = &self.gpu else { return Transfers::default() };
         let nanos_per_byte_fed =
@@ -215,7 +216,7 @@ impl Setup {
         }
     }
 
-    /// Offers the fastest way to compute each node alone, so that no budget changes how results are rounded.
+    /// Offers only the fastest algorithm for each node, so that no budget changes how results are rounded.
     pub fn fix_ways(&mut self) {
         if let Some(on) = &mut self.gpu {
             on.fixed = true;
@@ -261,13 +262,13 @@ impl Setup {
         costs
     }
 
-    /// What each node of a graph costs here, timed at up to `batch` rows in memory that is given back; see [`Table`] for what is
-    /// timed at all.
+    /// What each node of a graph costs here, timed at up to `batch` rows in memory that is freed afterwards;
+    /// see [`Table`] for what is timed at all.
     pub fn measure(&self, graph: &Graph, batch: usize, allowance: Allowance, known: &mut Table) -> Measured {
         measure::measure(self, graph, self.costs(graph), batch, allowance, known)
     }
 
-    /// A device for timing, with an arena of at most so many bytes.
+    /// A device for timing, with an arena of at most `arena` bytes.
     pub(crate) fn scratch(&self, arena: Bytes) -> Result<Device, DeviceError> {
         match &self.gpu {
             None => Ok(Device::new(Arc::clone(&self.threads), Arena::map(arena)?, None)),
@@ -278,7 +279,7 @@ impl Setup {
         }
     }
 
-    /// Takes so many bytes for values to be copied out to: of the disk that a folder is on, or of the host beside a GPU.
+    /// Takes offload memory of `bytes` bytes: of the disk that a folder is on, or of the host beside a GPU.
     pub fn take_store(&mut self, folder: &Path, bytes: Bytes) -> Result<(), DeviceError> {
         if let Some(on) = &mut self.gpu {
             on.store = Some(bytes);
@@ -290,21 +291,21 @@ impl Setup {
         Ok(())
     }
 
-    /// Takes room on the host for what each step tells, where the device goes on before that is read.
+    /// Takes room on the host for the readback of each step, where the device goes on before that is read.
     pub fn take_told(&mut self, bytes: Bytes) {
         if let Some(on) = &mut self.gpu {
-            on.told = bytes;
+            on.readback = bytes;
         }
     }
 
-    /// Takes an arena of so many bytes, all of them resident from now on. Nothing is allocated after this.
+    /// Takes an arena of `arena` bytes, all of them resident from now on. Nothing is allocated after this.
     pub fn seal(self, arena: Bytes) -> Result<Device, DeviceError> {
         if let Some(on) = self.gpu {
             let (free, others) = on.gpu.bytes_free()?;
             if free < arena {
                 return Err(DeviceError::DeviceFull { arena, free, others });
             }
-            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store, on.told)?));
+            return Ok(Device::on_gpu(self.threads, CudaDevice::new(on.gpu, arena, on.store, on.readback)?));
         }
         let (limits, resident) = (process::limits(), process::resident());
         if limits.available.saturating_sub(resident) < arena {

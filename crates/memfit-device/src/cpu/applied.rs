@@ -20,22 +20,23 @@ pub(crate) fn product([x, dy]: [&Shape; 2], rows: usize) -> Gemm {
 
 /// Whether a gradient has the same bits made block by block and whole.
 pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
-    // Behind a pool, blocks are what it is made of anyway.
+    // After a pool, the whole gradient is computed block by block as well.
     matches!(*applied.gradient, Op::Conv2DMaxPoolDenseGrad(_)) || gemm::is_by_rows(product(operands, 1).m)
 }
 
 /// Floats of a block: few enough to stay in the second-level cache, and many enough that memory is read in long runs, first for the
 /// gradient and then for the weight.
 const BLOCK: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 17;
-/// A weight has at least so many blocks, where that leaves them large enough.
+/// A weight has at least this many blocks, where that leaves them large enough.
 const BLOCKS: usize = 256;
-/// Where there are more columns than this, a block has so many floats or rows, if that is more: each row shares what it takes to pack
-/// the right operand.
+/// Where there are more columns than this, a block has this many floats or rows, if that is more: all rows of
+/// a block share the packing of the right operand.
 const COLUMNS_WIDE: usize = 64;
 const BLOCK_WIDE: usize = 1 << 16;
 const ROWS_WIDE: usize = operand::ROWS_DIRECT + 1;
 
-/// Floats of workspace: for every worker what a product wants, a block, and another where sums are made in parts.
+/// Floats of workspace: for every worker what a product needs, a block, and another where sums are made in
+/// parts.
 pub(crate) fn workspace(product: &Gemm, threads: usize) -> usize {
     threads * worker_floats(product) + LINE
 }

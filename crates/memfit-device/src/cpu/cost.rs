@@ -16,7 +16,7 @@ use super::{
 const FLOPS_PER_NANO: f64 = 30.0;
 const BYTES_PER_NANO: f64 = 8.0;
 const LAUNCH_NANOS: f64 = 2000.0;
-/// Making an element again where it is read, and its way through the cache, is worth so many operations.
+/// Operations that recomputing an element where it is read, with its way through the cache, is worth.
 const FLOPS_MAKING: f64 = 20.0;
 
 /// A batch of ordinary size: workspace is bounded most tightly there.
@@ -24,8 +24,8 @@ const ROWS_ORDINARY: usize = 256;
 /// More rows than any batch has.
 const ROWS_MOST: usize = 1 << 22;
 
-/// What a node costs with so many threads. The time is an estimate: arithmetic at a rate of so many operations a thread,
-/// bytes at a rate of so many for all, and something for the launch.
+/// What a node costs with `threads` threads. The time is an estimate: arithmetic at a rate for each thread,
+/// bytes at a rate for all threads together, and a constant for the launch.
 pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
     let operation = Operation { graph, node, threads };
     let nanos = |rows: usize| {
@@ -58,7 +58,8 @@ struct Operation<'a> {
 }
 
 impl Operation<'_> {
-    /// The workspace of a launch: the kernel's, and that of halves which it reads or writes in single precision.
+    /// The workspace of a launch: the kernel's, and that of f16 and bf16 operands that it reads or writes in
+    /// single precision.
     fn workspace(&self, rows: usize) -> Bytes {
         match widen::Widening::of(self.graph, self.node) {
             None => self.demand(rows).workspace,
@@ -72,7 +73,8 @@ impl Operation<'_> {
         }
     }
 
-    /// The workspace that the node's kernel wants for so many rows, and its arithmetic where that outweighs the bytes.
+    /// The workspace that the node's kernel needs for `rows` rows, and its arithmetic where that outweighs
+    /// the bytes.
     fn demand(&self, rows: usize) -> Demand {
         let threads = self.threads;
         match &self.node.op {
@@ -300,7 +302,7 @@ impl Operation<'_> {
     }
 }
 
-/// What a kernel wants, and how much it calculates.
+/// What workspace a kernel needs, and how much it calculates.
 struct Demand {
     workspace: Bytes,
     flops: f64,
@@ -312,7 +314,7 @@ fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
     Demand { flops: 2.0 * taps as f64 * outputs as f64, ..floats(workspace) }
 }
 
-/// A convolution, and so many products of a dense layer behind its pool.
+/// A convolution, and the products of a dense layer after its pool.
 fn pooled_dense_of(shape: &PooledDense, products: f64, workspace: usize) -> Demand {
     let demand = convolution_of(&shape.pooled.conv, workspace);
     let floats = shape.pooled.conv.rows * shape.pooled.output().iter().product::<usize>();
@@ -331,8 +333,8 @@ fn mixed((doubles, floats): (usize, usize)) -> Demand {
     Demand { workspace: Bytes::of::<f64>(doubles) + Bytes::of::<f32>(floats), flops: 0.0 }
 }
 
-/// The line, fixed part and slope, that lies nowhere below a need that never falls for up to so many rows, and lowest at an
-/// ordinary batch.
+/// A line (fixed part and slope) that is nowhere below `need` for up to `most` rows, and lowest at an
+/// ordinary batch. The need never falls as rows are added.
 pub(crate) fn line_above(need: impl Fn(usize) -> u64, ordinary: usize, most: usize) -> (u64, u64) {
     if need(1) == need(most) {
         return (need(1), 0);
@@ -344,13 +346,13 @@ pub(crate) fn line_above(need: impl Fn(usize) -> u64, ordinary: usize, most: usi
     }
     // Between two samples the need may be that of the later one already.
     let steps = samples.windows(2).map(|pair| (pair[0].0 as u64 + 1, pair[1].1));
-    let slopes = steps.clone().map(|(rows, bytes)| bytes.div_ceil(rows)).chain([0]);
-    let lines = slopes.map(|slope| {
-        let missing = steps.clone().map(|(rows, bytes)| bytes.saturating_sub(slope * rows));
-        (missing.max().unwrap_or(0), slope)
+    let per_row = steps.clone().map(|(rows, bytes)| bytes.div_ceil(rows)).chain([0]);
+    let lines = per_row.map(|per_row| {
+        let missing = steps.clone().map(|(rows, bytes)| bytes.saturating_sub(per_row * rows));
+        (missing.max().unwrap_or(0), per_row)
     });
     lines
-        .min_by_key(|(fixed, slope)| fixed + slope * ordinary as u64)
+        .min_by_key(|(fixed, per_row)| fixed + per_row * ordinary as u64)
         .expect("there is at least a level line")
 }
 
@@ -360,8 +362,8 @@ mod tests {
 
     /// The line above a need at an ordinary batch, which must cover every smaller and larger one.
     fn check(need: impl Fn(usize) -> u64) -> u64 {
-        let (fixed, slope) = line_above(&need, ROWS_ORDINARY, ROWS_MOST);
-        let line = |rows: usize| fixed + slope * rows as u64;
+        let (fixed, per_row) = line_above(&need, ROWS_ORDINARY, ROWS_MOST);
+        let line = |rows: usize| fixed + per_row * rows as u64;
         for rows in (1..3000).chain([5000, 77_777, 1 << 20, ROWS_MOST]) {
             assert!(need(rows) <= line(rows), "{rows} rows need {}, not {}", need(rows), line(rows));
         }

@@ -29,13 +29,14 @@ enum How {
     Function(Unary),
 }
 
-/// Floats of workspace that making values of a shape wants.
+/// Floats of workspace that recomputing values of a shape needs.
 pub(crate) fn workspace(maker: &Maker, x: &Shape) -> usize {
     if maker.norm.is_some() { batch::forward_workspace(x) } else { 0 }
 }
 
 impl<'a> Made<'a> {
-    /// The values of a node whose first inputs are those of a maker; `workspace` is as large as [`workspace`] says.
+    /// The values of a node whose first inputs are those of a producer; `workspace` is as large as
+    /// [`workspace`] says.
     pub(crate) fn new(operands: &Operands<'a>, maker: &Maker, workspace: &'a mut [f32]) -> Made<'a> {
         let (values, channels) = (operands.input::<f32>(0), operands.input_shape(0).last());
         let columns = Columns::folded(values.len(), channels);
@@ -60,10 +61,10 @@ impl<'a> Made<'a> {
         self.values
     }
 
-    /// Makes a range of values, the first of which stands in this column of its pixel.
+    /// Recomputes a range of values, the first of which stands in this column of its pixel.
     ///
     /// # Safety
-    /// There is room for them, which nobody else touches.
+    /// `to` has room for them, and no other task touches it.
     #[inline(always)]
     pub(crate) unsafe fn make<L: Lanes>(&self, range: Range<usize>, mut column: usize, mut to: *mut f32) {
         let values = &self.values[range];
@@ -102,7 +103,7 @@ const TOGETHER: usize = 4;
 /// A formula of neighbours and of the coefficients of their channels.
 ///
 /// # Safety
-/// There are `count` values to read and room for as many, which nobody else touches.
+/// There are `count` values to read and room for as many, which no other task touches.
 #[inline(always)]
 unsafe fn along<L: Lanes>(
     formula: &impl Formula<1, 3>,
@@ -114,7 +115,7 @@ unsafe fn along<L: Lanes>(
     assert!(kinds.iter().all(|kind| kind.len() == count));
     let mut at = 0;
     while at + TOGETHER * L::COUNT <= count {
-        // SAFETY: so many are left.
+        // SAFETY: `TOGETHER` vectors are left.
         unsafe {
             block::<L, TOGETHER>(formula, from.add(at), kinds.map(|kind| kind.as_ptr().add(at)), to.add(at))
         };
@@ -177,7 +178,7 @@ impl Kernel for MakeRuns<'_> {
         for run in 0..self.runs {
             let start = self.start + run * self.step;
             let to = self.to.wrapping_add(run * self.to_step);
-            // SAFETY: whoever made this has room for all runs.
+            // SAFETY: the code that built this has room for all runs.
             unsafe { self.made.make::<L>(start..start + self.length, self.column, to) };
         }
     }
@@ -203,7 +204,7 @@ impl MakeRuns<'_> {
         at = self.length - self.length % L::COUNT;
         if at < self.length {
             let left = self.length - at;
-            // SAFETY: so many are left in every run, and there is room for as many.
+            // SAFETY: `left` values are left in every run, and there is room for as many.
             unsafe {
                 let kinds = kinds.map(|kind| L::load_first(kind.as_ptr().add(at), left));
                 for run in 0..self.runs {
@@ -223,7 +224,7 @@ impl MakeRuns<'_> {
     ) {
         let mut coefficients = [[L::splat(0.0); 3]; VECTORS];
         for (vector, coefficients) in coefficients.iter_mut().enumerate() {
-            // SAFETY: so many columns are left.
+            // SAFETY: `VECTORS` vectors of columns are left.
             *coefficients =
                 kinds.map(|kind| unsafe { L::load(kind[at + vector * L::COUNT..][..L::COUNT].as_ptr()) });
         }
@@ -231,7 +232,7 @@ impl MakeRuns<'_> {
             let (from, to) = self.places(run, at);
             for (vector, coefficients) in coefficients.iter().enumerate() {
                 let ahead = vector * L::COUNT;
-                // SAFETY: so many are left in every run, and there is room for as many.
+                // SAFETY: `VECTORS` vectors are left in every run, and there is room for as many.
                 unsafe { formula.of([L::load(from.add(ahead))], *coefficients).store(to.add(ahead)) };
             }
         }

@@ -1,4 +1,4 @@
-//! The operands of one launch: typed stretches of the arena, handed out so that no two references share a byte.
+//! The operands of one launch: typed ranges of the arena, handed out so that no two references share a byte.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(crate) struct Operands<'a> {
     /// Whether updates count as zero before the node adds to them.
     pub(crate) fresh: bool,
     graph: &'a Graph,
-    /// Whether operands of halves were widened: their slots hold floats.
+    /// Whether f16 and bf16 operands were widened: their slots hold floats.
     widened: bool,
     args: &'a [Slot],
     workspace: Slot,
@@ -143,7 +143,7 @@ impl<'a> Operands<'a> {
         let writes = &self.args[self.node.inputs.len()..];
         assert!(!writes.iter().any(|write| write.overlaps(&slot)), "an input in place is read as `Floats`");
         let (start, length) = self.stretch::<T>(slot, self.input_tensor(index));
-        // SAFETY: `stretch` vouches for the elements, and nobody writes them during this launch.
+        // SAFETY: `stretch` guarantees the elements, and they are not written during this launch.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
@@ -159,7 +159,8 @@ impl<'a> Operands<'a> {
         assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output in place is written as `Floats`");
         self.take(index);
         let (start, length) = self.stretch::<T>(slot, &self.graph.tensors[self.node.outputs[index].0]);
-        // SAFETY: `stretch` vouches for the elements; no other operand shares them and `take` hands them out once.
+        // SAFETY: `stretch` guarantees the elements; no other operand shares them and `take` hands them out
+        // once.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
@@ -191,9 +192,9 @@ impl<'a> Operands<'a> {
     /// The bytes of an input of any type.
     pub(crate) fn input_bytes(&self, index: usize) -> &'a [u8] {
         let writes = &self.args[self.node.inputs.len()..];
-        assert!(!writes.iter().any(|write| write.overlaps(&self.args[index])), "nobody writes what is read");
+        assert!(!writes.iter().any(|write| write.overlaps(&self.args[index])), "an input is not written");
         let (start, length) = self.byte_stretch(self.args[index], self.input_tensor(index));
-        // SAFETY: `byte_stretch` vouches for the bytes, and nobody writes them during this launch.
+        // SAFETY: `byte_stretch` guarantees the bytes, and they are not written during this launch.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
@@ -202,7 +203,7 @@ impl<'a> Operands<'a> {
         self.take(index);
         let slot = self.args[self.node.inputs.len() + index];
         let reads = &self.args[..self.node.inputs.len()];
-        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "nobody reads what is written");
+        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output is not read elsewhere");
         let (start, length) = self.byte_stretch(slot, &self.graph.tensors[self.node.outputs[index].0]);
         // SAFETY: as for an output of elements.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
@@ -239,7 +240,7 @@ impl<'a> Operands<'a> {
     pub(crate) fn workspace(&self) -> Workspace<'a> {
         self.take(u64::BITS as usize - 1);
         let start = self.arena.pointer(self.workspace);
-        // SAFETY: the arena vouches for the slot, no operand shares it, and `take` hands it out once.
+        // SAFETY: the arena guarantees the slot, no operand shares it, and `take` hands it out once.
         let bytes =
             unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.workspace.bytes.to_usize()) };
         Workspace { bytes }
@@ -260,7 +261,7 @@ impl<'a> Operands<'a> {
         assert!(taken & bit == 0, "a write is handed out once");
     }
 
-    /// Start and number of a tensor's elements at the rows of this piece.
+    /// Start and number of a tensor's elements at the rows of this micro-batch.
     fn stretch<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
         let dtype = self.dtype(tensor);
         assert!(T::holds(dtype), "{}: `{}` is {dtype}", self.node.op.name(), tensor.name);
@@ -269,7 +270,7 @@ impl<'a> Operands<'a> {
         (start, tensor.shape.elements(self.context.rows))
     }
 
-    /// Start and length of a tensor's bytes at the rows of this piece.
+    /// Start and length of a tensor's bytes at the rows of this micro-batch.
     fn byte_stretch(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
         let bytes = tensor.shape.bytes(self.dtype(tensor), self.context.rows);
         // Of a tensor that holds all rows, these ops touch a slice; batches in slices are not split, so rows count from 0.
@@ -296,12 +297,12 @@ impl<'a> Workspace<'a> {
         self.take_floats(count)
     }
 
-    /// The next so many floats.
+    /// The next `count` floats.
     pub(crate) fn take_floats(&mut self, count: usize) -> &'a mut [f32] {
         self.take(count)
     }
 
-    /// The next so many doubles.
+    /// The next `count` doubles.
     pub(crate) fn take_doubles(&mut self, count: usize) -> &'a mut [f64] {
         self.take(count)
     }
@@ -317,8 +318,8 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Floats that an input and an output may share. It makes references only to parts, for moments in which nobody writes
-/// them: a kernel reads a block, computes in a buffer of its own, and writes the block.
+/// Floats that an input and an output may share. It makes references only to parts, while they are not
+/// written: a kernel reads a block, computes in a buffer of its own, and writes the block.
 #[derive(Clone, Copy)]
 pub(crate) struct Floats<'a> {
     start: NonNull<u8>,
@@ -345,15 +346,15 @@ impl<'a> Floats<'a> {
         self.length
     }
 
-    /// Whether the elements are halves.
+    /// Whether the elements are f16 or bf16.
     pub(crate) fn is_half(&self) -> bool {
         self.half.is_some()
     }
 
-    /// A part in single precision: as it stands, or widened into a buffer.
+    /// A part in single precision: in place, or widened into a buffer.
     ///
     /// # Safety
-    /// Nobody writes the part while the slice lives.
+    /// The part is not written while the slice lives.
     #[inline(always)]
     pub(crate) unsafe fn load<'b>(&self, part: Range<usize>, buffer: &'b mut [f32]) -> &'b [f32]
     where
@@ -374,7 +375,7 @@ impl<'a> Floats<'a> {
     /// A vector of neighbours in single precision, or its first `count` and zeros.
     ///
     /// # Safety
-    /// `count` elements lie inside, no more than a vector's, and nobody writes them meanwhile.
+    /// `count` elements lie inside, no more than a vector's, and they are not written meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn vector<L: Lanes>(&self, element: usize, count: usize) -> L {
         if self.half.is_none() {
@@ -403,7 +404,7 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Asks for the cache line of an element of single precision that is read soon, whether or not it lies inside.
+    /// Prefetches the cache line of an element of single precision; the element need not lie inside.
     #[inline(always)]
     pub(crate) fn prefetch(&self, element: usize) {
         if self.half.is_none() {
@@ -414,7 +415,7 @@ impl<'a> Floats<'a> {
     /// Hands a part of at most a block to a function, in single precision.
     ///
     /// # Safety
-    /// Nobody writes the part while the function runs.
+    /// The part is not written while the function runs.
     #[inline(always)]
     pub(crate) unsafe fn with<R>(&self, part: Range<usize>, body: impl FnOnce(&[f32]) -> R) -> R {
         match self.half {
@@ -428,10 +429,10 @@ impl<'a> Floats<'a> {
         }
     }
 
-    /// Writes a part, rounded where the elements are halves.
+    /// Writes a part, rounded where the elements are f16 or bf16.
     ///
     /// # Safety
-    /// Nobody else reads or writes the part meanwhile.
+    /// The part is not read or written elsewhere meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn store(&self, part: Range<usize>, values: &[f32]) {
         match self.half {
@@ -440,28 +441,28 @@ impl<'a> Floats<'a> {
             Some(half) => {
                 assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
                 let start = self.start.cast::<u16>().as_ptr();
-                // SAFETY: the part lies inside, and the caller vouches that it is alone with it.
+                // SAFETY: the part lies inside, and the caller guarantees that only this task uses it.
                 let to = unsafe { std::slice::from_raw_parts_mut(start.add(part.start), part.len()) };
                 half.narrow(values, to);
             }
         }
     }
 
-    /// A part of halves, to be read.
+    /// A part of f16 or bf16 elements, to be read.
     ///
     /// # Safety
-    /// Nobody writes the part while the slice lives.
+    /// The part is not written while the slice lives.
     #[inline(always)]
     unsafe fn halves(&self, part: Range<usize>) -> &'a [u16] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller vouches that nobody writes it.
+        // SAFETY: the part lies inside, and the caller guarantees that it is not written.
         unsafe { std::slice::from_raw_parts(self.start.cast::<u16>().as_ptr().add(part.start), part.len()) }
     }
 
     /// Where the elements begin, which are of single precision.
     #[inline(always)]
     fn singles(&self) -> *mut f32 {
-        assert!(self.half.is_none(), "halves are loaded and stored");
+        assert!(self.half.is_none(), "f16 and bf16 are loaded and stored");
         self.start.cast().as_ptr()
     }
 
@@ -480,22 +481,22 @@ impl<'a> Floats<'a> {
     /// A part, to be read.
     ///
     /// # Safety
-    /// Nobody writes the part while the slice lives.
+    /// The part is not written while the slice lives.
     #[inline(always)]
     pub(crate) unsafe fn read(&self, part: Range<usize>) -> &'a [f32] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller vouches that nobody writes it.
+        // SAFETY: the part lies inside, and the caller guarantees that it is not written.
         unsafe { std::slice::from_raw_parts(self.singles().add(part.start), part.end - part.start) }
     }
 
     /// A part, to be written.
     ///
     /// # Safety
-    /// Nobody else reads or writes the part while the slice lives.
+    /// The part is not read or written elsewhere while the slice lives.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, part: Range<usize>) -> &'a mut [f32] {
         assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller vouches that it is alone with it.
+        // SAFETY: the part lies inside, and the caller guarantees that only this task uses it.
         unsafe { std::slice::from_raw_parts_mut(self.singles().add(part.start), part.end - part.start) }
     }
 }

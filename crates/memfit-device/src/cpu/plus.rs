@@ -30,7 +30,7 @@ impl Tasks for Add<'_> {
         let mut at = 0;
         while at < other.len() {
             let count = L::COUNT.min(other.len() - at);
-            // SAFETY: so many elements are left of both.
+            // SAFETY: `count` elements are left of both.
             unsafe {
                 let sum = load::<L>(written.as_ptr().add(at), count).add(load(other.as_ptr().add(at), count));
                 store(sum, written.as_mut_ptr().add(at), count);

@@ -116,7 +116,7 @@ pub(crate) fn blocks_for(items: usize) -> [u32; 3] {
 
 /// A count as a kernel takes it.
 pub(crate) fn long(count: usize) -> Argument {
-    Argument::Long(i64::try_from(count).expect("no tensor has so many elements"))
+    Argument::Long(i64::try_from(count).expect("no tensor has more elements than an i64 counts"))
 }
 
 /// A count below two billion as a kernel takes it.

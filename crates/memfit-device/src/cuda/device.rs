@@ -1,4 +1,4 @@
-//! The GPU device behind the public `Device`: an arena, launches in order, and copies of slots to the host.
+//! The GPU side of the public `Device`: an arena, launches in order, and copies of slots to the host.
 
 use std::sync::{Arc, Mutex};
 
@@ -289,13 +289,13 @@ impl CudaDevice {
     }
 
     /// A new step begins. Where the host knows how those before it ended, weights may be written again.
-    pub(crate) fn begin_step(&mut self, anew: bool) {
+    pub(crate) fn begin_step(&mut self, resets: bool) {
         self.flush();
         self.enter();
         if let Some(store) = &mut self.store {
             store.wait_all(&self.gpu).expect(FAILED);
         }
-        if !anew {
+        if !resets {
             return;
         }
         // SAFETY: the word after the context.

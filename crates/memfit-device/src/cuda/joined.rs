@@ -62,7 +62,7 @@ impl Joined {
         true
     }
 
-    /// Behind the sums, a function of one operand.
+    /// After the sums, a function of one operand.
     fn take_again(&mut self, call: &Call<'_>, args: &[Slot]) -> bool {
         let Some(chain) = lower::joined::chain(call) else { return false };
         let (y, waits) = (call.output(0), self.has_sums && self.args.len() == self.inputs.len() + 2);

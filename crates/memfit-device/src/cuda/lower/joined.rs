@@ -38,8 +38,8 @@ pub(crate) fn made(call: &Call<'_>, chain: &Chain) -> String {
     defines
 }
 
-/// Sums over columns that make what they sum up: `inputs` operands of the chain stand behind the node's own, and behind them what is
-/// computed again.
+/// Sums over columns whose terms a chain recomputes: `inputs` operands of the chain come after the node's
+/// own, and after them the recomputed values.
 pub(crate) fn sums(call: &Call<'_>, made: &str, inputs: usize) -> Lowered {
     let own = call.node.inputs.len() + call.node.outputs.len() + call.node.updates.len();
     let mut more: Vec<Argument> =
