@@ -1,6 +1,6 @@
 //! Gradients of biases are summed where their terms are fewest, or pass by anyway: a sum over an image takes as long as a mask over it.
 
-use memfit_ir::{Graph, Node, NodeId, Op};
+use memfit_ir::{Fused, Graph, Node, NodeId, Op};
 
 /// A max pool hands every slope to one pixel, so the sum over the image is that over what is handed out: it is taken in front of the
 /// pool's gradient, where there is less to read.
@@ -47,7 +47,7 @@ pub fn with_masks(graph: &mut Graph) {
             && let Some(mask) = masks[node.inputs[0].0].take()
         {
             let updates = node.updates.clone();
-            (graph.nodes[mask].op, graph.nodes[mask].updates) = (Op::MaskBitsBiasGrad, updates);
+            (graph.nodes[mask].op, graph.nodes[mask].updates) = (Op::Fused(Fused::MaskBitsBiasGrad), updates);
             *joined = true;
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
-use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, Pool2D, Summand, TensorId, Unary};
+use memfit_ir::{Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, Pool2D, Summand, TensorId, Unary};
 
 use crate::training::single_link;
 
@@ -109,8 +109,8 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
         let operands: Vec<TensorId> = std::iter::once(between).chain(others.iter().copied()).collect();
         let place = |value: usize| place(&operands, second.inputs[value]);
         let chain = Chain { inputs: operands.len(), links: moved(last, place, operands.len())? };
-        (Op::BatchNormThen(norm.clone(), chain), [&first.inputs[..], &others].concat())
-    } else if let Op::BatchNormThen(norm, chain) = &first.op {
+        (Op::Fused(Fused::BatchNormThen(norm.clone(), chain)), [&first.inputs[..], &others].concat())
+    } else if let Op::Fused(Fused::BatchNormThen(norm, chain)) = &first.op {
         let own = first.inputs.len() - (chain.inputs - 1);
         // The first value of the chain is the normalised one, which has no tensor.
         let mut operands = vec![NO_TENSOR];
@@ -118,9 +118,9 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
         let others = others(&operands);
         operands.extend(&others);
         let chain = followed(chain, &operands, last, &second.inputs, between)?;
-        (Op::BatchNormThen(norm.clone(), chain), [&first.inputs[..], &others].concat())
+        (Op::Fused(Fused::BatchNormThen(norm.clone(), chain)), [&first.inputs[..], &others].concat())
     } else if let (Op::Conv2D(conv), [Link::Unary(Unary::Relu, 0)]) = (&first.op, &last.links[..]) {
-        (Op::Conv2DRelu(conv.clone()), first.inputs.clone())
+        (Op::Fused(Fused::Conv2DRelu(conv.clone())), first.inputs.clone())
     } else {
         return None;
     };
@@ -137,18 +137,25 @@ fn masked_sum(graph: &Graph, first: &Node, second: &Node, readers: &[usize]) -> 
         return None;
     }
     let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
-    (first.phase == second.phase).then(|| Node { op: Op::MaskBitsOfSum, inputs, ..second.clone() })
+    (first.phase == second.phase).then(|| Node {
+        op: Op::Fused(Fused::MaskBitsOfSum),
+        inputs,
+        ..second.clone()
+    })
 }
 
 /// A masked sum and the gradient of a normalisation that reads it as one node, which writes both.
 fn summed_norm(first: &Node, second: &Node) -> Option<Node> {
     let Op::BatchNormGrad(norm) = &second.op else { return None };
-    if first.op != Op::MaskBitsOfSum || second.inputs[0] != first.outputs[0] || first.phase != second.phase {
+    if first.op != Op::Fused(Fused::MaskBitsOfSum)
+        || second.inputs[0] != first.outputs[0]
+        || first.phase != second.phase
+    {
         return None;
     }
     let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
     let outputs = [&second.outputs[..], &first.outputs].concat();
-    Some(Node { op: Op::BatchNormGradOfSum(norm.clone()), inputs, outputs, ..second.clone() })
+    Some(Node { op: Op::Fused(Fused::BatchNormGradOfSum(norm.clone())), inputs, outputs, ..second.clone() })
 }
 
 /// A term and the value that is added to it, where the second node is that sum.
@@ -158,7 +165,7 @@ fn added(first: &Node, second: &Node, chain: &Chain, between: TensorId) -> Optio
     };
     let others: Vec<TensorId> = second.inputs.iter().copied().filter(|input| *input != between).collect();
     let [other] = others[..] else { return None };
-    let op = Op::Plus(Summand::of(&first.op)?);
+    let op = Op::Fused(Fused::Plus(Summand::of(&first.op)?));
     let inputs = [&first.inputs[..], &[other]].concat();
     Some(Node { op, inputs, outputs: second.outputs.clone(), ..first.clone() })
 }

@@ -1,6 +1,6 @@
 //! What the gradient of a batch normalisation makes needless: a pass of its own for the ReLU behind it, and any look at the bias before it.
 
-use memfit_ir::{Binary, Chain, Graph, Link, Node, NodeId, Op, TensorId};
+use memfit_ir::{Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, TensorId};
 
 use crate::compact::saturation;
 use crate::training::single_link;
@@ -44,7 +44,7 @@ fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)
     let mut inputs = node.inputs.clone();
     inputs[0] = slope;
     inputs.extend(norm.center.then(|| normalised.inputs[last - 1]));
-    Some((Op::BatchNormReluGrad(norm.clone(), below), inputs))
+    Some((Op::Fused(Fused::BatchNormReluGrad(norm.clone(), below)), inputs))
 }
 
 /// A bias in front of a normalisation that subtracts the mean learns nothing: what comes back through the normalisation adds up to 0 in
@@ -52,7 +52,7 @@ fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)
 pub fn drop_bias_gradients(graph: &mut Graph) {
     let mut adds_up_to_nothing = vec![false; graph.tensors.len()];
     for node in &mut graph.nodes {
-        if let Op::BatchNormGrad(_) | Op::BatchNormReluGrad(..) = node.op {
+        if let Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormReluGrad(..)) = node.op {
             adds_up_to_nothing[node.outputs[0].0] = true;
         }
         if node.op == Op::BiasGrad && adds_up_to_nothing[node.inputs[0].0] {

@@ -3,7 +3,7 @@
 //! Convolutions of few channels are joined, of which the image between is many times what they read, and on processors those that are
 //! computed at points, where a tile is a window of the pool. Of all others products outweigh the bytes.
 
-use memfit_ir::{Chain, Conv2D, DType, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary};
+use memfit_ir::{Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary};
 
 use crate::rules::needs;
 
@@ -77,7 +77,7 @@ pub fn pool_inside(graph: &mut Graph, at_points: bool, wanted: &[TensorId]) {
         gone[first] = true;
         let (inputs, layer) = (graph.nodes[first].inputs.clone(), graph.nodes[first].layer);
         let joined = &mut graph.nodes[second];
-        (joined.op, joined.inputs, joined.layer) = (Op::Conv2DMaxPool(pooled), inputs, layer);
+        (joined.op, joined.inputs, joined.layer) = (Op::Fused(Fused::Conv2DMaxPool(pooled)), inputs, layer);
     }
     let mut gone = gone.into_iter();
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
@@ -89,7 +89,7 @@ pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
     let (readers, needs) = (only_readers(graph, wanted), needs(graph, wanted));
     let mut gone = vec![false; graph.nodes.len()];
     for first in 0..graph.nodes.len() {
-        let Op::Conv2DMaxPool(pooled) = &graph.nodes[first].op else { continue };
+        let Op::Fused(Fused::Conv2DMaxPool(pooled)) = &graph.nodes[first].op else { continue };
         let Some(view) = readers[graph.nodes[first].outputs[0].0] else { continue };
         let Some(last) = readers[graph.nodes[view].outputs[0].0] else { continue };
         let [conv, flat, dense] = [first, view, last].map(|index| &graph.nodes[index]);
@@ -105,7 +105,7 @@ pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
         if !suits || !takes(&graph.tensors[weights[2].0].shape.dims) {
             continue;
         }
-        let (op, winners) = (Op::Conv2DMaxPoolDense(pooled.clone()), conv.outputs[1]);
+        let (op, winners) = (Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())), conv.outputs[1]);
         (gone[first], gone[view]) = (true, true);
         let joined = &mut graph.nodes[last];
         (joined.op, joined.inputs) = (op, inputs);
@@ -187,7 +187,7 @@ mod tests {
         let (kernel, kernel_bias) = (weight("kernel", &[floats, units]), weight("kernel_bias", &[units]));
         let conv =
             Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
-        let pooled = Op::Conv2DMaxPool(PooledConv2D { conv, relu: true });
+        let pooled = Op::Fused(Fused::Conv2DMaxPool(PooledConv2D { conv, relu: true }));
         let pooled = graph.push(pooled, &[image, filter, bias], layer).unwrap()[0];
         let flat = graph.push(Op::Reshape(vec![floats]), &[pooled], layer).unwrap()[0];
         let y = graph.push(Op::Dense, &[flat, kernel, kernel_bias], layer).unwrap()[0];

@@ -1,7 +1,7 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
 use memfit_ir::{
-    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op,
+    Binary, Chain, DType, Fused, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op,
     PooledConv2D, Shape, TensorId,
 };
 
@@ -95,11 +95,11 @@ impl Backward {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
                 Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
             }
-            Op::Conv2DMaxPool(pooled) => {
+            Op::Fused(Fused::Conv2DMaxPool(pooled)) => {
                 self.pooled_conv(pooled, node, dy);
                 None
             }
-            Op::Conv2DMaxPoolDense(pooled) => {
+            Op::Fused(Fused::Conv2DMaxPoolDense(pooled)) => {
                 if self.needs[x.0] {
                     return Err(self.no_rule(node));
                 }
@@ -222,14 +222,9 @@ impl Backward {
             }
             Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Plus(_)
-            | Op::Conv2DRelu(_)
+            | Op::Fused(_)
             | Op::WinnersBiasGrad
             | Op::Conv2DGradKernel(_)
-            | Op::Conv2DGradKernelOf(..)
-            | Op::Conv2DMaxPoolGradKernel(_)
-            | Op::Conv2DMaxPoolGradInput(..)
-            | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
             | Op::MaxPool2DGrad(..)
@@ -237,18 +232,12 @@ impl Backward {
             | Op::GlobalAveragePool2DGrad(_)
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
-            | Op::SignBitsOf(..)
             | Op::MaskBits
-            | Op::MaskBitsBiasGrad
-            | Op::MaskBitsOfSum
             | Op::SoftmaxGrad
             | Op::Loss(_)
             | Op::Metric(_)
-            | Op::BatchNormThen(..)
             | Op::BatchNormStatistics
             | Op::BatchNormGrad(_)
-            | Op::BatchNormReluGrad(..)
-            | Op::BatchNormGradOfSum(_)
             | Op::BatchNormMoving { .. }
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..)
@@ -271,7 +260,6 @@ impl Backward {
             | Op::CheckUpdate(_)
             | Op::CorrectSquares(_)
             | Op::Update(_)
-            | Op::Applied(_)
             | Op::Penalty(_)
             | Op::Constrain(_) => return Err(self.no_rule(node)),
         };
@@ -303,7 +291,7 @@ impl Backward {
         let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
         if pooled.is_at_points([image[0], image[1], channels], filters) {
             self.weight(
-                Op::Conv2DMaxPoolGradKernel(pooled.clone()),
+                Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
                 &[x, dy, winners],
                 node.inputs[1],
                 layer,
@@ -317,7 +305,7 @@ impl Backward {
                 self.weight(op, &summed, *bias, layer);
             }
             if self.needs[x.0] {
-                let op = Op::Conv2DMaxPoolGradInput(pooled.clone(), image);
+                let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), image));
                 let dx = self.flow(op, &[dy, winners, node.inputs[1]], layer);
                 self.add(x, dx);
             }
@@ -334,7 +322,7 @@ impl Backward {
         if node.inputs[1..].iter().any(|weight| self.needs[weight.0]) {
             let updates: Vec<TensorId> =
                 node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
-            let op = Op::Conv2DMaxPoolGradKernel(pooled.clone());
+            let op = Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone()));
             self.graph
                 .push_updating(op, &[x, dy, winners], &updates, Kind::Flow, layer)
                 .expect("operands come from a forward node that passed the shape rules");
@@ -350,7 +338,7 @@ impl Backward {
         let reads = [x, filter, bias, kernel, node.outputs[1], dy];
         self.graph
             .push_updating(
-                Op::Conv2DMaxPoolDenseGrad(pooled.clone()),
+                Op::Fused(Fused::Conv2DMaxPoolDenseGrad(pooled.clone())),
                 &reads,
                 &updates,
                 Kind::Flow,

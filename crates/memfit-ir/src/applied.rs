@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::{
-    Cost, Graph, Kind, Nanos, Node, NodeId, Op, Phase, Plan, Problem, Tensor, TensorId, Update, infer,
+    Cost, Fused, Graph, Kind, Nanos, Node, NodeId, Op, Phase, Plan, Problem, Tensor, TensorId, Update, infer,
 };
 
 /// A gradient op and the update that reads the first of its sums, as one op.
@@ -41,6 +41,11 @@ pub struct Applying {
 }
 
 impl Applied {
+    /// How many sums the gradient op adds to besides the one that the update reads.
+    pub(crate) fn others(&self) -> usize {
+        if matches!(*self.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))) { 2 } else { 0 }
+    }
+
     /// The problem whose nodes a plan speaks of, but for folds and region; a gradient that must exist whole is refused.
     pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
         if plan.applied.is_empty() || problem.graph.applied == plan.applied {
@@ -178,7 +183,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
     let weight_at = nodes[1].inputs.iter().position(|id| *id == weight);
     let inputs: Vec<TensorId> = nodes[1].inputs.iter().copied().filter(|id| *id != weight).collect();
     let op = Applied { gradient: Box::new(nodes[1].op.clone()), weight_at, update: rule.clone() };
-    let op = Op::Applied(op);
+    let op = Op::Fused(Fused::Applied(op));
     let read: Vec<&Tensor> = inputs.iter().map(tensor).collect();
     if moves_past || infer(&op, &read).is_err() {
         return None;
@@ -191,5 +196,5 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
 
 /// Whether a gradient op can make the first of its sums block by block.
 fn makes_blocks(node: &Node) -> bool {
-    matches!(node.op, Op::DenseGradKernel | Op::Conv2DMaxPoolDenseGrad(_))
+    matches!(node.op, Op::DenseGradKernel | Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_)))
 }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::{Cost, DType, Graph, Maker, Node, NodeId, Op, Phase, Plan, Problem, TensorId};
+use crate::{Cost, DType, Fused, Graph, Maker, Node, NodeId, Op, Phase, Plan, Problem, TensorId};
 
 /// A value, the node that makes it, and those who then make it themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,8 +134,8 @@ impl Folding {
                 continue;
             };
             node.op = match reads {
-                Reader::GradKernel(conv) => Op::Conv2DGradKernelOf(maker, conv),
-                Reader::SignBits(below) => Op::SignBitsOf(maker, below),
+                Reader::GradKernel(conv) => Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)),
+                Reader::SignBits(below) => Op::Fused(Fused::SignBitsOf(maker, below)),
             };
             node.inputs.splice(..1, made.inputs.iter().copied());
             self.readers[fold.value.0].retain(|index| *index != reader.0);

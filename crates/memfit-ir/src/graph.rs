@@ -260,16 +260,15 @@ impl Graph {
 fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
     let prefix = if kind == Kind::Flow { "d " } else { "" };
     let extra: &[&str] = match op {
-        Op::MaxPool2D(_) | Op::MaxPool2DRelu(_) | Op::Conv2DMaxPool(_) | Op::GlobalMaxPool2D => &["winners"],
-        Op::Conv2DMaxPoolDense(_) => &["winners"],
+        Op::MaxPool2D(_) | Op::MaxPool2DRelu(_) | Op::GlobalMaxPool2D => &["winners"],
+        Op::Fused(fused) => fused.further_outputs(),
         Op::LayerNorm(..) => &["mean", "inverse_deviation"],
-        Op::BatchNormGradOfSum(_) => &["sum"],
         Op::Attention(_) => &["log_sums"],
         Op::Recurrent(_) => &["kept"],
         Op::AttentionGrad(_) => {
             return ["q", "k", "v"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
-        Op::SignBits { .. } | Op::SignBitsOf(..) => return vec![format!("{prefix}{layer}:bits")],
+        Op::SignBits { .. } => return vec![format!("{prefix}{layer}:bits")],
         Op::BatchNormStatistics => {
             return ["mean", "variance"].iter().map(|what| format!("{prefix}{layer}:{what}")).collect();
         }
@@ -277,15 +276,9 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::DenseGradInput
         | Op::DenseGradKernel
         | Op::BiasGrad
-        | Op::Plus(_)
         | Op::Conv2D(_)
-        | Op::Conv2DRelu(_)
         | Op::Conv2DGradInput(..)
         | Op::Conv2DGradKernel(_)
-        | Op::Conv2DGradKernelOf(..)
-        | Op::Conv2DMaxPoolGradKernel(_)
-        | Op::Conv2DMaxPoolGradInput(..)
-        | Op::Conv2DMaxPoolDenseGrad(_)
         | Op::Conv3D(_)
         | Op::Conv3DGradInput(..)
         | Op::Conv3DGradKernel(_)
@@ -301,8 +294,6 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::GlobalMaxPool2DGrad(_)
         | Op::Elementwise(_)
         | Op::MaskBits
-        | Op::MaskBitsBiasGrad
-        | Op::MaskBitsOfSum
         | Op::Softmax
         | Op::SoftmaxGrad
         | Op::Loss(_)
@@ -313,9 +304,7 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::AffineGradScale
         | Op::AffineConstant { .. }
         | Op::BatchNorm(_)
-        | Op::BatchNormThen(..)
         | Op::BatchNormGrad(_)
-        | Op::BatchNormReluGrad(..)
         | Op::BatchNormMoving { .. }
         | Op::BatchNormInference(_)
         | Op::BatchNormInferenceGrad(_)
@@ -351,7 +340,6 @@ fn output_names(op: &Op, layer: &str, kind: Kind) -> Vec<String> {
         | Op::CheckUpdate(_)
         | Op::CorrectSquares(_)
         | Op::Update(_)
-        | Op::Applied(_)
         | Op::Penalty(_)
         | Op::Constrain(_) => &[],
     };

@@ -1,6 +1,6 @@
 //! How a value is made that is not stored: those who read it make it themselves, part by part, in the cache.
 
-use crate::{Chain, Link, Norm, Op, Unary};
+use crate::{Chain, Fused, Link, Norm, Op, Unary};
 
 /// What makes a value out of one of the same shape: a normalisation by the batch's statistics, a function, or both.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ impl Maker {
         };
         if let Op::BatchNorm(norm) = op {
             Some(Maker { norm: Some(norm.clone()), function: None })
-        } else if let Op::BatchNormThen(norm, chain) = op {
+        } else if let Op::Fused(Fused::BatchNormThen(norm, chain)) = op {
             Some(Maker { norm: Some(norm.clone()), function: Some(single(chain)?) })
         } else if let Op::Elementwise(chain) = op {
             Some(Maker { norm: None, function: Some(single(chain)?) })
@@ -33,7 +33,7 @@ impl Maker {
     pub fn op(&self) -> Option<Op> {
         let chain = self.function.map(Chain::unary);
         match (self.norm.clone(), chain) {
-            (Some(norm), Some(chain)) => Some(Op::BatchNormThen(norm, chain)),
+            (Some(norm), Some(chain)) => Some(Op::Fused(Fused::BatchNormThen(norm, chain))),
             (Some(norm), None) => Some(Op::BatchNorm(norm)),
             (None, Some(chain)) => Some(Op::Elementwise(chain)),
             (None, None) => None,

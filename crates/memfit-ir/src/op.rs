@@ -4,9 +4,8 @@
 //! operands in brackets are present when the variant's fields say so. Images are NHWC, filters `[h, w, in, out]`.
 
 use crate::{
-    Accumulate, Applied, Attention, Augment, Chain, CheckUpdate, Constraint, Conv2D, Conv3D, DType, Distance,
-    Interpolation, Maker, Mask, MatMul, Metric, Noise, Pads, Pool2D, PooledConv2D, Recurrent, Reduction,
-    Regularizer, Summand, Update,
+    Accumulate, Attention, Augment, Chain, CheckUpdate, Constraint, Conv2D, Conv3D, DType, Distance, Fused,
+    Interpolation, Mask, MatMul, Metric, Noise, Pads, Pool2D, Recurrent, Reduction, Regularizer, Update,
 };
 
 /// What a node computes.
@@ -20,35 +19,20 @@ pub enum Op {
     DenseGradKernel,
     /// `dy ⇒ dbias` (adds): the sum over every axis but the last.
     BiasGrad,
-    /// `what the term reads…, other → y`: a term, and another value of its shape and type added to it.
-    Plus(Summand),
     /// `x, kernel, [bias] → y`.
     Conv2D(Conv2D),
-    /// The same with a ReLU behind it.
-    Conv2DRelu(Conv2D),
     /// `dy, kernel → dx`, with the height and width of `x`.
     Conv2DGradInput(Conv2D, [usize; 2]),
     /// `x, dy ⇒ dkernel` (adds).
     Conv2DGradKernel(Conv2D),
-    /// `what the maker reads…, dy ⇒ dkernel` (adds): the same, where `x` is made again while it is read.
-    Conv2DGradKernelOf(Maker, Conv2D),
-    /// `x, kernel, [bias] → y, winners`: a convolution and the max pool behind it.
-    Conv2DMaxPool(PooledConv2D),
-    /// `x, dy, winners ⇒ dkernel, [dbias]` (adds), from the gradient behind the pool.
-    Conv2DMaxPoolGradKernel(PooledConv2D),
-    /// `dy, winners, kernel → dx`, from the gradient behind the pool, with the height and width of `x`; for convolutions at points.
-    Conv2DMaxPoolGradInput(PooledConv2D, [usize; 2]),
-    /// `x, filter, bias, kernel, kernel's bias → y, winners`: a convolution, the max pool behind it, and a dense layer over all that it
-    /// gives, which is never stored.
-    Conv2DMaxPoolDense(PooledConv2D),
-    /// `x, filter, bias, kernel, winners, dy ⇒ dkernel, dfilter, dbias` (adds): what the pool gave is made again.
-    Conv2DMaxPoolDenseGrad(PooledConv2D),
     /// `x[depth,height,width,channels], kernel[depth,height,width,in,out], [bias] → y`.
     Conv3D(Conv3D),
     /// `dy, kernel → dx`, with the depth, height and width of `x`.
     Conv3DGradInput(Conv3D, [usize; 3]),
     /// `x, dy ⇒ dkernel` (adds).
     Conv3DGradKernel(Conv3D),
+    /// Several ops at once.
+    Fused(Fused),
     /// `x → y, winners`: the winner's place in its window is one byte.
     MaxPool2D(Pool2D),
     /// The same with a ReLU behind it: windows whose largest is not positive have no winner, which is [`Pool2D::NOBODY`].
@@ -76,14 +60,8 @@ pub enum Op {
         /// Elements from here on have no bit either: where a bounded ReLU saturates. Infinite for none.
         below: f32,
     },
-    /// `what the maker reads… → bits`: the same, where `y` is made again while it is read.
-    SignBitsOf(Maker, f32),
     /// `dy, bits → dx`: `dy` where the bit is set, else 0.
     MaskBits,
-    /// `dy, bits → dx ⇒ dbias` (adds): the same, and the sum of `dx` over every axis but the last.
-    MaskBitsBiasGrad,
-    /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
-    MaskBitsOfSum,
     /// `x → y` over the last axis.
     Softmax,
     /// `dy, y → dx`.
@@ -129,16 +107,8 @@ pub enum Op {
     BatchNormStatistics,
     /// `x, [gamma], [beta], mean, variance → y`, by the batch's own statistics, which its gradient reaches through.
     BatchNorm(Norm),
-    /// The same, and a chain behind it: its first value is the normalised one, the others are inputs behind the statistics.
-    BatchNormThen(Norm, Chain),
     /// `dy, x, mean, variance, [gamma] → dx ⇒ [dgamma], [dbeta]` (adds).
     BatchNormGrad(Norm),
-    /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the same through a ReLU behind the normalisation, whose
-    /// signs are found again. The number is where the ReLU saturates; infinite for nowhere.
-    BatchNormReluGrad(Norm, f32),
-    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the same, where `dz`, the sum of two gradients where
-    /// the bit is set, is made on the way for others.
-    BatchNormGradOfSum(Norm),
     /// `mean, variance, [found_inf] ⇒ moving_mean, moving_variance`.
     BatchNormMoving {
         /// What is kept of the old average.
@@ -239,9 +209,6 @@ pub enum Op {
     /// `gradient, [norm²], weight, state…, [average] ⇒ found_inf`: computes what an update would write, and writes none of it: where
     /// it is not finite, found_inf becomes the number of the check, unless it holds a smaller one already.
     CheckUpdate(CheckUpdate),
-    /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
-    /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
-    Applied(Applied),
     /// `weight ⇒ loss, [gradient]` (adds): what a regularizer adds to the loss and to the gradient.
     Penalty(Regularizer),
     /// `[verdict] ⇒ weight`: puts a weight back where it may be.
@@ -370,13 +337,8 @@ impl Op {
 
     /// Whether it sums over the rows of a batch for a normalisation.
     pub fn is_of_batch_norm(&self) -> bool {
-        matches!(
-            self,
-            Op::BatchNormStatistics
-                | Op::BatchNormGrad(_)
-                | Op::BatchNormReluGrad(..)
-                | Op::BatchNormGradOfSum(_)
-        )
+        matches!(self, Op::BatchNormStatistics | Op::BatchNormGrad(_))
+            || matches!(self, Op::Fused(fused) if fused.mixes_rows())
     }
 
     /// Whether the output is the input's bytes under another shape.
@@ -387,14 +349,10 @@ impl Op {
     /// Pairs (output, input) that may stand at the same bytes when the input is not needed afterwards.
     pub fn in_place(&self) -> Vec<(usize, usize)> {
         match self {
+            Op::Fused(fused) => fused.in_place(),
             Op::Elementwise(chain) => (0..chain.inputs).map(|input| (0, input)).collect(),
-            Op::BatchNormThen(norm, chain) => {
-                let others = 3 + usize::from(norm.scale) + usize::from(norm.center);
-                std::iter::once(0).chain(others..others + chain.inputs - 1).map(|input| (0, input)).collect()
-            }
             Op::Softmax
             | Op::MaskBits
-            | Op::MaskBitsBiasGrad
             | Op::Loss(_)
             | Op::Dropout { .. }
             | Op::Noise(_)
@@ -405,29 +363,15 @@ impl Op {
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNorm(..)
             | Op::Reshape(_) => vec![(0, 0)],
-            Op::MaskBitsOfSum
-            | Op::SoftmaxGrad
-            | Op::BatchNormGrad(_)
-            | Op::BatchNormReluGrad(..)
-            | Op::LayerNormGrad(..)
-            | Op::Plus(Summand::LayerNormGrad(..)) => vec![(0, 0), (0, 1)],
-            Op::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
+            Op::SoftmaxGrad | Op::BatchNormGrad(_) | Op::LayerNormGrad(..) => vec![(0, 0), (0, 1)],
             Op::AttentionGrad(_) => vec![(0, 4), (1, 2), (2, 3)],
             Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Plus(Summand::Dense | Summand::DenseGradInput)
             | Op::Conv2D(_)
-            | Op::Conv2DRelu(_)
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
-            | Op::Conv2DGradKernelOf(..)
-            | Op::Conv2DMaxPool(_)
-            | Op::Conv2DMaxPoolGradKernel(_)
-            | Op::Conv2DMaxPoolGradInput(..)
-            | Op::Conv2DMaxPoolDense(_)
-            | Op::Conv2DMaxPoolDenseGrad(_)
             | Op::Conv3D(_)
             | Op::Conv3DGradInput(..)
             | Op::Conv3DGradKernel(_)
@@ -445,7 +389,6 @@ impl Op {
             | Op::GlobalMaxPool2D
             | Op::GlobalMaxPool2DGrad(_)
             | Op::SignBits { .. }
-            | Op::SignBitsOf(..)
             | Op::Metric(_)
             | Op::AffineGradScale
             | Op::BatchNormStatistics
@@ -482,7 +425,6 @@ impl Op {
             | Op::CheckUpdate(_)
             | Op::CorrectSquares(_)
             | Op::Update(_)
-            | Op::Applied(_)
             | Op::Penalty(_)
             | Op::Constrain(_) => Vec::new(),
         }
@@ -495,19 +437,9 @@ impl Op {
             Op::DenseGradInput => "dense_grad_input",
             Op::DenseGradKernel => "dense_grad_kernel",
             Op::BiasGrad => "bias_grad",
-            Op::Plus(Summand::Dense) => "dense_plus",
-            Op::Plus(Summand::DenseGradInput) => "dense_grad_input_plus",
-            Op::Plus(Summand::LayerNormGrad(..)) => "layer_norm_grad_plus",
             Op::Conv2D(_) => "conv2d",
-            Op::Conv2DRelu(_) => "conv2d_relu",
             Op::Conv2DGradInput(..) => "conv2d_grad_input",
             Op::Conv2DGradKernel(_) => "conv2d_grad_kernel",
-            Op::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
-            Op::Conv2DMaxPool(_) => "conv2d_max_pool",
-            Op::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
-            Op::Conv2DMaxPoolGradInput(..) => "conv2d_max_pool_grad_input",
-            Op::Conv2DMaxPoolDense(_) => "conv2d_max_pool_dense",
-            Op::Conv2DMaxPoolDenseGrad(_) => "conv2d_max_pool_dense_grad",
             Op::Conv3D(_) => "conv3d",
             Op::Conv3DGradInput(..) => "conv3d_grad_input",
             Op::Conv3DGradKernel(_) => "conv3d_grad_kernel",
@@ -524,12 +456,10 @@ impl Op {
             Op::GlobalAveragePool2DGrad(_) => "global_average_pool2d_grad",
             Op::GlobalMaxPool2D => "global_max_pool2d",
             Op::GlobalMaxPool2DGrad(_) => "global_max_pool2d_grad",
+            Op::Fused(fused) => fused.name(),
             Op::Elementwise(_) => "elementwise",
             Op::SignBits { .. } => "sign_bits",
-            Op::SignBitsOf(..) => "sign_bits_of",
             Op::MaskBits => "mask_bits",
-            Op::MaskBitsBiasGrad => "mask_bits_bias_grad",
-            Op::MaskBitsOfSum => "mask_bits_of_sum",
             Op::Softmax => "softmax",
             Op::SoftmaxGrad => "softmax_grad",
             Op::Loss(_) => "loss",
@@ -541,10 +471,7 @@ impl Op {
             Op::AffineConstant { .. } => "affine_constant",
             Op::BatchNormStatistics => "batch_norm_statistics",
             Op::BatchNorm(_) => "batch_norm",
-            Op::BatchNormThen(..) => "batch_norm_then",
             Op::BatchNormGrad(_) => "batch_norm_grad",
-            Op::BatchNormReluGrad(..) => "batch_norm_relu_grad",
-            Op::BatchNormGradOfSum(_) => "batch_norm_grad_of_sum",
             Op::BatchNormMoving { .. } => "batch_norm_moving",
             Op::BatchNormInference(_) => "batch_norm_inference",
             Op::BatchNormInferenceGrad(_) => "batch_norm_inference_grad",
@@ -584,7 +511,6 @@ impl Op {
             Op::CheckUpdate(_) => "check_update",
             Op::CorrectSquares(_) => "correct_squares",
             Op::Update(_) => "update",
-            Op::Applied(_) => "applied",
             Op::Penalty(_) => "penalty",
             Op::Constrain(_) => "constrain",
         }

@@ -11,7 +11,7 @@ use memfit_device::Choice;
 use memfit_formats::Mode;
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{
-    Budget, Bytes, Cost, Graph, LEANER, Leaner, Loss, Nanos, Node, Op, Pinned, Problem, Transfers,
+    Budget, Bytes, Cost, Fused, Graph, LEANER, Leaner, Loss, Nanos, Node, Op, Pinned, Problem, Transfers,
 };
 
 /// A budget that nothing reaches.
@@ -203,9 +203,9 @@ fn is_of_library(op: &Op) -> bool {
         Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
-            | Op::Plus(_)
+            | Op::Fused(Fused::Plus(_))
             | Op::Conv2D(_)
-            | Op::Conv2DRelu(_)
+            | Op::Fused(Fused::Conv2DRelu(_))
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
             | Op::MatMul(_)

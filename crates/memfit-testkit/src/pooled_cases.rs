@@ -1,6 +1,6 @@
 //! Rows of the op table, and slow values, for convolutions with a max pool behind them, which run as one.
 
-use memfit_ir::{Chain, Conv2D, Op, Pads, PooledConv2D, Unary};
+use memfit_ir::{Chain, Conv2D, Fused, Op, Pads, PooledConv2D, Unary};
 
 use crate::op_cases::{Add, Builder};
 
@@ -65,7 +65,7 @@ pub(crate) fn add(add: Add<'_>) {
                 };
                 let x = b.op(Op::Embedding, &[ids, colours]);
                 let (kernel, bias) = (b.fixed("kernel", &[5, 5, 16, 16]), b.weight("bias", &[16]));
-                b.op(Op::Conv2DMaxPool(pooled.clone()), &[x, kernel, bias])
+                b.op(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, kernel, bias])
             }
         });
     }
@@ -76,7 +76,7 @@ pub(crate) fn add(add: Add<'_>) {
             move |b: &mut Builder| {
                 let x = b.input([6, 5, 3]);
                 let kernel = b.weight("kernel", &[3, 3, 3, 4]);
-                b.op(Op::Conv2DMaxPool(pooled.clone()), &[x, kernel])
+                b.op(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, kernel])
             }
         });
     }
@@ -108,37 +108,10 @@ pub(crate) fn add_dense(add: Add<'_>) {
                     let bias = b.weight("bias", &[filters]);
                     let kernel = b.weight("kernel", &[height * width * filters, units]);
                     let kernel_bias = b.weight("kernel_bias", &[units]);
-                    let op = Op::Conv2DMaxPoolDense(pooled.clone());
+                    let op = Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone()));
                     b.op(op, &[x, filter, bias, kernel, kernel_bias])
                 }
             });
         }
     }
-}
-
-/// Rows of floats times a kernel, and its bias.
-pub(crate) fn dense(x: &[f64], kernel: &[f64], bias: &[f64]) -> Vec<f64> {
-    let floats = kernel.len() / bias.len();
-    let unit = |row: &[f64], unit: usize| {
-        let products = row.iter().enumerate().map(|(at, value)| value * kernel[at * bias.len() + unit]);
-        bias[unit] + products.sum::<f64>()
-    };
-    x.chunks(floats).flat_map(|row| (0..bias.len()).map(move |index| unit(row, index))).collect()
-}
-
-/// The largest of every two by two pixels of images of height, width and channels `from`.
-pub(crate) fn pool(x: &[f64], from: [usize; 3], to: [usize; 3], relu: bool) -> Vec<f64> {
-    let mut y = Vec::new();
-    for image in x.chunks(from.iter().product()) {
-        for index in 0..to.iter().product() {
-            let (down, across, channel) = (index / (to[1] * to[2]), index / to[2] % to[1], index % to[2]);
-            let pixel = |place: usize| {
-                let (below, beside) = (2 * down + place / 2, 2 * across + place % 2);
-                image[(below * from[1] + beside) * from[2] + channel]
-            };
-            let least = if relu { 0.0 } else { f64::NEG_INFINITY };
-            y.push((0..4).map(pixel).fold(least, f64::max));
-        }
-    }
-    y
 }

@@ -1,8 +1,8 @@
 //! A slow f64 interpreter of forward graphs: loops a reader can check by eye, sharing no code with the kernels.
 
 use memfit_ir::{
-    Binary, Chain, Conv2D, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, Reduction, TensorId,
-    Unary, random,
+    Binary, Chain, Conv2D, Fused, Graph, Interpolation, Link, LossKind, Node, Norm, Op, Pool2D, Reduction,
+    TensorId, Unary, random,
 };
 
 use crate::attention_cases::{self, Heads};
@@ -10,7 +10,6 @@ use crate::distances::sample_distance;
 use crate::harness::Values;
 use crate::op_cases::ROWS;
 use crate::operation_cases;
-use crate::pooled_cases;
 use crate::recurrent_cases;
 use crate::spatial_cases;
 use crate::volume_cases;
@@ -40,6 +39,19 @@ struct Evaluation<'a> {
 }
 
 impl Evaluation<'_> {
+    /// What the parts of a fused op give, one after the other.
+    fn parts(&self, fused: &Fused) -> Vec<Vec<f64>> {
+        let (graph, node) = (self.graph, self.node);
+        let inputs: Vec<_> = node.inputs.iter().map(|id| &graph.tensors[id.0]).collect();
+        let parts = fused.decompose(&inputs, node.updates.len()).expect("the node's shapes fit");
+        let small = parts.graph(graph, node).expect("the node's shapes fit");
+        let given =
+            node.inputs.iter().enumerate().map(|(place, id)| (TensorId(place), self.values[id].clone()));
+        let mut values = evaluate(&small, self.rows, &given.collect());
+        let outputs = node.inputs.len()..node.inputs.len() + node.outputs.len();
+        outputs.map(|place| values.remove(&TensorId(place)).expect("the parts write it")).collect()
+    }
+
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "a forward op that is missing here fails its row of the op table"
@@ -49,9 +61,6 @@ impl Evaluation<'_> {
             Op::Dense => vec![self.dense()],
             Op::DenseGradInput => vec![self.dense_transposed()],
             Op::Conv2D(conv) => vec![self.conv(conv, self.image(self.node.outputs[0]))],
-            Op::Conv2DRelu(conv) => {
-                vec![rectified(self.conv(conv, self.image(self.node.outputs[0])))]
-            }
             Op::Conv3D(conv) => {
                 let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.volume(id));
                 let bias = self.node.inputs.get(2).map(|_| self.input(2));
@@ -72,22 +81,6 @@ impl Evaluation<'_> {
                 let count = y.len();
                 vec![y, vec![0.0; count]]
             }
-            Op::Conv2DMaxPool(conv) => {
-                let [from, to] = [self.node.inputs[0], self.node.outputs[0]].map(|id| self.image(id));
-                let [height, width] = conv.between([from[0], from[1]]);
-                let between = [height, width, to[2]];
-                let y = pooled_cases::pool(&self.conv(&conv.conv, between), between, to, conv.relu);
-                let count = y.len();
-                vec![y, vec![0.0; count]]
-            }
-            Op::Conv2DMaxPoolDense(conv) => {
-                let [from, to] = [self.node.inputs[0], self.node.outputs[1]].map(|id| self.image(id));
-                let [height, width] = conv.between([from[0], from[1]]);
-                let between = [height, width, to[2]];
-                let pooled = pooled_cases::pool(&self.conv(&conv.conv, between), between, to, conv.relu);
-                let y = pooled_cases::dense(&pooled, self.input(3), self.input(4));
-                vec![y, vec![0.0; pooled.len()]]
-            }
             Op::AveragePool2D(pool) => {
                 vec![self.pool(pool, |window| window.iter().sum::<f64>() / window.len() as f64)]
             }
@@ -97,6 +90,7 @@ impl Evaluation<'_> {
                 let count = y.len();
                 vec![y, vec![0.0; count]]
             }
+            Op::Fused(fused) => self.parts(fused),
             Op::Elementwise(chain) => vec![self.elementwise(chain)],
             Op::Softmax => vec![self.softmax()],
             Op::Dropout { rate, seed } => vec![self.dropout(f64::from(*rate), *seed)],

@@ -3,8 +3,8 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Applied, Applying, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change,
-    Conv2D, Cost, DType, Fill, Folding, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads,
-    PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary,
+    Conv2D, Cost, DType, Fill, Folding, Fused, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op,
+    Pads, PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -67,7 +67,7 @@ fn batch_norm_then(norm: &Norm, dtype: DType) -> Graph {
     operands.extend(statistics);
     operands.push(other);
     let links = vec![Link::Binary(Binary::Add, 0, 1), Link::Unary(Unary::Relu, 2)];
-    let op = Op::BatchNormThen(norm.clone(), Chain { inputs: 2, links });
+    let op = Op::Fused(Fused::BatchNormThen(norm.clone(), Chain { inputs: 2, links }));
     graph.push(op, &operands, layer).expect("both are of one shape");
     graph
 }
@@ -196,7 +196,7 @@ fn applied_behind_a_pool() -> Graph {
         let kernel_bias = b.weight("kernel_bias", &[4]);
         let pads = Pads::default();
         let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
-        let op = Op::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true });
+        let op = Op::Fused(Fused::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true }));
         b.op(op, &[x, filter, bias, kernel, kernel_bias])
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::adam()) };

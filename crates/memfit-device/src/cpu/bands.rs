@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use memfit_ir::{Bytes, Conv2D, Graph, Node, Op, Pool2D, Shape};
+use memfit_ir::{Bytes, Conv2D, Fused, Graph, Node, Op, Pool2D, Shape};
 
 use super::conv2d::{geometry, image};
 use super::convolution::{self, Convolution};
@@ -79,7 +79,7 @@ impl<'a> Bands<'a> {
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Bands<'a>> {
         let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
         let made = || &graph.tensors[node.outputs[0].0].shape;
-        let (work, under, over) = if let Op::Conv2D(conv) | Op::Conv2DRelu(conv) = &node.op {
+        let (work, under, over) = if let Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) = &node.op {
             (Work::Conv2D(conv), shape(0), made())
         } else if let Op::Conv2DGradInput(conv, _) = &node.op {
             (Work::Conv2DGradInput(conv), made(), shape(0))
@@ -148,7 +148,7 @@ impl<'a> Bands<'a> {
     fn conv2d(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
         let (x, y) = (operands.input_floats(0), operands.output_floats(0));
         let (kernel, bias) = (operands.input(1), operands.input_if(operands.node.inputs.len() == 3, 2));
-        let relu = matches!(operands.node.op, Op::Conv2DRelu(_));
+        let relu = matches!(operands.node.op, Op::Fused(Fused::Conv2DRelu(_)));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);

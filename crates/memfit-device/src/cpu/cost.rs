@@ -1,6 +1,6 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Applied, Bytes, Conv3D, Cost, Graph, LEANER, Node, Op, Shape, Summand};
+use memfit_ir::{ALIGNMENT, Applied, Bytes, Conv3D, Cost, Fused, Graph, LEANER, Node, Op, Shape, Summand};
 
 use super::bands::Bands;
 use super::convolution::pooled::dense::PooledDense;
@@ -47,7 +47,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
 /// Whether a gradient that a node applies has the same bits as one that is made whole.
 pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
     let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
-    matches!(&node.op, Op::Applied(of) if applied::is_exact(of, [shape(0), shape(1)]))
+    matches!(&node.op, Op::Fused(Fused::Applied(of)) if applied::is_exact(of, [shape(0), shape(1)]))
 }
 
 /// A node and where it runs.
@@ -78,10 +78,10 @@ impl Operation<'_> {
     fn demand(&self, rows: usize) -> Demand {
         let threads = self.threads;
         match &self.node.op {
-            Op::Dense | Op::Plus(Summand::Dense) => {
+            Op::Dense | Op::Fused(Fused::Plus(Summand::Dense)) => {
                 self.product(dense::forward_product(self.input(0), self.input(1), rows))
             }
-            Op::DenseGradInput | Op::Plus(Summand::DenseGradInput) => {
+            Op::DenseGradInput | Op::Fused(Fused::Plus(Summand::DenseGradInput)) => {
                 self.product(dense::grad_input_product(self.input(0), self.input(1), rows))
             }
             Op::DenseGradKernel => {
@@ -92,7 +92,7 @@ impl Operation<'_> {
                     matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
                 Demand { flops, ..floats(workspace) }
             }
-            Op::Conv2D(conv) | Op::Conv2DRelu(conv) => {
+            Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
             }
@@ -104,7 +104,7 @@ impl Operation<'_> {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
-            Op::Conv2DGradKernelOf(maker, conv) => {
+            Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(maker.inputs()), rows);
                 let own = made::workspace(maker, self.input(0));
                 let demand =
@@ -112,32 +112,32 @@ impl Operation<'_> {
                 let times = convolution::times_made(&shape) * self.input(0).elements(rows);
                 Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
             }
-            Op::SignBitsOf(maker, _) => {
+            Op::Fused(Fused::SignBitsOf(maker, _)) => {
                 let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
                 Demand { flops, ..floats(made::workspace(maker, self.input(0))) }
             }
-            Op::Conv2DMaxPool(conv) => {
+            Op::Fused(Fused::Conv2DMaxPool(conv)) => {
                 let channels = self.output(0).last();
                 let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
                 convolution_of(&shape.conv, pooled::forward_workspace(&shape, threads))
             }
-            Op::Conv2DMaxPoolGradKernel(conv) => {
+            Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => {
                 let channels = self.input(1).last();
                 let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
                 let with_bias = self.node.updates.len() == 2;
                 convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, with_bias, threads))
             }
-            Op::Conv2DMaxPoolGradInput(conv, _) => {
+            Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => {
                 let channels = self.input(0).last();
                 let shape = conv2d::pooled_geometry(conv, self.output(0), channels, rows);
                 convolution_of(&shape.conv, pooled::grad_input_workspace(&shape, threads))
             }
-            Op::Conv2DMaxPoolDense(conv) => {
+            Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => {
                 let shape =
                     conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
                 pooled_dense_of(&shape, 1.0, pooled::dense::forward_workspace(&shape, threads))
             }
-            Op::Conv2DMaxPoolDenseGrad(conv) => {
+            Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => {
                 let shape =
                     conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
                 pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads))
@@ -168,7 +168,7 @@ impl Operation<'_> {
                 let scale = &self.graph.tensors[self.node.updates[0].0].shape;
                 doubles(affine::grad_scale_workspace(scale.elements_per_row()))
             }
-            Op::BiasGrad | Op::WinnersBiasGrad | Op::MaskBitsBiasGrad => {
+            Op::BiasGrad | Op::WinnersBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
                 doubles(dense::bias_grad_workspace(self.input(0)))
             }
             Op::Elementwise(chain) => {
@@ -183,16 +183,18 @@ impl Operation<'_> {
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(norm::batch::forward_workspace(self.input(0)))
             }
-            Op::BatchNormThen(_, chain) => {
+            Op::Fused(Fused::BatchNormThen(_, chain)) => {
                 let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
                 floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
             }
-            Op::BatchNormGrad(_) | Op::BatchNormGradOfSum(_) => {
+            Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormGradOfSum(_)) => {
                 mixed(norm::batch::grad_workspace(self.input(0), false))
             }
-            Op::BatchNormReluGrad(..) => mixed(norm::batch::grad_workspace(self.input(0), true)),
+            Op::Fused(Fused::BatchNormReluGrad(..)) => {
+                mixed(norm::batch::grad_workspace(self.input(0), true))
+            }
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
-            Op::LayerNormGrad(_, axes) | Op::Plus(Summand::LayerNormGrad(_, axes)) => {
+            Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(Summand::LayerNormGrad(_, axes))) => {
                 doubles(norm::layer::grad_workspace(self.input(0), *axes))
             }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
@@ -202,8 +204,8 @@ impl Operation<'_> {
                 let dims = &self.input(check.weight_at()).dims;
                 doubles(optimizer::check_workspace(&check.update.rule, dims))
             }
-            Op::Applied(Applied { gradient, .. }) => {
-                if let Op::Conv2DMaxPoolDenseGrad(conv) = &**gradient {
+            Op::Fused(Fused::Applied(Applied { gradient, .. })) => {
+                if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &**gradient {
                     let shapes = [0, 1, 4].map(|index| self.input(index));
                     let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
                     return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
@@ -225,7 +227,7 @@ impl Operation<'_> {
             | Op::SignBits { .. }
             | Op::Mask(_)
             | Op::MaskBits
-            | Op::MaskBitsOfSum
+            | Op::Fused(Fused::MaskBitsOfSum)
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }

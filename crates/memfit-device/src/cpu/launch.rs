@@ -1,6 +1,6 @@
 //! Which kernel runs an op.
 
-use memfit_ir::{Op, Summand};
+use memfit_ir::{Fused, Op, Summand};
 
 use super::operands::Operands;
 use super::rectify::rectify;
@@ -21,7 +21,7 @@ pub(crate) fn launch(operands: &Operands) {
         }
         Op::DenseGradKernel => dense::grad_kernel(operands),
         Op::BiasGrad => dense::sum_for_bias(operands, operands.input(0)),
-        Op::Plus(summand) => {
+        Op::Fused(Fused::Plus(summand)) => {
             let written = match summand {
                 Summand::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
                 Summand::DenseGradInput => dense::grad_input(operands),
@@ -32,15 +32,15 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Conv2D(conv) => {
             conv2d::forward(operands, conv);
         }
-        Op::Conv2DRelu(conv) => rectify(operands.threads, conv2d::forward(operands, conv)),
+        Op::Fused(Fused::Conv2DRelu(conv)) => rectify(operands.threads, conv2d::forward(operands, conv)),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
-        Op::Conv2DGradKernelOf(maker, conv) => conv2d::grad_kernel_of(operands, maker, conv),
-        Op::Conv2DMaxPool(conv) => conv2d::max_pool(operands, conv),
-        Op::Conv2DMaxPoolGradKernel(conv) => conv2d::max_pool_grad_kernel(operands, conv),
-        Op::Conv2DMaxPoolGradInput(conv, _) => conv2d::max_pool_grad_input(operands, conv),
-        Op::Conv2DMaxPoolDense(conv) => conv2d::max_pool_dense(operands, conv),
-        Op::Conv2DMaxPoolDenseGrad(conv) => conv2d::max_pool_dense_grad(operands, conv),
+        Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => conv2d::grad_kernel_of(operands, maker, conv),
+        Op::Fused(Fused::Conv2DMaxPool(conv)) => conv2d::max_pool(operands, conv),
+        Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => conv2d::max_pool_grad_kernel(operands, conv),
+        Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => conv2d::max_pool_grad_input(operands, conv),
+        Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => conv2d::max_pool_dense(operands, conv),
+        Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => conv2d::max_pool_dense_grad(operands, conv),
         Op::Conv3D(conv) => conv3d::forward(operands, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(operands, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(operands, conv),
@@ -59,12 +59,12 @@ pub(crate) fn launch(operands: &Operands) {
         Op::GlobalMaxPool2DGrad(_) => pool::global::largest_grad(operands),
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
         Op::SignBits { below } => bits::sign_bits(operands, *below),
-        Op::SignBitsOf(maker, below) => bits::sign_bits_of(operands, maker, *below),
+        Op::Fused(Fused::SignBitsOf(maker, below)) => bits::sign_bits_of(operands, maker, *below),
         Op::MaskBits => {
             bits::mask_bits(operands);
         }
-        Op::MaskBitsBiasGrad => dense::sum_masked_for_bias(operands, bits::mask_bits(operands)),
-        Op::MaskBitsOfSum => bits::mask_sum_into(operands, operands.output_floats(0)),
+        Op::Fused(Fused::MaskBitsBiasGrad) => dense::sum_masked_for_bias(operands, bits::mask_bits(operands)),
+        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(operands, operands.output_floats(0)),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
@@ -76,10 +76,10 @@ pub(crate) fn launch(operands: &Operands) {
         Op::AffineConstant { scale, offset } => affine::constant(operands, scale, offset),
         Op::BatchNormStatistics => norm::batch::statistics(operands),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => norm::batch::forward(operands, norm),
-        Op::BatchNormThen(norm, chain) => norm::batch::forward_then(operands, norm, chain),
+        Op::Fused(Fused::BatchNormThen(norm, chain)) => norm::batch::forward_then(operands, norm, chain),
         Op::BatchNormGrad(norm) => norm::batch::grad(operands, norm),
-        Op::BatchNormReluGrad(norm, below) => norm::batch::relu_grad(operands, norm, *below),
-        Op::BatchNormGradOfSum(norm) => {
+        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => norm::batch::relu_grad(operands, norm, *below),
+        Op::Fused(Fused::BatchNormGradOfSum(norm)) => {
             let sum = operands.output_floats(1);
             bits::mask_sum_into(operands, sum);
             norm::batch::grad_of_sum(operands, norm, sum);
@@ -124,7 +124,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::KeepAccumulated => optimizer::keep_accumulated(operands),
         Op::Update(update) => optimizer::update(operands, update),
         Op::CheckUpdate(check) => optimizer::check_update(operands, check),
-        Op::Applied(applied) => applied::launch(operands, applied),
+        Op::Fused(Fused::Applied(applied)) => applied::launch(operands, applied),
         Op::Penalty(regularizer) => optimizer::weight_rules::penalty(operands, regularizer),
         Op::Constrain(constraint) => optimizer::weight_rules::constrain(operands, constraint),
     }

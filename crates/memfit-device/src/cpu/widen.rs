@@ -3,7 +3,7 @@
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
-use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Shape, Slot, Summand, Tensor};
+use memfit_ir::{ALIGNMENT, Bytes, DType, Fused, Graph, Node, Op, Shape, Slot, Summand, Tensor};
 
 use super::bands::Bands;
 use super::half::Half;
@@ -76,8 +76,8 @@ fn has_half_types(op: &Op) -> bool {
         Op::Elementwise(_)
             | Op::SignBits { .. }
             | Op::MaskBits
-            | Op::MaskBitsBiasGrad
-            | Op::MaskBitsOfSum
+            | Op::Fused(Fused::MaskBitsBiasGrad)
+            | Op::Fused(Fused::MaskBitsOfSum)
             | Op::Dropout { .. }
             | Op::Noise(_)
             | Op::Affine { .. }
@@ -85,10 +85,10 @@ fn has_half_types(op: &Op) -> bool {
             | Op::Transpose(_)
             | Op::BatchNormStatistics
             | Op::BatchNorm(_)
-            | Op::BatchNormThen(..)
+            | Op::Fused(Fused::BatchNormThen(..))
             | Op::BatchNormGrad(_)
-            | Op::BatchNormReluGrad(..)
-            | Op::BatchNormGradOfSum(_)
+            | Op::Fused(Fused::BatchNormReluGrad(..))
+            | Op::Fused(Fused::BatchNormGradOfSum(_))
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::Pad2D(_)
@@ -114,7 +114,7 @@ fn writes_over_its_input(op: &Op) -> bool {
             | Op::Loss(_)
             | Op::LayerNorm(..)
             | Op::LayerNormGrad(..)
-            | Op::Plus(Summand::LayerNormGrad(..))
+            | Op::Fused(Fused::Plus(Summand::LayerNormGrad(..)))
     )
 }
 

@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memfit_ir::{Bytes, Cost, Graph, Nanos, NodeId, Op, Summand};
+use memfit_ir::{Bytes, Cost, Fused, Graph, Nanos, NodeId, Op, Summand};
 
 use crate::{Setup, process};
 use scratch::{RUNS, Scratch};
@@ -272,18 +272,18 @@ fn class(op: &Op) -> usize {
     let convolves = matches!(
         op,
         Op::Conv2D(_)
-            | Op::Conv2DRelu(_)
+            | Op::Fused(Fused::Conv2DRelu(_))
             | Op::Conv2DGradInput(..)
             | Op::Conv2DGradKernel(_)
-            | Op::Conv2DGradKernelOf(..)
+            | Op::Fused(Fused::Conv2DGradKernelOf(..))
     );
     let pools = matches!(
         op,
-        Op::Conv2DMaxPool(_)
-            | Op::Conv2DMaxPoolGradKernel(_)
-            | Op::Conv2DMaxPoolGradInput(..)
-            | Op::Conv2DMaxPoolDense(_)
-            | Op::Conv2DMaxPoolDenseGrad(_)
+        Op::Fused(Fused::Conv2DMaxPool(_))
+            | Op::Fused(Fused::Conv2DMaxPoolGradKernel(_))
+            | Op::Fused(Fused::Conv2DMaxPoolGradInput(..))
+            | Op::Fused(Fused::Conv2DMaxPoolDense(_))
+            | Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))
     );
     if convolves || pools {
         0
@@ -292,7 +292,7 @@ fn class(op: &Op) -> usize {
         Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
-            | Op::Plus(Summand::Dense | Summand::DenseGradInput)
+            | Op::Fused(Fused::Plus(Summand::Dense | Summand::DenseGradInput))
     ) {
         1
     } else {

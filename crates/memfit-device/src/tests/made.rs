@@ -1,6 +1,6 @@
 //! Values that are recomputed in their consumers: the bits are those of values that are stored and then read.
 
-use memfit_ir::{Conv2D, Maker, Norm, Op, Pads, Shape, Unary};
+use memfit_ir::{Conv2D, Fused, Maker, Norm, Op, Pads, Shape, Unary};
 
 use super::{Case, noise, positive_noise};
 
@@ -44,9 +44,10 @@ fn check_grad_kernel(producer: &Maker, conv: Conv2D, [input, output]: [[usize; 3
         .input(images, made.floats(0))
         .input(outputs.clone(), dy.clone())
         .update(filters.clone(), before.clone());
-    let of = with(Case::new(Op::Conv2DGradKernelOf(producer.clone(), conv.clone()), rows), &inputs)
-        .input(outputs, dy)
-        .update(filters, before);
+    let of =
+        with(Case::new(Op::Fused(Fused::Conv2DGradKernelOf(producer.clone(), conv.clone())), rows), &inputs)
+            .input(outputs, dy)
+            .update(filters, before);
     assert_eq!(of.run().bits(), stored.run().bits(), "{conv:?} of {producer:?}");
     assert_eq!(
         of.run_overwriting().bits(),
@@ -89,7 +90,7 @@ fn sign_bits_are_those_of_values_that_are_stored() {
             let inputs = given(&producer, &shape, rows);
             let made = with(Case::new(producer.op().unwrap(), rows), &inputs).run();
             let stored = Case::new(Op::SignBits { below: 1.5 }, rows).input(shape, made.floats(0));
-            let of = with(Case::new(Op::SignBitsOf(producer.clone(), 1.5), rows), &inputs);
+            let of = with(Case::new(Op::Fused(Fused::SignBitsOf(producer.clone(), 1.5)), rows), &inputs);
             assert_eq!(of.run().bits(), stored.run().bits(), "{dims:?} of {producer:?}");
         }
     }

@@ -1,21 +1,9 @@
 //! Rules that several ops of layers share.
 
-use super::{Rule, ShapeError, Type, beginning, f32, infer, windows, with_last};
-use crate::{Attention, Conv2D, Conv3D, DType, Maker, Mask, Norm, Op, Pool2D, PooledConv2D, Shape};
+use super::{Rule, ShapeError, Type, beginning, f32, windows, with_last};
+use crate::{Attention, Conv2D, Conv3D, DType, Mask, Norm, Pool2D, Shape};
 
 impl Rule<'_> {
-    /// How many inputs a maker reads, of single precision: halves would have to be rounded as if they were stored.
-    pub(super) fn made(&self, maker: &Maker) -> Result<usize, ShapeError> {
-        let count = maker.inputs().min(self.inputs.len());
-        let Some(op) = maker.op() else { return Err(self.error("a maker that makes something")) };
-        let inputs = &self.inputs[..count];
-        self.require(inputs.iter().all(|input| input.dtype == DType::F32), "values of single precision")?;
-        let made = infer(&op, inputs)?;
-        let alike = made.len() == 1 && made[0].shape == self.inputs[0].shape;
-        self.require(alike, "a maker of one value of the same shape")?;
-        Ok(count)
-    }
-
     pub(super) fn dense(&self) -> Result<Type, ShapeError> {
         self.count(2..=3)?;
         let (x, kernel) = (self.floats(0)?, self.weight(1)?);
@@ -91,48 +79,6 @@ impl Rule<'_> {
             }
         }
         Ok(f32(shape))
-    }
-
-    /// A convolution whose result is pooled.
-    pub(super) fn pooled_conv(&self, pooled: &PooledConv2D) -> Result<Vec<Type>, ShapeError> {
-        let filters = self.conv(&pooled.conv)?.shape.last();
-        let plain = pooled.conv.groups == 1 && pooled.conv.dilation == [1, 1];
-        self.require(plain, "a convolution of one group with neighbouring taps")?;
-        let [height, width, _] = self.image(0)?;
-        let [height, width] = pooled.between([height, width]);
-        self.max_pool(&PooledConv2D::POOL, [height, width, filters])
-    }
-
-    /// The gradient of its input, of this height and width.
-    pub(super) fn pooled_grad_input(
-        &self,
-        pooled: &PooledConv2D,
-        [height, width]: [usize; 2],
-    ) -> Result<Type, ShapeError> {
-        self.count(3..=3)?;
-        let (dy, winners, kernel) = (self.image(0)?, &self.inputs[1], self.singles(2)?);
-        let alike = self.inputs[0].shape == winners.shape && winners.dtype == DType::U8;
-        self.require(alike, "a winner for each of dy")?;
-        let fits = kernel.dims.len() == 4 && kernel.dims[..2] == pooled.conv.kernel && kernel.last() == dy[2];
-        self.require(fits, "kernel[h,w,in,out] and dy[…,out]")?;
-        let image = [height, width, kernel.dims[2]];
-        let windows = pooled.between([height, width]).map(|size| size / 2);
-        self.require(windows == dy[..2], "the windows of an image of this size")?;
-        self.require(pooled.is_at_points(image, dy[2]), "a convolution at points")?;
-        Ok(self.typed(self.like(0, image)))
-    }
-
-    /// What the winners of a pool are, and how many units the kernel behind it has.
-    pub(super) fn pooled_units(&self, pooled: &PooledConv2D) -> Result<(Type, usize), ShapeError> {
-        let [_, _, channels] = self.image(0)?;
-        self.require(pooled.picks(channels), "a convolution whose winners can be picked")?;
-        let [y, winners]: [Type; 2] = infer(&Op::Conv2DMaxPool(pooled.clone()), &self.inputs[..3])?
-            .try_into()
-            .map_err(|_| self.error("a pool and its winners"))?;
-        let (floats, kernel) = (y.shape.elements_per_row(), self.singles(3)?);
-        let fits = kernel.dims.len() == 2 && kernel.dims[0] == floats && y.dtype == DType::F32;
-        self.require(fits, &format!("a kernel over {floats} floats"))?;
-        Ok((winners, kernel.last()))
     }
 
     pub(super) fn max_pool(&self, pool: &Pool2D, image: [usize; 3]) -> Result<Vec<Type>, ShapeError> {
@@ -229,33 +175,5 @@ impl Rule<'_> {
             shape.dims[axis] += other.dims[axis];
         }
         Ok(shape)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::{Conv2D, DType, Graph, Kind, Op, Pads, PooledConv2D, Shape};
-
-    /// Whether the gradient by an image of this size is taken from `dy` and winners of these sizes, through filters of so many channels.
-    fn is_taken(size: [usize; 2], dy: [usize; 2], winners: [usize; 2], channels: usize) -> bool {
-        let mut graph = Graph::default();
-        let layer = graph.layer("layer");
-        let mut tensor =
-            |name: &str, shape: Shape, dtype: DType| graph.tensor(name, shape, dtype, Kind::Flow, layer);
-        let dy = tensor("dy", Shape::rows([dy[0], dy[1], 16]), DType::F32);
-        let winners = tensor("winners", Shape::rows([winners[0], winners[1], 16]), DType::U8);
-        let kernel = tensor("kernel", Shape::fixed([5, 5, channels, 16]), DType::F32);
-        let pads = Pads { top: 2, bottom: 2, left: 2, right: 2 };
-        let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
-        let op = Op::Conv2DMaxPoolGradInput(PooledConv2D { conv, relu: true }, size);
-        graph.push(op, &[dy, winners, kernel], layer).is_ok()
-    }
-
-    #[test]
-    fn a_gradient_behind_a_pool_is_that_of_an_image_of_its_windows_at_points() {
-        assert!(is_taken([15, 17], [7, 8], [7, 8], 16));
-        assert!(!is_taken([16, 17], [7, 8], [7, 8], 16), "eight windows down");
-        assert!(!is_taken([15, 17], [7, 8], [7, 7], 16), "a winner is missing");
-        assert!(!is_taken([15, 17], [7, 8], [7, 8], 15), "not computed at points");
     }
 }

@@ -5,7 +5,7 @@ mod losses;
 
 use std::fmt;
 
-use crate::{Applied, Change, DType, Op, Shape, Tensor};
+use crate::{Change, DType, Op, Shape, Tensor};
 
 /// Shape and element type of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,15 +75,6 @@ impl Rule<'_> {
                 self.require(same, "x and dy alike but in the last axis")?;
                 vec![]
             }
-            Op::Plus(summand) => {
-                let Some((other, inputs)) = self.inputs.split_last() else {
-                    return Err(self.error("a value that is added"));
-                };
-                let sums = infer(&summand.op(), inputs)?;
-                let fits = sums.iter().all(|sum| (&sum.shape, sum.dtype) == (&other.shape, other.dtype));
-                self.require(fits, "a value like the term")?;
-                sums
-            }
             Op::BiasGrad => {
                 self.count(1..=1)?;
                 self.floats(0)?;
@@ -99,7 +90,8 @@ impl Rule<'_> {
                 self.require(is_float(*dtype), "a type of floats to cast to")?;
                 vec![Type { shape: self.floats(0)?.clone(), dtype: *dtype }]
             }
-            Op::Conv2D(conv) | Op::Conv2DRelu(conv) => vec![self.conv(conv)?],
+            Op::Fused(fused) => fused.infer(self.inputs)?,
+            Op::Conv2D(conv) => vec![self.conv(conv)?],
             Op::Conv2DGradInput(conv, size) => {
                 self.count(2..=2)?;
                 let (dy, kernel) = (self.image(0)?, self.singles(1)?);
@@ -114,37 +106,6 @@ impl Rule<'_> {
                 self.count(2..=2)?;
                 self.image(0)?;
                 self.image(1)?;
-                vec![]
-            }
-            Op::Conv2DGradKernelOf(maker, _) => {
-                let made = self.made(maker)?;
-                self.count(made + 1..=made + 1)?;
-                self.image(0)?;
-                self.image(made)?;
-                vec![]
-            }
-            Op::Conv2DMaxPool(pooled) => self.pooled_conv(pooled)?,
-            Op::Conv2DMaxPoolGradKernel(_) => {
-                self.count(3..=3)?;
-                self.image(0)?;
-                self.image(1)?;
-                let alike = self.inputs[1].shape == self.inputs[2].shape;
-                self.require(alike && self.inputs[2].dtype == DType::U8, "a winner for each of dy")?;
-                vec![]
-            }
-            Op::Conv2DMaxPoolGradInput(pooled, size) => vec![self.pooled_grad_input(pooled, *size)?],
-            Op::Conv2DMaxPoolDense(pooled) => {
-                self.count(5..=5)?;
-                let (winners, units) = self.pooled_units(pooled)?;
-                self.require(self.singles(4)?.dims == [units], "a bias for each unit")?;
-                vec![f32(self.like(0, [units])), winners]
-            }
-            Op::Conv2DMaxPoolDenseGrad(pooled) => {
-                self.count(6..=6)?;
-                let (winners, units) = self.pooled_units(pooled)?;
-                let alike = winners.shape == self.inputs[4].shape && winners.dtype == self.inputs[4].dtype;
-                self.require(alike, "a winner for each window")?;
-                self.require(self.floats(5)?.dims == [units], "a slope for each unit")?;
                 vec![]
             }
             Op::Conv3D(conv) => vec![self.conv3d(conv)?],
@@ -187,7 +148,17 @@ impl Rule<'_> {
                 self.count(1..=1)?;
                 vec![self.typed(self.pool(pool, self.image(0)?)?)]
             }
-            Op::MaxPool2DGrad(_, size) | Op::AveragePool2DGrad(_, size) => {
+            Op::MaxPool2DGrad(pool, size) => {
+                self.count(2..=2)?;
+                let [_, _, channels] = self.image(0)?;
+                let argmax = self.inputs[1];
+                let alike = self.inputs[0].shape == argmax.shape && argmax.dtype == DType::U8;
+                self.require(alike, "an argmax for each of dy")?;
+                let windows = self.pool(pool, [size[0], size[1], channels])?;
+                self.require(windows == argmax.shape, "the windows of an image of this size")?;
+                vec![self.typed(self.like(0, [size[0], size[1], channels]))]
+            }
+            Op::AveragePool2DGrad(_, size) => {
                 let [_, _, channels] = self.image(0)?;
                 vec![self.typed(self.like(0, [size[0], size[1], channels]))]
             }
@@ -218,20 +189,11 @@ impl Rule<'_> {
                 let bytes = shape.elements_per_row().div_ceil(8);
                 vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
             }
-            Op::SignBitsOf(maker, _) => {
-                let made = self.made(maker)?;
-                self.count(made..=made)?;
-                let bytes = self.inputs[0].shape.elements_per_row().div_ceil(8);
-                vec![Type { shape: self.like(0, [bytes]), dtype: DType::U8 }]
-            }
             Op::MaskBits
-            | Op::MaskBitsBiasGrad
-            | Op::MaskBitsOfSum
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
             | Op::BatchNormGrad(_)
-            | Op::BatchNormReluGrad(..)
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::LayerNormGrad(..) => vec![self.typed(self.floats(0)?.clone())],
@@ -253,21 +215,6 @@ impl Rule<'_> {
                 vec![f32(Shape::fixed([channels])), f32(Shape::fixed([channels]))]
             }
             Op::BatchNorm(norm) => vec![self.typed(self.norm(norm, 1, 2)?)],
-            Op::BatchNormThen(norm, chain) => {
-                self.require(chain.is_well_formed(), "a chain whose links read earlier values")?;
-                let others = chain.inputs - 1;
-                let given = self.inputs.len().saturating_sub(others);
-                let shape = Rule { op: self.op, inputs: &self.inputs[..given] }.norm(norm, 1, 2)?;
-                for index in given..self.inputs.len() {
-                    self.require(*self.floats(index)? == shape, "operands of one shape")?;
-                }
-                vec![self.typed(shape)]
-            }
-            Op::BatchNormGradOfSum(norm) => {
-                self.count(6 + usize::from(norm.scale)..=6 + usize::from(norm.scale))?;
-                let shape = self.floats(0)?.clone();
-                vec![self.typed(shape.clone()), self.typed(shape)]
-            }
             Op::BatchNormMoving { .. } => vec![],
             Op::LayerNorm(norm, axes) => {
                 let shape = self.norm(norm, *axes, 0)?;
@@ -456,8 +403,6 @@ impl Rule<'_> {
             }
             Op::Zero | Op::AddZero => vec![],
             // Of the weight, which stands elsewhere, the gradient op has seen the shape.
-            Op::Applied(Applied { weight_at: Some(_), .. }) => vec![],
-            Op::Applied(applied) => infer(&applied.gradient, self.inputs)?,
             Op::Update(_) => {
                 self.count(1..=3)?;
                 vec![]

@@ -2,8 +2,8 @@
 
 use memfit_device::{Choice, Context};
 use memfit_ir::{
-    Bytes, Conv2D, DType, Graph, Kind, Node, NodeId, Op, Pads, Phase, Pool2D, PooledConv2D, Shape, Slot,
-    TensorId, random,
+    Bytes, Conv2D, DType, Fused, Graph, Kind, Node, NodeId, Op, Pads, Phase, Pool2D, PooledConv2D, Shape,
+    Slot, TensorId, random,
 };
 use memfit_testkit::node_runs::CONTEXT;
 
@@ -98,13 +98,14 @@ fn graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [T
     let weight = Kind::Weight { trainable: true };
     let filter = graph.tensor("filter", shape.clone(), DType::F32, weight, layer);
     let bias = graph.tensor("bias", Shape::fixed([filters]), DType::F32, weight, layer);
-    let made = graph.push(Op::Conv2DMaxPool(pooled.clone()), &[x, filter, bias], layer).unwrap();
+    let made =
+        graph.push(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, filter, bias], layer).unwrap();
     let behind = graph.tensors[made[0].0].shape.clone();
     let dy = graph.tensor("dy", behind, DType::F32, Kind::Input, layer);
     let dfilter = graph.tensor("dfilter", shape, DType::F32, Kind::Gradient, layer);
     let dbias = graph.tensor("dbias", Shape::fixed([filters]), DType::F32, Kind::Gradient, layer);
     graph.nodes.push(Node {
-        op: Op::Conv2DMaxPoolGradKernel(pooled.clone()),
+        op: Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
         inputs: vec![x, dy, made[1]],
         outputs: vec![],
         updates: vec![dfilter, dbias],

@@ -2,8 +2,9 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training};
 use memfit_ir::{
-    Applied, Applying, Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Graph, Kind, Loss,
-    LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateRule, check,
+    Applied, Applying, Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Fused, Graph, Kind,
+    Loss, LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateRule,
+    check,
 };
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::halves::in_type;
@@ -121,7 +122,12 @@ fn a_kernel_behind_a_pool_is_trained_to_the_bits_of_its_gradient_made_whole() {
     for (seed, optimizer) in (0..4).map(|seed| (seed, random_optimizer(seed))) {
         let problem = trained(&behind_a_pool(), optimizer);
         let makes = |problem: &Problem| {
-            problem.graph.nodes.iter().filter(|node| matches!(node.op, Op::Conv2DMaxPoolDenseGrad(_))).count()
+            problem
+                .graph
+                .nodes
+                .iter()
+                .filter(|node| matches!(node.op, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))))
+                .count()
         };
         let made = gradients(&problem);
         assert_eq!((makes(&problem), made.len()), (1, 1), "{}", problem.graph);

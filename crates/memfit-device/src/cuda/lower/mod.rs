@@ -40,7 +40,7 @@ mod weight_rules;
 mod whole_update;
 
 use batch_norm::Slopes;
-use memfit_ir::{Op, Summand};
+use memfit_ir::{Fused, Op, Summand};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -50,21 +50,25 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
         Op::Dense => product::dense(call, false),
         Op::DenseGradInput => product::dense_grad_input(call, false),
-        Op::Plus(Summand::Dense) => product::dense(call, true),
-        Op::Plus(Summand::DenseGradInput) => product::dense_grad_input(call, true),
-        Op::Plus(Summand::LayerNormGrad(norm, axes)) => layer_norm::grad(call, norm, *axes, true),
+        Op::Fused(Fused::Plus(Summand::Dense)) => product::dense(call, true),
+        Op::Fused(Fused::Plus(Summand::DenseGradInput)) => product::dense_grad_input(call, true),
+        Op::Fused(Fused::Plus(Summand::LayerNormGrad(norm, axes))) => {
+            layer_norm::grad(call, norm, *axes, true)
+        }
         Op::DenseGradKernel => product::dense_grad_kernel(call),
         Op::MatMul(matmul) => product::matmul(call, *matmul),
         Op::Conv2D(conv) => convolution::forward(call, conv, false),
-        Op::Conv2DRelu(conv) => convolution::forward(call, conv, true),
+        Op::Fused(Fused::Conv2DRelu(conv)) => convolution::forward(call, conv, true),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
-        Op::Conv2DGradKernelOf(maker, conv) => made::made(call, maker, Op::Conv2DGradKernel(conv.clone())),
-        Op::Conv2DMaxPool(conv) => pooled::forward(call, conv),
-        Op::Conv2DMaxPoolGradKernel(conv) => pooled::grad_kernel(call, conv),
-        Op::Conv2DMaxPoolGradInput(conv, _) => pooled::grad_input(call, conv),
-        Op::Conv2DMaxPoolDense(conv) => pooled_dense::forward(call, conv),
-        Op::Conv2DMaxPoolDenseGrad(conv) => pooled_dense::grad(call, conv),
+        Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => {
+            made::made(call, maker, Op::Conv2DGradKernel(conv.clone()))
+        }
+        Op::Fused(Fused::Conv2DMaxPool(conv)) => pooled::forward(call, conv),
+        Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => pooled::grad_kernel(call, conv),
+        Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => pooled::grad_input(call, conv),
+        Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => pooled_dense::forward(call, conv),
+        Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => pooled_dense::grad(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
@@ -77,7 +81,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => columns::bias_grad(call),
         Op::WinnersBiasGrad => columns::winners_bias_grad(call),
-        Op::MaskBitsBiasGrad => columns::mask_bits_bias_grad(call),
+        Op::Fused(Fused::MaskBitsBiasGrad) => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => pool::max_pool(call, pool, false),
         Op::MaxPool2DRelu(pool) => pool::max_pool(call, pool, true),
@@ -85,9 +89,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2D => pool::global_average(call),
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
         Op::SignBits { below } => rows::sign_bits(call, *below),
-        Op::SignBitsOf(maker, below) => made::made(call, maker, Op::SignBits { below: *below }),
+        Op::Fused(Fused::SignBitsOf(maker, below)) => made::made(call, maker, Op::SignBits { below: *below }),
         Op::MaskBits => rows::mask_bits(call),
-        Op::MaskBitsOfSum => rows::mask_sum_into(call, call.output(0)),
+        Op::Fused(Fused::MaskBitsOfSum) => rows::mask_sum_into(call, call.output(0)),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -96,10 +100,12 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BalanceWeights => mask::balance(call),
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
-        Op::BatchNormThen(norm, chain) => batch_norm::forward(call, norm, Some(chain)),
+        Op::Fused(Fused::BatchNormThen(norm, chain)) => batch_norm::forward(call, norm, Some(chain)),
         Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, Slopes::Plain),
-        Op::BatchNormReluGrad(norm, below) => batch_norm::grad(call, norm, Slopes::ThroughRelu(*below)),
-        Op::BatchNormGradOfSum(norm) => batch_norm::grad(call, norm, Slopes::MaskedSum),
+        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => {
+            batch_norm::grad(call, norm, Slopes::ThroughRelu(*below))
+        }
+        Op::Fused(Fused::BatchNormGradOfSum(norm)) => batch_norm::grad(call, norm, Slopes::MaskedSum),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
@@ -127,7 +133,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::KeepAccumulated => update::keep_accumulated(call),
         Op::Update(update) => update::update(call, update),
         Op::CheckUpdate(check) => check_update::check_update(call, check),
-        Op::Applied(applied) => applied::applied(call, applied),
+        Op::Fused(Fused::Applied(applied)) => applied::applied(call, applied),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),

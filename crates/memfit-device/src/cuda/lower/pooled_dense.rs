@@ -1,7 +1,7 @@
 //! A dense layer that takes the pool before it inside, as the layers apart: a GPU has its own kernels for
 //! these, and is not given the joined op by the training graph.
 
-use memfit_ir::{DType, Op, PooledConv2D, Shape, Tensor};
+use memfit_ir::{DType, Fused, Op, PooledConv2D, Shape, Tensor};
 
 use super::composed::{Parts, composed};
 use crate::cuda::call::Call;
@@ -21,7 +21,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let [image, row] = between(call, call.output(1).tensor);
     let (given, flat) = (7, 8);
     let nodes = vec![
-        (Op::Conv2DMaxPool(conv.clone()), [vec![0, 1, 2], vec![given, 6], vec![]]),
+        (Op::Fused(Fused::Conv2DMaxPool(conv.clone())), [vec![0, 1, 2], vec![given, 6], vec![]]),
         (Op::Dense, [vec![flat, 3, 4], vec![5], vec![]]),
     ];
     composed(call, Parts { made: vec![(image, 0), (row, 0)], nodes })
@@ -35,10 +35,13 @@ pub(super) fn grad(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let (dkernel, dfilter, dbias) = (6, 7, 8);
     let (given, flat, again) = (9, 10, 11);
     let nodes = vec![
-        (Op::Conv2DMaxPool(conv.clone()), [vec![0, 1, 2], vec![given, again], vec![]]),
+        (Op::Fused(Fused::Conv2DMaxPool(conv.clone())), [vec![0, 1, 2], vec![given, again], vec![]]),
         (Op::DenseGradKernel, [vec![flat, 5], vec![], vec![dkernel]]),
         (Op::DenseGradInput, [vec![5, 3], vec![flat], vec![]]),
-        (Op::Conv2DMaxPoolGradKernel(conv.clone()), [vec![0, given, 4], vec![], vec![dfilter, dbias]]),
+        (
+            Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv.clone())),
+            [vec![0, given, 4], vec![], vec![dfilter, dbias]],
+        ),
     ];
     composed(call, Parts { made: vec![(image, 0), (row, 0), (argmax.clone(), 2)], nodes })
 }

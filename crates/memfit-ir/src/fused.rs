@@ -1,0 +1,573 @@
+//! Fused ops: each is the name of a small graph of other ops, which one kernel computes at once.
+//!
+//! ```text
+//! x, kernel ─▶ Conv2DRelu ─▶ y      means      x, kernel ─▶ Conv2D ─▶ · ─▶ relu ─▶ y
+//! ```
+//!
+//! [`Fused::decompose`] is the meaning. The shape rule, whether rows meet, the f64 reference and a device without the kernel all follow
+//! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
+
+use crate::{
+    Applied, Binary, Chain, Conv2D, Graph, Kind, Maker, Node, Norm, Op, PooledConv2D, ShapeError, Summand,
+    Tensor, TensorId, Type, Unary, infer,
+};
+
+/// A small graph of ops with a kernel of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fused {
+    /// `what the term reads…, other → y`: a term, and another value of its shape and type added to it.
+    Plus(Summand),
+    /// `x, kernel, [bias] → y`: a convolution and a ReLU.
+    Conv2DRelu(Conv2D),
+    /// `what the producer reads…, dy ⇒ dkernel` (adds): the gradient of a filter, where `x` is recomputed while it is read.
+    Conv2DGradKernelOf(Maker, Conv2D),
+    /// `x, kernel, [bias] → y, argmax`: a convolution and a max pool.
+    Conv2DMaxPool(PooledConv2D),
+    /// `x, dy, argmax ⇒ dkernel, [dbias]` (adds), from the gradient of what the pool gives.
+    Conv2DMaxPoolGradKernel(PooledConv2D),
+    /// `dy, argmax, kernel → dx`, from the gradient of what the pool gives, with the height and width of `x`; for Winograd convolutions.
+    Conv2DMaxPoolGradInput(PooledConv2D, [usize; 2]),
+    /// `x, filter, bias, kernel, kernel's bias → y, argmax`: a convolution, a max pool, and a dense layer over all that it gives, which is
+    /// never stored.
+    Conv2DMaxPoolDense(PooledConv2D),
+    /// `x, filter, bias, kernel, argmax, dy ⇒ dkernel, dfilter, dbias` (adds): what the pool gave is recomputed.
+    Conv2DMaxPoolDenseGrad(PooledConv2D),
+    /// `what the producer reads… → bits`: signs of a value that is recomputed while it is read, below a bound.
+    SignBitsOf(Maker, f32),
+    /// `dy, bits → dx ⇒ dbias` (adds): `dy` where the bit is set, and its sum over every axis but the last.
+    MaskBitsBiasGrad,
+    /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
+    MaskBitsOfSum,
+    /// `x, [gamma], [beta], mean, variance, others… → y`: a normalisation by the batch's statistics, and a chain whose first value it is.
+    BatchNormThen(Norm, Chain),
+    /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the gradient of a normalisation and a ReLU, whose signs
+    /// are found again. The number is where the ReLU saturates; infinite for nowhere.
+    BatchNormReluGrad(Norm, f32),
+    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the gradient of a normalisation of which `dz`, the
+    /// sum of two gradients where the bit is set, is made on the way for others.
+    BatchNormGradOfSum(Norm),
+    /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
+    /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
+    Applied(Applied),
+}
+
+/// The small graph that a fused op means.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// Ops in an order that is valid to run.
+    pub nodes: Vec<Part>,
+    /// What the fused op writes.
+    pub outputs: Vec<Value>,
+}
+
+/// One op of the small graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// What it computes. Of a fused update, the gradient may be a fused op itself.
+    pub op: Op,
+    /// What it reads.
+    pub inputs: Vec<Value>,
+    /// What it changes in place.
+    pub updates: Vec<Value>,
+}
+
+/// A value of the small graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// What the fused op reads at this place.
+    Input(usize),
+    /// What the fused op changes at this place.
+    Update(usize),
+    /// What a part writes: the part and the place among its outputs.
+    Output(usize, usize),
+}
+
+use Value::{Input, Output, Update};
+
+/// As many tensors as are changed at the most, where types alone are asked for.
+const UPDATES: usize = 2;
+
+impl Fused {
+    /// The fused op's name in texts.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Fused::Plus(Summand::Dense) => "dense_plus",
+            Fused::Plus(Summand::DenseGradInput) => "dense_grad_input_plus",
+            Fused::Plus(Summand::LayerNormGrad(..)) => "layer_norm_grad_plus",
+            Fused::Conv2DRelu(_) => "conv2d_relu",
+            Fused::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
+            Fused::Conv2DMaxPool(_) => "conv2d_max_pool",
+            Fused::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
+            Fused::Conv2DMaxPoolGradInput(..) => "conv2d_max_pool_grad_input",
+            Fused::Conv2DMaxPoolDense(_) => "conv2d_max_pool_dense",
+            Fused::Conv2DMaxPoolDenseGrad(_) => "conv2d_max_pool_dense_grad",
+            Fused::SignBitsOf(..) => "sign_bits_of",
+            Fused::MaskBitsBiasGrad => "mask_bits_bias_grad",
+            Fused::MaskBitsOfSum => "mask_bits_of_sum",
+            Fused::BatchNormThen(..) => "batch_norm_then",
+            Fused::BatchNormReluGrad(..) => "batch_norm_relu_grad",
+            Fused::BatchNormGradOfSum(_) => "batch_norm_grad_of_sum",
+            Fused::Applied(_) => "applied",
+        }
+    }
+
+    /// What its outputs are called besides the first.
+    pub fn further_outputs(&self) -> &'static [&'static str] {
+        match self {
+            Fused::Conv2DMaxPool(_) | Fused::Conv2DMaxPoolDense(_) => &["winners"],
+            Fused::BatchNormGradOfSum(_) => &["sum"],
+            Fused::Plus(_)
+            | Fused::Conv2DRelu(_)
+            | Fused::Conv2DGradKernelOf(..)
+            | Fused::Conv2DMaxPoolGradKernel(_)
+            | Fused::Conv2DMaxPoolGradInput(..)
+            | Fused::Conv2DMaxPoolDenseGrad(_)
+            | Fused::SignBitsOf(..)
+            | Fused::MaskBitsBiasGrad
+            | Fused::MaskBitsOfSum
+            | Fused::BatchNormThen(..)
+            | Fused::BatchNormReluGrad(..)
+            | Fused::Applied(_) => &[],
+        }
+    }
+
+    /// Pairs (output, input) that the kernel may write and read at the same bytes when the input is not needed afterwards.
+    pub fn in_place(&self) -> Vec<(usize, usize)> {
+        match self {
+            Fused::MaskBitsBiasGrad => vec![(0, 0)],
+            Fused::MaskBitsOfSum | Fused::BatchNormReluGrad(..) | Fused::Plus(Summand::LayerNormGrad(..)) => {
+                vec![(0, 0), (0, 1)]
+            }
+            Fused::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
+            Fused::BatchNormThen(norm, chain) => {
+                let others = operands(norm);
+                std::iter::once(0).chain(others..others + chain.inputs - 1).map(|input| (0, input)).collect()
+            }
+            Fused::Plus(Summand::Dense | Summand::DenseGradInput)
+            | Fused::Conv2DRelu(_)
+            | Fused::Conv2DGradKernelOf(..)
+            | Fused::Conv2DMaxPool(_)
+            | Fused::Conv2DMaxPoolGradKernel(_)
+            | Fused::Conv2DMaxPoolGradInput(..)
+            | Fused::Conv2DMaxPoolDense(_)
+            | Fused::Conv2DMaxPoolDenseGrad(_)
+            | Fused::SignBitsOf(..)
+            | Fused::Applied(_) => Vec::new(),
+        }
+    }
+
+    /// Whether a part of it lets rows of the batch meet.
+    pub fn mixes_rows(&self) -> bool {
+        match self {
+            Fused::BatchNormReluGrad(..) | Fused::BatchNormGradOfSum(_) => true,
+            Fused::Plus(_)
+            | Fused::Conv2DRelu(_)
+            | Fused::Conv2DGradKernelOf(..)
+            | Fused::Conv2DMaxPool(_)
+            | Fused::Conv2DMaxPoolGradKernel(_)
+            | Fused::Conv2DMaxPoolGradInput(..)
+            | Fused::Conv2DMaxPoolDense(_)
+            | Fused::Conv2DMaxPoolDenseGrad(_)
+            | Fused::SignBitsOf(..)
+            | Fused::MaskBitsBiasGrad
+            | Fused::MaskBitsOfSum
+            | Fused::BatchNormThen(..)
+            | Fused::Applied(_) => false,
+        }
+    }
+
+    /// The small graph that it means, for operands of these types. `updates` are how many tensors it changes.
+    ///
+    /// Whether the operands suit it is asked by [`Fused::infer`].
+    pub fn decompose(&self, inputs: &[&Tensor], updates: usize) -> Result<Parts, ShapeError> {
+        let mut parts = Parts::default();
+        match self {
+            Fused::Plus(summand) => {
+                let (other, read) = split_last(inputs.len());
+                let term = parts.push_updating(summand.op(), read, all_updates(updates));
+                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [term, other]);
+                parts.outputs = vec![sum];
+            }
+            Fused::Conv2DRelu(conv) => {
+                let y = parts.push(Op::Conv2D(conv.clone()), all_inputs(inputs.len()));
+                let relu = parts.push(relu(), [y]);
+                parts.outputs = vec![relu];
+            }
+            Fused::Conv2DGradKernelOf(producer, conv) => {
+                let (dy, read) = split_last(inputs.len());
+                let x = parts.push(self.produced(producer)?, read);
+                parts.push_updating(Op::Conv2DGradKernel(conv.clone()), [x, dy], [Update(0)]);
+            }
+            Fused::Conv2DMaxPool(pooled) => {
+                let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(inputs.len()));
+                let pool = parts.push(pool(pooled), [y]);
+                parts.outputs = vec![pool, pool.next()];
+            }
+            Fused::Conv2DMaxPoolGradKernel(pooled) => {
+                let dy = parts.push(self.unpooled(pooled, inputs)?, [Input(1), Input(2)]);
+                parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(0)]);
+                if updates == 2 {
+                    parts.push_updating(Op::BiasGrad, [dy], [Update(1)]);
+                }
+            }
+            Fused::Conv2DMaxPoolGradInput(pooled, size) => {
+                let between = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(*size));
+                let dy = parts.push(between, [Input(0), Input(1)]);
+                let dx = parts.push(Op::Conv2DGradInput(pooled.conv.clone(), *size), [dy, Input(2)]);
+                parts.outputs = vec![dx];
+            }
+            Fused::Conv2DMaxPoolDense(pooled) => {
+                let (flat, argmax) = self.flattened(&mut parts, pooled, inputs)?;
+                let y = parts.push(Op::Dense, [flat, Input(3), Input(4)]);
+                parts.outputs = vec![y, argmax];
+            }
+            Fused::Conv2DMaxPoolDenseGrad(pooled) => {
+                let (flat, _) = self.flattened(&mut parts, pooled, inputs)?;
+                let dims = inputs[4].shape.dims.clone();
+                parts.push_updating(Op::DenseGradKernel, [flat, Input(5)], [Update(0)]);
+                let dflat = parts.push(Op::DenseGradInput, [Input(5), Input(3)]);
+                let dpool = parts.push(Op::Reshape(dims), [dflat]);
+                let dy = parts.push(self.unpooled(pooled, inputs)?, [dpool, Input(4)]);
+                parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(1)]);
+                parts.push_updating(Op::BiasGrad, [dy], [Update(2)]);
+            }
+            Fused::SignBitsOf(producer, below) => {
+                let y = parts.push(self.produced(producer)?, all_inputs(inputs.len()));
+                let bits = parts.push(Op::SignBits { below: *below }, [y]);
+                parts.outputs = vec![bits];
+            }
+            Fused::MaskBitsBiasGrad => {
+                let dx = parts.push(Op::MaskBits, [Input(0), Input(1)]);
+                parts.push_updating(Op::BiasGrad, [dx], [Update(0)]);
+                parts.outputs = vec![dx];
+            }
+            Fused::MaskBitsOfSum => {
+                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
+                let dx = parts.push(Op::MaskBits, [sum, Input(2)]);
+                parts.outputs = vec![dx];
+            }
+            Fused::BatchNormThen(norm, chain) => {
+                let read = operands(norm);
+                let y = parts.push(Op::BatchNorm(norm.clone()), all_inputs(read));
+                let others = (read..inputs.len()).map(Input);
+                let z = parts.push(Op::Elementwise(chain.clone()), std::iter::once(y).chain(others));
+                parts.outputs = vec![z];
+            }
+            Fused::BatchNormReluGrad(norm, below) => {
+                let weights = (4..4 + usize::from(norm.scale) + usize::from(norm.center)).map(Input);
+                let read = std::iter::once(Input(1)).chain(weights).chain([Input(2), Input(3)]);
+                let y = parts.push(Op::BatchNorm(norm.clone()), read);
+                let bits = parts.push(Op::SignBits { below: *below }, [y]);
+                let dy = parts.push(Op::MaskBits, [Input(0), bits]);
+                let read = [dy, Input(1), Input(2), Input(3)].into_iter().chain(gamma(norm, 4));
+                let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
+                parts.outputs = vec![dx];
+            }
+            Fused::BatchNormGradOfSum(norm) => {
+                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
+                let dz = parts.push(Op::MaskBits, [sum, Input(2)]);
+                let read = [dz, Input(3), Input(4), Input(5)].into_iter().chain(gamma(norm, 6));
+                let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
+                parts.outputs = vec![dx, dz];
+            }
+            Fused::Applied(applied) => self.applied(&mut parts, applied, inputs.len(), updates),
+        }
+        Ok(parts)
+    }
+
+    /// The types of its outputs: those that its parts write.
+    pub fn infer(&self, inputs: &[&Tensor]) -> Result<Vec<Type>, ShapeError> {
+        self.require_suitable(inputs)?;
+        let parts = self.decompose(inputs, UPDATES)?;
+        let mut made: Vec<Vec<Tensor>> = Vec::new();
+        for part in &parts.nodes {
+            let read: Option<Vec<&Tensor>> =
+                part.inputs.iter().map(|value| value.tensor(inputs, &made)).collect();
+            let Some(read) = read else {
+                // What is read from a gradient that exists in blocks has no type of its own.
+                made.push(Vec::new());
+                continue;
+            };
+            let types = infer(&part.op, &read).map_err(|error| ShapeError { op: self.name(), ..error })?;
+            let like = inputs[0];
+            let tensor = |of: Type| Tensor { shape: of.shape, dtype: of.dtype, slice: None, ..like.clone() };
+            made.push(types.into_iter().map(tensor).collect());
+        }
+        let written = parts.outputs.iter().map(|value| {
+            let tensor = value.tensor(inputs, &made).expect("an output is written by a part");
+            Type { shape: tensor.shape.clone(), dtype: tensor.dtype }
+        });
+        Ok(written.collect())
+    }
+
+    /// The op that recomputes a value.
+    fn produced(&self, producer: &Maker) -> Result<Op, ShapeError> {
+        producer.op().ok_or_else(|| self.error("a producer that makes something", "none"))
+    }
+
+    /// A gradient handed back through the pool of a convolution whose input comes first.
+    fn unpooled(&self, pooled: &PooledConv2D, inputs: &[&Tensor]) -> Result<Op, ShapeError> {
+        let [height, width, _] = inputs[0].shape.dims[..] else {
+            return Err(self.error("an image", &inputs[0].shape));
+        };
+        Ok(Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between([height, width])))
+    }
+
+    /// A convolution and its pool, as one row for each image; and the argmax.
+    fn flattened(
+        &self,
+        parts: &mut Parts,
+        pooled: &PooledConv2D,
+        inputs: &[&Tensor],
+    ) -> Result<(Value, Value), ShapeError> {
+        let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(3));
+        let pool = parts.push(pool(pooled), [y]);
+        let features = inputs[3].shape.dims.first().copied();
+        let features = features.ok_or_else(|| self.error("a kernel[in,out]", &inputs[3].shape))?;
+        Ok((parts.push(Op::Reshape(vec![features]), [pool]), pool.next()))
+    }
+
+    /// The gradient begins at zero, as a tensor of its own, and is read by the update alone.
+    fn applied(&self, parts: &mut Parts, applied: &Applied, inputs: usize, updates: usize) {
+        let others = applied.others();
+        let gradient = parts.push(Op::Zero, []);
+        let mut read: Vec<Value> = all_inputs(inputs).collect();
+        if let Some(place) = applied.weight_at {
+            read.insert(place.min(read.len()), Update(others));
+        }
+        let sums = std::iter::once(gradient).chain((0..others).map(Update));
+        parts.push_updating((*applied.gradient).clone(), read, sums);
+        parts.push_updating(Op::Update(applied.update.clone()), [gradient], (others..updates).map(Update));
+    }
+
+    /// What its kernel wants of its operands beyond what the parts want.
+    fn require_suitable(&self, inputs: &[&Tensor]) -> Result<(), ShapeError> {
+        let wanted = self.inputs();
+        if !wanted.contains(&inputs.len()) {
+            let expected = match (wanted.start(), wanted.end()) {
+                (least, most) if least == most => format!("{least} inputs"),
+                (least, most) => format!("{least} to {most} inputs"),
+            };
+            return Err(self.error(&expected, inputs.len()));
+        }
+        let require = |fits: bool, expected: &str| {
+            if fits { Ok(()) } else { Err(self.error(expected, &inputs[0].shape)) }
+        };
+        let is_single = |tensor: &&Tensor| tensor.dtype == crate::DType::F32;
+        match self {
+            Fused::Conv2DGradKernelOf(producer, _) | Fused::SignBitsOf(producer, _) => require(
+                inputs[..producer.inputs()].iter().all(|read| is_single(read)),
+                "values of single precision",
+            ),
+            Fused::Conv2DMaxPool(pooled) => require(
+                pooled.conv.groups == 1 && pooled.conv.dilation == [1, 1],
+                "a convolution of one group with neighbouring taps",
+            ),
+            Fused::Conv2DMaxPoolDense(pooled) | Fused::Conv2DMaxPoolDenseGrad(pooled) => {
+                require(pooled.picks(inputs[0].shape.last()), "a convolution whose argmax can be picked")
+            }
+            Fused::Conv2DMaxPoolGradInput(pooled, size) => {
+                let channels = [inputs[2].shape.dims.get(2), inputs[2].shape.dims.get(3)];
+                let [Some(channels), Some(filters)] = channels else {
+                    return Err(self.error("kernel[h,w,in,out]", &inputs[2].shape));
+                };
+                let is_winograd = pooled.is_at_points([size[0], size[1], *channels], *filters);
+                require(is_winograd, "a Winograd convolution")
+            }
+            Fused::Plus(_)
+            | Fused::Conv2DRelu(_)
+            | Fused::Conv2DMaxPoolGradKernel(_)
+            | Fused::MaskBitsBiasGrad
+            | Fused::MaskBitsOfSum
+            | Fused::BatchNormThen(..)
+            | Fused::BatchNormReluGrad(..)
+            | Fused::BatchNormGradOfSum(_)
+            | Fused::Applied(_) => Ok(()),
+        }
+    }
+
+    /// How many tensors it reads.
+    fn inputs(&self) -> std::ops::RangeInclusive<usize> {
+        let weights = |norm: &Norm| usize::from(norm.scale) + usize::from(norm.center);
+        match self {
+            Fused::Plus(Summand::Dense) => 3..=4,
+            Fused::Plus(Summand::DenseGradInput) => 3..=3,
+            Fused::Plus(Summand::LayerNormGrad(norm, _)) => {
+                let count = 5 + usize::from(norm.scale);
+                count..=count
+            }
+            Fused::Conv2DRelu(_) | Fused::Conv2DMaxPool(_) => 2..=3,
+            Fused::Conv2DGradKernelOf(producer, _) => producer.inputs() + 1..=producer.inputs() + 1,
+            Fused::Conv2DMaxPoolGradKernel(_) | Fused::Conv2DMaxPoolGradInput(..) | Fused::MaskBitsOfSum => {
+                3..=3
+            }
+            Fused::Conv2DMaxPoolDense(_) => 5..=5,
+            Fused::Conv2DMaxPoolDenseGrad(_) => 6..=6,
+            Fused::SignBitsOf(producer, _) => producer.inputs()..=producer.inputs(),
+            Fused::MaskBitsBiasGrad => 2..=2,
+            Fused::BatchNormThen(norm, chain) => {
+                let count = operands(norm) + chain.inputs.saturating_sub(1);
+                count..=count
+            }
+            Fused::BatchNormReluGrad(norm, _) => 4 + weights(norm)..=4 + weights(norm),
+            Fused::BatchNormGradOfSum(norm) => 6 + usize::from(norm.scale)..=6 + usize::from(norm.scale),
+            Fused::Applied(_) => 1..=6,
+        }
+    }
+
+    fn error(&self, expected: &str, got: impl std::fmt::Display) -> ShapeError {
+        ShapeError { op: self.name(), expected: expected.to_owned(), got: got.to_string() }
+    }
+}
+
+impl Parts {
+    /// The parts of a node as a graph of their own. Its first tensors are the node's inputs, outputs and updates, in this order; what is
+    /// between the parts follows.
+    pub fn graph(&self, graph: &Graph, node: &Node) -> Result<Graph, ShapeError> {
+        let operands = || [&node.inputs, &node.outputs, &node.updates].into_iter().flatten();
+        let tensors = operands().map(|id| graph.tensors[id.0].clone()).collect();
+        let mut small = Graph { tensors, layers: graph.layers.clone(), ..Graph::default() };
+        let (inputs, outputs) = (node.inputs.len(), node.outputs.len());
+        let mut made: Vec<Vec<TensorId>> = Vec::new();
+        for (index, part) in self.nodes.iter().enumerate() {
+            let place = |value: &Value| match value {
+                Input(place) => TensorId(*place),
+                Update(place) => TensorId(inputs + outputs + place),
+                Output(part, place) => made[*part][*place],
+            };
+            let (read, changed): (Vec<TensorId>, Vec<TensorId>) =
+                (part.inputs.iter().map(place).collect(), part.updates.iter().map(place).collect());
+            let types = match &part.op {
+                Op::Zero => vec![self.opened(index, node, graph)],
+                op => infer(op, &read.iter().map(|id| &small.tensors[id.0]).collect::<Vec<_>>())?,
+            };
+            let mut written = Vec::new();
+            for (place, of) in types.into_iter().enumerate() {
+                let known = self.outputs.iter().position(|value| *value == Output(index, place));
+                written.push(match known {
+                    Some(output) => TensorId(inputs + output),
+                    None => {
+                        let name = format!("{}:{place}", part.op.name());
+                        small.tensor(name, of.shape, of.dtype, Kind::Activation, node.layer)
+                    }
+                });
+            }
+            let (op, layer, phase) = (part.op.clone(), node.layer, node.phase);
+            small.nodes.push(Node {
+                op,
+                inputs: read,
+                outputs: written.clone(),
+                updates: changed,
+                layer,
+                phase,
+            });
+            made.push(written);
+        }
+        Ok(small)
+    }
+
+    /// The type of a sum that begins at zero: that of the weight which an update by it changes.
+    fn opened(&self, zero: usize, node: &Node, graph: &Graph) -> Type {
+        let reads = |part: &&Part| part.inputs == [Output(zero, 0)];
+        let weight = self.nodes.iter().find(reads).and_then(|part| part.updates.first());
+        let Some(Update(place)) = weight else { panic!("what is opened is read by an update") };
+        let weight = &graph.tensors[node.updates[*place].0];
+        Type { shape: weight.shape.clone(), dtype: weight.dtype }
+    }
+
+    /// Adds a part and gives its first output.
+    fn push(&mut self, op: Op, inputs: impl IntoIterator<Item = Value>) -> Value {
+        self.push_updating(op, inputs, [])
+    }
+
+    fn push_updating(
+        &mut self,
+        op: Op,
+        inputs: impl IntoIterator<Item = Value>,
+        updates: impl IntoIterator<Item = Value>,
+    ) -> Value {
+        let (inputs, updates) = (inputs.into_iter().collect(), updates.into_iter().collect());
+        self.nodes.push(Part { op, inputs, updates });
+        Output(self.nodes.len() - 1, 0)
+    }
+}
+
+impl Value {
+    /// The next output of the same part.
+    fn next(self) -> Value {
+        match self {
+            Output(part, place) => Output(part, place + 1),
+            Input(_) | Update(_) => self,
+        }
+    }
+
+    /// The tensor of a value that is read or made.
+    fn tensor<'a>(&self, inputs: &[&'a Tensor], made: &'a [Vec<Tensor>]) -> Option<&'a Tensor> {
+        match self {
+            Input(place) => inputs.get(*place).copied(),
+            Output(part, place) => made.get(*part)?.get(*place),
+            Update(_) => None,
+        }
+    }
+}
+
+/// What a normalisation by the batch's statistics reads.
+fn operands(norm: &Norm) -> usize {
+    3 + usize::from(norm.scale) + usize::from(norm.center)
+}
+
+fn gamma(norm: &Norm, place: usize) -> impl Iterator<Item = Value> {
+    norm.scale.then_some(Input(place)).into_iter()
+}
+
+fn relu() -> Op {
+    Op::Elementwise(Chain::unary(Unary::Relu))
+}
+
+/// The pool of a convolution, with the ReLU that belongs to it.
+fn pool(pooled: &PooledConv2D) -> Op {
+    if pooled.relu { Op::MaxPool2DRelu(PooledConv2D::POOL) } else { Op::MaxPool2D(PooledConv2D::POOL) }
+}
+
+fn all_inputs(count: usize) -> impl Iterator<Item = Value> {
+    (0..count).map(Input)
+}
+
+fn all_updates(count: usize) -> impl Iterator<Item = Value> {
+    (0..count).map(Update)
+}
+
+/// The last input, and those before it.
+fn split_last(count: usize) -> (Value, impl Iterator<Item = Value>) {
+    let last = count.saturating_sub(1);
+    (Input(last), all_inputs(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Pads, Shape};
+
+    /// Whether the gradient of an image of this size is taken from `dy` and argmax of these sizes, through filters of this many channels.
+    fn is_taken(size: [usize; 2], dy: [usize; 2], argmax: [usize; 2], channels: usize) -> bool {
+        let mut graph = Graph::default();
+        let layer = graph.layer("layer");
+        let mut tensor =
+            |name: &str, shape: Shape, dtype: DType| graph.tensor(name, shape, dtype, Kind::Flow, layer);
+        let dy = tensor("dy", Shape::rows([dy[0], dy[1], 16]), DType::F32);
+        let argmax = tensor("argmax", Shape::rows([argmax[0], argmax[1], 16]), DType::U8);
+        let kernel = tensor("kernel", Shape::fixed([5, 5, channels, 16]), DType::F32);
+        let pads = Pads { top: 2, bottom: 2, left: 2, right: 2 };
+        let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(PooledConv2D { conv, relu: true }, size));
+        graph.push(op, &[dy, argmax, kernel], layer).is_ok()
+    }
+
+    #[test]
+    fn a_gradient_through_a_pool_is_that_of_an_image_of_its_windows_by_winograd() {
+        assert!(is_taken([15, 17], [7, 8], [7, 8], 16));
+        assert!(!is_taken([16, 17], [7, 8], [7, 8], 16), "eight windows down");
+        assert!(!is_taken([15, 17], [7, 8], [7, 7], 16), "a window's argmax is missing");
+        assert!(!is_taken([15, 17], [7, 8], [7, 8], 15), "not a Winograd convolution");
+    }
+}
