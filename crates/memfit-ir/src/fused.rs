@@ -355,10 +355,9 @@ impl Fused {
         };
         let is_single = |tensor: &&Tensor| tensor.dtype == crate::DType::F32;
         match self {
-            Fused::Conv2DGradKernelOf(producer, _) | Fused::SignBitsOf(producer, _) => require(
-                inputs[..producer.inputs()].iter().all(|read| is_single(read)),
-                "values of single precision",
-            ),
+            Fused::Conv2DGradKernelOf(producer, _) | Fused::SignBitsOf(producer, _) => {
+                require(inputs[..producer.inputs()].iter().all(is_single), "values of single precision")
+            }
             Fused::Conv2DMaxPool(pooled) => require(
                 pooled.conv.groups == 1 && pooled.conv.dilation == [1, 1],
                 "a convolution of one group with neighbouring taps",
@@ -437,9 +436,10 @@ impl Parts {
             };
             let (read, changed): (Vec<TensorId>, Vec<TensorId>) =
                 (part.inputs.iter().map(place).collect(), part.updates.iter().map(place).collect());
-            let types = match &part.op {
-                Op::Zero => vec![self.opened(index, node, graph)],
-                op => infer(op, &read.iter().map(|id| &small.tensors[id.0]).collect::<Vec<_>>())?,
+            let types = if part.op == Op::Zero {
+                vec![self.opened(index, node, graph)]
+            } else {
+                infer(&part.op, &read.iter().map(|id| &small.tensors[id.0]).collect::<Vec<_>>())?
             };
             let mut written = Vec::new();
             for (place, of) in types.into_iter().enumerate() {

@@ -12,6 +12,7 @@ mod checker;
 mod corpus;
 mod costs;
 mod emulated;
+mod fused;
 mod gradients;
 mod keras_files;
 mod metrics;
