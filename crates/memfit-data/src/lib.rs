@@ -22,10 +22,10 @@
 //!   row of the file ([`Source::file_row`]).
 //! - **A caller's arrays are read where they stand** (`lent`).
 
+mod borrowed;
 mod convert;
 mod error;
 mod header;
-mod lent;
 mod npy;
 mod npy_header;
 mod part;
@@ -34,8 +34,8 @@ mod shuffled;
 mod source;
 mod synthetic;
 
+pub use borrowed::{Borrowed, BorrowedArray, BorrowedOrder};
 pub use error::DataError;
-pub use lent::{Lent, LentArray, LentOrder};
 pub use memfit_ir::Values;
 pub use npy::Npy;
 pub use npy_header::npy_header;

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn shuffled_rows_are_not_drawn_on_the_device() {
-        assert!(Shuffled::new(counted(Some(9)), 1).unwrap().made_up(0).is_none());
+        assert!(Shuffled::new(counted(Some(9)), 1).unwrap().synthetic_values(0).is_none());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What every source of rows can do.
 
-use memfit_ir::{Bytes, DType, MadeUp};
+use memfit_ir::{Bytes, DType, SyntheticValues};
 
 use crate::DataError;
 
@@ -50,7 +50,7 @@ pub trait Source: Send {
     fn bytes(&self) -> Bytes;
 
     /// How a field is drawn, where it is made up: a device that can draws it by itself.
-    fn made_up(&self, _field: usize) -> Option<MadeUp> {
+    fn synthetic_values(&self, _field: usize) -> Option<SyntheticValues> {
         None
     }
 }

@@ -1,6 +1,6 @@
 //! Made-up rows: every element is a function of a seed and its place, so any stretch can be made again.
 
-use memfit_ir::{Bytes, DType, MadeUp, Values, random};
+use memfit_ir::{Bytes, DType, SyntheticValues, Values, random};
 
 use crate::DataError;
 use crate::source::{Field, Source, require_rows};
@@ -71,9 +71,9 @@ impl Source for Synthetic {
         Bytes::ZERO
     }
 
-    fn made_up(&self, field: usize) -> Option<MadeUp> {
+    fn synthetic_values(&self, field: usize) -> Option<SyntheticValues> {
         let (values, seed) = self.draws[field];
-        Some(MadeUp { values, seed })
+        Some(SyntheticValues { values, seed })
     }
 }
 

@@ -4,13 +4,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{Bytes, Graph, MadeUp, NodeId, Slice, Slot, Tensor, Values};
+use memfit_ir::{Bytes, Graph, NodeId, Slice, Slot, SyntheticValues, Tensor, Values};
 
 use crate::arena::Arena;
 use crate::cpu::threads::Threads;
-use crate::cpu::{made_up, widen};
+use crate::cpu::{synthetic_values, widen};
 use crate::cuda::device::CudaDevice;
-use crate::cuda::told::TURNS;
+use crate::cuda::readback::STEPS_IN_FLIGHT;
 use crate::found_inf::Kept;
 use crate::process;
 use crate::store::Store;
@@ -194,21 +194,21 @@ impl Device {
     ///
     /// # Panics
     /// Where [`Device::is_asynchronous`] says that the arena can be read instead.
-    pub fn told(&self, turn: usize) -> &[f32] {
+    pub fn readback(&self, turn: usize) -> &[f32] {
         let Memory::Cuda(device) = &self.memory else { panic!("a CPU's arena is read where it stands") };
-        let bytes = device.told(turn);
+        let bytes = device.readback(turn);
         // SAFETY: a turn's part begins where any element may begin, and every pattern of bits is a float.
         unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<f32>()) }
     }
 
     /// Draws synthetic floats on all threads, from element `first` of their sequence on, and returns whether
     /// it did: other kinds, and other devices, are left to the source.
-    pub fn draw(&mut self, MadeUp { values, seed }: MadeUp, first: u64, to: Slot) -> bool {
+    pub fn draw(&mut self, SyntheticValues { values, seed }: SyntheticValues, first: u64, to: Slot) -> bool {
         let (Values::Uniform { low, high }, Memory::Cpu(_)) = (values, &self.memory) else {
             return false;
         };
         let threads = Arc::clone(&self.threads);
-        made_up::uniform(&threads, seed, first, [low, high], self.floats_mut(to));
+        synthetic_values::uniform(&threads, seed, first, [low, high], self.floats_mut(to));
         true
     }
 
@@ -305,7 +305,7 @@ impl Device {
     /// The most steps in flight beside the current one: none where a launch is done when it returns.
     pub fn steps_ahead(&self) -> usize {
         match self.memory {
-            Memory::Cuda(_) => TURNS - 1,
+            Memory::Cuda(_) => STEPS_IN_FLIGHT - 1,
             Memory::Cpu(_) => 0,
         }
     }
@@ -349,12 +349,12 @@ impl Asynchronous<'_> {
         self.device.begin_step(resets);
     }
 
-    /// Ends a step: begins the readback of slots, which [`Device::told`] returns.
-    pub fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
+    /// Ends a step: begins the readback of slots, which [`Device::readback`] returns.
+    pub fn begin_readback(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
         let mark = |slot: &Slot| {
             self.bytes_peak.fetch_max(slot.end().0, Ordering::Relaxed);
         };
-        self.device.tell(turn, slots.inspect(mark));
+        self.device.begin_readback(turn, slots.inspect(mark));
     }
 
     /// Gives kernels the context of the micro-batch that comes now.
@@ -368,8 +368,8 @@ impl Asynchronous<'_> {
     }
 
     /// Which staging buffer is in use: captured launches copy from it.
-    pub fn staging_half(&self) -> usize {
-        self.device.staging_half()
+    pub fn staging_buffer(&self) -> usize {
+        self.device.staging_buffer()
     }
 
     /// Host memory for rows in flight.
@@ -408,28 +408,35 @@ impl Asynchronous<'_> {
     }
 
     /// Draws synthetic rows into a slot: `rows` of them, from row `row_start` of the micro-batch on.
-    pub fn make_up(&mut self, tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize, to: Slot) {
+    pub fn draw_synthetic(
+        &mut self,
+        tensor: &Tensor,
+        synthetic_values: SyntheticValues,
+        rows: usize,
+        row_start: usize,
+        to: Slot,
+    ) {
         self.bytes_peak.fetch_max(to.end().0, Ordering::Relaxed);
-        self.device.make_up(tensor, made_up, rows, row_start, to);
+        self.device.draw_synthetic(tensor, synthetic_values, rows, row_start, to);
     }
 
     /// Whether launches were captured under a key.
-    pub fn is_recorded(&self, key: u64) -> bool {
-        self.device.is_recorded(key)
+    pub fn is_captured(&self, key: u64) -> bool {
+        self.device.is_captured(key)
     }
 
     /// Begins to capture launches and copies instead of running them.
-    pub fn begin_recording(&mut self) {
-        self.device.begin_recording();
+    pub fn begin_capture(&mut self) {
+        self.device.begin_capture();
     }
 
     /// Ends a capture.
-    pub fn end_recording(&mut self, key: u64) {
-        self.device.end_recording(key);
+    pub fn end_capture(&mut self, key: u64) {
+        self.device.end_capture(key);
     }
 
     /// Replays the graph that was captured under a key.
-    pub fn play(&mut self, key: u64) {
-        self.device.play(key);
+    pub fn replay(&mut self, key: u64) {
+        self.device.replay(key);
     }
 }

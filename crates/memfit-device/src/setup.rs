@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use memfit_ir::{Applying, Bytes, Cost, Folding, Graph, NodeId, TensorId, Transfers};
+use memfit_ir::{Bytes, Cost, Folding, Graph, NodeId, TensorId, Transfers, UpdateFusion};
 
 use crate::arena::{self, Arena};
 use crate::cpu::cost;
@@ -203,21 +203,21 @@ impl Setup {
 
     /// What bytes take on their way into the arena and out of it; synthetic rows are drawn on the device
     /// itself.
-    pub fn transfers(&self, made_up: bool) -> Transfers {
+    pub fn transfers(&self, synthetic_values: bool) -> Transfers {
         let Some(on) = &self.gpu else { return Transfers::default() };
         let nanos_per_byte_fed =
-            if made_up { 1.0 / on.gpu.roofline.bytes_per_nano } else { NANOS_PER_BYTE_OVER_THE_BUS };
+            if synthetic_values { 1.0 / on.gpu.roofline.bytes_per_nano } else { NANOS_PER_BYTE_OVER_THE_BUS };
         Transfers {
             nanos_per_byte_fed,
             nanos_per_byte_moved: NANOS_PER_BYTE_OVER_THE_BUS,
-            feeds_ahead: !made_up,
+            feeds_ahead: !synthetic_values,
             // Read and written.
             nanos_per_byte_copied: 2.0 / on.gpu.roofline.bytes_per_nano,
         }
     }
 
     /// Offers only the fastest algorithm for each node, so that no budget changes how results are rounded.
-    pub fn fix_ways(&mut self) {
+    pub fn fix_algorithms(&mut self) {
         if let Some(on) = &mut self.gpu {
             on.fixed = true;
         }
@@ -254,7 +254,7 @@ impl Setup {
             return BTreeMap::new();
         }
         let mut costs = BTreeMap::new();
-        for Applying { gradient, node, .. } in Applying::all(graph) {
+        for UpdateFusion { gradient, node, .. } in UpdateFusion::all(graph) {
             if cost::applies_exactly(graph, &node) {
                 costs.insert(gradient, cost::cost(graph, &node, self.threads()));
             }
@@ -292,7 +292,7 @@ impl Setup {
     }
 
     /// Takes room on the host for the readback of each step, where the device goes on before that is read.
-    pub fn take_told(&mut self, bytes: Bytes) {
+    pub fn take_readback(&mut self, bytes: Bytes) {
         if let Some(on) = &mut self.gpu {
             on.readback = bytes;
         }

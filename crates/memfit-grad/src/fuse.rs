@@ -2,7 +2,7 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
-use memfit_ir::{Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, Pool2D, Summand, TensorId, Unary};
+use memfit_ir::{AddEpilogue, Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, Pool2D, TensorId, Unary};
 
 use crate::training::single_link;
 
@@ -165,7 +165,7 @@ fn added(first: &Node, second: &Node, chain: &Chain, between: TensorId) -> Optio
     };
     let others: Vec<TensorId> = second.inputs.iter().copied().filter(|input| *input != between).collect();
     let [other] = others[..] else { return None };
-    let op = Op::Fused(Fused::Plus(Summand::of(&first.op)?));
+    let op = Op::Fused(Fused::Plus(AddEpilogue::of(&first.op)?));
     let inputs = [&first.inputs[..], &[other]].concat();
     Some(Node { op, inputs, outputs: second.outputs.clone(), ..first.clone() })
 }

@@ -42,11 +42,11 @@ pub(crate) fn of_values(graph: &mut Graph) -> Vec<(TensorId, TensorId)> {
 }
 
 /// Puts a weight back behind its update, where it has a constraint.
-pub(crate) fn constrain(graph: &mut Graph, weight: TensorId, verdict: Option<TensorId>) {
+pub(crate) fn constrain(graph: &mut Graph, weight: TensorId, found_inf: Option<TensorId>) {
     let constraint = graph.constraints.iter().find(|(known, _)| *known == weight).map(|(_, found)| *found);
     if let Some(constraint) = constraint {
         let layer = graph.tensors[weight.0].layer;
-        let inputs = verdict.into_iter().collect();
+        let inputs = found_inf.into_iter().collect();
         push_end(graph, Op::Constrain(constraint), inputs, vec![], vec![weight], layer);
     }
 }

@@ -53,8 +53,8 @@ pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Joins every such pair, and a ReLU behind it; those at points where `at_points`. `wanted` names tensors that somebody else will ask for.
-pub fn pool_inside(graph: &mut Graph, at_points: bool, wanted: &[TensorId]) {
+/// Joins every such pair, and a ReLU behind it; those at points where `winograd`. `wanted` names tensors that somebody else will ask for.
+pub fn pool_inside(graph: &mut Graph, winograd: bool, wanted: &[TensorId]) {
     let readers = only_readers(graph, wanted);
     let only_reader = |tensor: TensorId| readers[tensor.0];
     let mut gone = vec![false; graph.nodes.len()];
@@ -64,7 +64,7 @@ pub fn pool_inside(graph: &mut Graph, at_points: bool, wanted: &[TensorId]) {
         if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) {
             continue;
         }
-        if !(pays(graph, first, conv) || at_points && is_at_points(graph, first, conv)) {
+        if !(pays(graph, first, conv) || winograd && uses_winograd(graph, first, conv)) {
             continue;
         }
         let relu = only_reader(graph.nodes[second].outputs[0])
@@ -121,11 +121,11 @@ fn takes(kernel: &[usize]) -> bool {
 }
 
 /// Whether a convolution of single floats is computed at points.
-fn is_at_points(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
+fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
     let [x, y] = [graph.nodes[node].inputs[0], graph.nodes[node].outputs[0]].map(|id| &graph.tensors[id.0]);
     let across = |shape: &Shape| shape.dims[1];
     x.dtype == DType::F32
-        && conv.is_at_points([&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
+        && conv.uses_winograd([&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
 }
 
 /// Whether a convolution of few channels and its pool are faster as one.

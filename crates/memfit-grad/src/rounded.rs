@@ -1,7 +1,7 @@
 //! Weights that products read as halves, rounded once a step: forward and backward then read the same halves, instead of rounding the
 //! weight each time. What is rounded is a value like any other: it waits for backward, or is rounded again where its bytes are missing.
 
-use memfit_ir::{DType, Fused, Graph, Kind, Node, Op, Phase, Summand, TensorId};
+use memfit_ir::{AddEpilogue, DType, Fused, Graph, Kind, Node, Op, Phase, TensorId};
 
 /// Lets products beside halves read weights that a node before them rounds. Those of a layer are rounded one after the other, so that a
 /// device can take them in one launch.
@@ -61,7 +61,7 @@ pub fn round_weights(graph: &mut Graph) {
 fn weights_of(node: &Node) -> usize {
     let others = if matches!(node.op, Op::Dense | Op::DenseGradInput) {
         1
-    } else if matches!(node.op, Op::Fused(Fused::Plus(Summand::Dense | Summand::DenseGradInput))) {
+    } else if matches!(node.op, Op::Fused(Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput))) {
         2
     } else {
         return 0;

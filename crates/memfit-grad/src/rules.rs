@@ -289,7 +289,7 @@ impl Backward {
         let (x, winners, layer) = (node.inputs[0], node.outputs[1], node.layer);
         let image = self.image_size(x);
         let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
-        if pooled.is_at_points([image[0], image[1], channels], filters) {
+        if pooled.uses_winograd([image[0], image[1], channels], filters) {
             self.weight(
                 Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
                 &[x, dy, winners],

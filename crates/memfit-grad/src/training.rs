@@ -381,8 +381,8 @@ fn add_updates(
     optimizer: &Optimizer,
 ) {
     penalties::add(graph, gradients);
-    let verdict = scaled(graph, gradients);
-    let gradients = &accumulated(graph, gradients, optimizer.accumulation_steps, verdict);
+    let found_inf = scaled(graph, gradients);
+    let gradients = &accumulated(graph, gradients, optimizer.accumulation_steps, found_inf);
     let global = global_norm(graph, gradients, optimizer);
     for (weight, gradient) in gradients {
         let written = Written::of(graph, *weight, *gradient, optimizer, global);
@@ -391,8 +391,8 @@ fn add_updates(
             let op = Op::CorrectSquares(sums.factor);
             push_end(graph, op, vec![*gradient, sums.squares], vec![], vec![state], layer);
         }
-        written.add(graph, optimizer, verdict);
-        penalties::constrain(graph, *weight, verdict);
+        written.add(graph, optimizer, found_inf);
+        penalties::constrain(graph, *weight, found_inf);
     }
 }
 
@@ -459,10 +459,10 @@ impl Written {
     }
 
     /// Appends the update.
-    pub(crate) fn add(self, graph: &mut Graph, optimizer: &Optimizer, verdict: Option<TensorId>) {
+    pub(crate) fn add(self, graph: &mut Graph, optimizer: &Optimizer, found_inf: Option<TensorId>) {
         let layer = graph.tensors[self.writes[0].0].layer;
-        let inputs = self.reads.into_iter().chain(verdict).collect();
-        let op = Op::Update(update_of(optimizer, self.writes[0], verdict.is_some()));
+        let inputs = self.reads.into_iter().chain(found_inf).collect();
+        let op = Op::Update(update_of(optimizer, self.writes[0], found_inf.is_some()));
         push_end(graph, op, inputs, vec![], self.writes, layer);
     }
 }
@@ -488,7 +488,7 @@ fn accumulated(
     graph: &mut Graph,
     gradients: &[(TensorId, TensorId)],
     steps: u64,
-    verdict: Option<TensorId>,
+    found_inf: Option<TensorId>,
 ) -> Vec<(TensorId, TensorId)> {
     if steps == 1 {
         return gradients.to_vec();
@@ -500,8 +500,8 @@ fn accumulated(
             (format!("{}/gradient_accumulator", tensor.name), tensor.shape.clone(), tensor.layer)
         };
         let sum = graph.tensor(name, shape, DType::F32, Kind::Optimizer, layer);
-        let op = Op::Accumulate(Accumulate { steps, guarded: verdict.is_some() });
-        let inputs = std::iter::once(*gradient).chain(verdict).collect();
+        let op = Op::Accumulate(Accumulate { steps, guarded: found_inf.is_some() });
+        let inputs = std::iter::once(*gradient).chain(found_inf).collect();
         push_end(graph, op, inputs, vec![], vec![sum], layer);
         sums.push((*weight, sum));
     }
@@ -516,11 +516,11 @@ fn scaled(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<Tenso
         return None;
     }
     let layer = graph.layer("optimizer");
-    let verdict = opened(graph, "first gradient not finite", Kind::Statistic, layer);
+    let found_inf = opened(graph, "first gradient not finite", Kind::Statistic, layer);
     for (index, (_, gradient)) in gradients.iter().enumerate() {
-        push_end(graph, Op::CheckFinite(index + 1), vec![*gradient], vec![], vec![verdict], layer);
+        push_end(graph, Op::CheckFinite(index + 1), vec![*gradient], vec![], vec![found_inf], layer);
     }
-    Some(verdict)
+    Some(found_inf)
 }
 
 /// One number that begins at 0 when the pieces are done.

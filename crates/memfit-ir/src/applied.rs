@@ -17,7 +17,7 @@ use crate::{
 
 /// A gradient op and the update that reads the first of its sums, as one op.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Applied {
+pub struct FusedUpdate {
     /// What makes the gradient.
     pub gradient: Box<Op>,
     /// The place of the weight among what it reads, where it reads it: the joined op finds it among what it changes.
@@ -28,19 +28,19 @@ pub struct Applied {
 
 /// A gradient that need not exist whole, and the node that then stands for those who made and read it.
 #[derive(Clone, Debug)]
-pub struct Applying {
+pub struct UpdateFusion {
     /// The gradient.
     pub gradient: TensorId,
     /// What stands for its maker and its update.
     pub node: Node,
     zero: usize,
-    maker: usize,
+    producer: usize,
     update: usize,
     /// The node stands right behind this one: the maker, or the last that sees the weight as it was.
     behind: usize,
 }
 
-impl Applied {
+impl FusedUpdate {
     /// How many sums the gradient op adds to besides the one that the update reads.
     pub(crate) fn others(&self) -> usize {
         if matches!(*self.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))) { 2 } else { 0 }
@@ -51,14 +51,14 @@ impl Applied {
         if plan.applied.is_empty() || problem.graph.applied == plan.applied {
             return Ok(Cow::Borrowed(problem));
         }
-        Applied::rewritten(problem, &plan.applied).map(Cow::Owned)
+        FusedUpdate::rewritten(problem, &plan.applied).map(Cow::Owned)
     }
 
     /// The same problem with gradients applied where they are made, one after the other.
     pub fn rewritten(problem: &Problem, gradients: &[TensorId]) -> Result<Problem, TensorId> {
         let mut rewritten = problem.clone();
         for gradient in gradients {
-            let applying = Applying::of(&rewritten.graph, *gradient).ok_or(*gradient)?;
+            let applying = UpdateFusion::of(&rewritten.graph, *gradient).ok_or(*gradient)?;
             let cost = problem.costs_applied.get(gradient).ok_or(*gradient)?;
             applying.apply(&mut rewritten, cost);
         }
@@ -67,24 +67,24 @@ impl Applied {
     }
 }
 
-impl Applying {
+impl UpdateFusion {
     /// Every gradient that need not exist whole, in the order of their updates.
-    pub fn all(graph: &Graph) -> Vec<Applying> {
+    pub fn all(graph: &Graph) -> Vec<UpdateFusion> {
         let users = users(graph);
         let updates = graph.nodes.iter().filter(|node| matches!(node.op, Op::Update(_)));
         updates.filter_map(|node| find(graph, &users, *node.inputs.first()?)).collect()
     }
 
     /// How a gradient is applied where it is made; none where it must exist whole.
-    pub fn of(graph: &Graph, gradient: TensorId) -> Option<Applying> {
+    pub fn of(graph: &Graph, gradient: TensorId) -> Option<UpdateFusion> {
         find(graph, &users(graph), gradient)
     }
 
     fn apply(self, problem: &mut Problem, cost: &Cost) {
         let bytes = problem.graph.tensors[self.gradient.0].bytes(1).0 as f64;
         let spared = bytes * problem.transfers.nanos_per_byte_copied;
-        let cost = cost.spared(&problem.costs[self.maker], &problem.costs[self.update], spared);
-        let gone = [self.zero, self.maker, self.update];
+        let cost = cost.spared(&problem.costs[self.producer], &problem.costs[self.update], spared);
+        let gone = [self.zero, self.producer, self.update];
         let mut places = BTreeMap::new();
         let nodes = std::mem::take(&mut problem.graph.nodes);
         let costs = std::mem::take(&mut problem.costs);
@@ -116,11 +116,11 @@ impl Update {
 
 impl Cost {
     /// What takes the place of two others: the time of both, less what it spares.
-    fn spared(&self, maker: &Cost, update: &Cost, nanos: f64) -> Cost {
-        let both = maker.measured.zip(update.measured);
-        let measured = both.map(|(maker, update)| Nanos {
-            fixed: (maker.fixed + update.fixed - nanos).max(0.0),
-            per_row: maker.per_row + update.per_row,
+    fn spared(&self, producer: &Cost, update: &Cost, nanos: f64) -> Cost {
+        let both = producer.measured.zip(update.measured);
+        let measured = both.map(|(producer, update)| Nanos {
+            fixed: (producer.fixed + update.fixed - nanos).max(0.0),
+            per_row: producer.per_row + update.per_row,
         });
         Cost { measured, ..*self }
     }
@@ -139,9 +139,9 @@ fn users(graph: &Graph) -> Vec<Vec<usize>> {
     users
 }
 
-fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Applying> {
-    let [zero, maker, update] = users.get(gradient.0)?[..] else { return None };
-    let nodes = [zero, maker, update].map(|index| &graph.nodes[index]);
+fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<UpdateFusion> {
+    let [zero, producer, update] = users.get(gradient.0)?[..] else { return None };
+    let nodes = [zero, producer, update].map(|index| &graph.nodes[index]);
     let tensor = |id: &TensorId| &graph.tensors[id.0];
     let is_kept = graph.keep.contains(&gradient) || graph.outputs.contains(&gradient);
     if graph.region.is_some() || is_kept || tensor(&gradient).kind != Kind::Gradient {
@@ -160,7 +160,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
         return None;
     }
     let changed = &nodes[2].updates;
-    let mut behind = maker;
+    let mut behind = producer;
     for index in changed.iter().flat_map(|id| &users[id.0]).filter(|index| **index != update) {
         let node = &graph.nodes[*index];
         let changes = node.updates.iter().chain(&node.outputs).any(|id| changed.contains(id));
@@ -177,12 +177,12 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
     let is_changed = |index: usize, id: &TensorId| {
         graph.nodes[index].updates.contains(id) || graph.nodes[index].outputs.contains(id)
     };
-    let later = || maker + 1..=behind;
+    let later = || producer + 1..=behind;
     let moves_past = nodes[1].inputs.iter().any(|id| later().any(|index| is_changed(index, id)))
         || others.iter().any(|id| users[id.0].iter().any(|index| later().contains(index)));
     let weight_at = nodes[1].inputs.iter().position(|id| *id == weight);
     let inputs: Vec<TensorId> = nodes[1].inputs.iter().copied().filter(|id| *id != weight).collect();
-    let op = Applied { gradient: Box::new(nodes[1].op.clone()), weight_at, update: rule.clone() };
+    let op = FusedUpdate { gradient: Box::new(nodes[1].op.clone()), weight_at, update: rule.clone() };
     let op = Op::Fused(Fused::Applied(op));
     let read: Vec<&Tensor> = inputs.iter().map(tensor).collect();
     if moves_past || infer(&op, &read).is_err() {
@@ -191,7 +191,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Apply
     let updates = others.iter().chain(changed).copied().collect();
     let (layer, phase) = (nodes[1].layer, Phase::Piece);
     let node = Node { op, inputs, outputs: Vec::new(), updates, layer, phase };
-    Some(Applying { gradient, node, zero, maker, update, behind })
+    Some(UpdateFusion { gradient, node, zero, producer, update, behind })
 }
 
 /// Whether a gradient op can make the first of its sums block by block.

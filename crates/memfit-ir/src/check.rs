@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{
-    ALIGNMENT, Applied, Bytes, Fold, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot, Step,
-    TensorId,
+    ALIGNMENT, Bytes, Fold, FusedUpdate, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot,
+    Step, TensorId,
 };
 
 /// A plan that was checked against its problem; the only kind that runs.
@@ -94,7 +94,7 @@ impl std::error::Error for CheckError {}
 
 /// Checks a plan against its problem.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
-    let applied = &*Applied::of_plan(problem, &plan).map_err(CheckError::Applied)?;
+    let applied = &*FusedUpdate::of_plan(problem, &plan).map_err(CheckError::Applied)?;
     let folded = &*Fold::of_plan(applied, &plan).map_err(CheckError::Fold)?;
     let problem = &*Region::of_plan(folded, &plan).map_err(CheckError::Region)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {

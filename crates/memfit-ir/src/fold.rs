@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::{Cost, DType, Fused, Graph, Maker, Node, NodeId, Op, Phase, Plan, Problem, TensorId};
+use crate::{Cost, DType, Fused, Graph, Node, NodeId, Op, Phase, Plan, Problem, Producer, TensorId};
 
 /// A value, the node that makes it, and those who then make it themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Fold {
     /// What is no longer kept.
     pub value: TensorId,
     /// Who writes it.
-    pub maker: NodeId,
+    pub producer: NodeId,
     /// Who reads it in backward.
     pub readers: Vec<NodeId>,
 }
@@ -55,7 +55,7 @@ pub struct Folding {
     /// As far as it is rewritten.
     pub graph: Graph,
     /// The node that writes each tensor.
-    makers: Vec<Option<usize>>,
+    producers: Vec<Option<usize>>,
     /// Nodes that read each tensor, and those that change it, in order.
     readers: Vec<Vec<usize>>,
     changers: Vec<Vec<usize>>,
@@ -67,16 +67,16 @@ impl Folding {
     /// A graph with nothing folded yet.
     pub fn new(graph: &Graph) -> Folding {
         let count = graph.tensors.len();
-        let (mut makers, mut readers, mut changers) =
+        let (mut producers, mut readers, mut changers) =
             (vec![None; count], vec![Vec::new(); count], vec![Vec::new(); count]);
         for (index, node) in graph.nodes.iter().enumerate() {
-            node.outputs.iter().for_each(|id| makers[id.0] = Some(index));
+            node.outputs.iter().for_each(|id| producers[id.0] = Some(index));
             node.inputs.iter().for_each(|id| readers[id.0].push(index));
             node.updates.iter().for_each(|id| changers[id.0].push(index));
         }
         let mut kept = vec![false; count];
         graph.keep.iter().chain(&graph.outputs).for_each(|id| kept[id.0] = true);
-        Folding { graph: graph.clone(), makers, readers, changers, kept }
+        Folding { graph: graph.clone(), producers, readers, changers, kept }
     }
 
     /// A graph with everything folded that can be, and who then makes what he reads.
@@ -94,15 +94,15 @@ impl Folding {
 
     /// Values that a node writes and that might be folded, in the order of nodes.
     pub fn values(&self) -> Vec<TensorId> {
-        let made = self.graph.nodes.iter().filter(|node| Maker::of(&node.op).is_some());
+        let made = self.graph.nodes.iter().filter(|node| Producer::of(&node.op).is_some());
         made.flat_map(|node| node.outputs.iter().copied()).collect()
     }
 
     /// How a value is folded: none where that would change a bit, or keep something else for longer.
     pub fn find(&self, value: TensorId) -> Option<Fold> {
-        let maker = (*self.makers.get(value.0)?)?;
-        let node = &self.graph.nodes[maker];
-        Maker::of(&node.op)?;
+        let producer = (*self.producers.get(value.0)?)?;
+        let node = &self.graph.nodes[producer];
+        Producer::of(&node.op)?;
         if node.phase != Phase::Piece || self.kept[value.0] || !self.changers[value.0].is_empty() {
             return None;
         }
@@ -115,27 +115,27 @@ impl Folding {
         let any_gradient = folded.iter().any(|index| matches!(reads(*index), Some(Reader::GradKernel(_))));
         let waits = readers.first().is_some_and(|reader| *reader < first);
         let kept_anyway = |id: &TensorId| {
-            let unchanged = !self.changers[id.0].iter().any(|index| (maker..=last).contains(index));
+            let unchanged = !self.changers[id.0].iter().any(|index| (producer..=last).contains(index));
             let lives_on = self.graph.tensors[id.0].kind.is_persistent()
                 || self.readers[id.0].last().is_some_and(|reader| last < *reader);
             unchanged && lives_on && self.graph.tensors[id.0].dtype == DType::F32
         };
         let suits = any_gradient && waits && node.inputs.iter().all(kept_anyway);
         let readers = folded.into_iter().map(NodeId).collect();
-        suits.then_some(Fold { value, maker: NodeId(maker), readers })
+        suits.then_some(Fold { value, producer: NodeId(producer), readers })
     }
 
     /// Folds a value that was found.
     pub fn apply(&mut self, fold: &Fold) {
-        let made = self.graph.nodes[fold.maker.0].clone();
+        let made = self.graph.nodes[fold.producer.0].clone();
         for reader in &fold.readers {
             let node = &mut self.graph.nodes[reader.0];
-            let (Some(maker), Some(reads)) = (Maker::of(&made.op), read_by(node, fold.value)) else {
+            let (Some(producer), Some(reads)) = (Producer::of(&made.op), read_by(node, fold.value)) else {
                 continue;
             };
             node.op = match reads {
-                Reader::GradKernel(conv) => Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)),
-                Reader::SignBits(below) => Op::Fused(Fused::SignBitsOf(maker, below)),
+                Reader::GradKernel(conv) => Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)),
+                Reader::SignBits(below) => Op::Fused(Fused::SignBitsOf(producer, below)),
             };
             node.inputs.splice(..1, made.inputs.iter().copied());
             self.readers[fold.value.0].retain(|index| *index != reader.0);

@@ -8,19 +8,19 @@
 //! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
 
 use crate::{
-    Applied, Binary, Chain, Conv2D, Graph, Kind, Maker, Node, Norm, Op, PooledConv2D, ShapeError, Summand,
-    Tensor, TensorId, Type, Unary, infer,
+    AddEpilogue, Binary, Chain, Conv2D, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D, Producer,
+    ShapeError, Tensor, TensorId, Type, Unary, infer,
 };
 
 /// A small graph of ops with a kernel of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fused {
     /// `what the term reads…, other → y`: a term, and another value of its shape and type added to it.
-    Plus(Summand),
+    Plus(AddEpilogue),
     /// `x, kernel, [bias] → y`: a convolution and a ReLU.
     Conv2DRelu(Conv2D),
     /// `what the producer reads…, dy ⇒ dkernel` (adds): the gradient of a filter, where `x` is recomputed while it is read.
-    Conv2DGradKernelOf(Maker, Conv2D),
+    Conv2DGradKernelOf(Producer, Conv2D),
     /// `x, kernel, [bias] → y, argmax`: a convolution and a max pool.
     Conv2DMaxPool(PooledConv2D),
     /// `x, dy, argmax ⇒ dkernel, [dbias]` (adds), from the gradient of what the pool gives.
@@ -33,7 +33,7 @@ pub enum Fused {
     /// `x, filter, bias, kernel, argmax, dy ⇒ dkernel, dfilter, dbias` (adds): what the pool gave is recomputed.
     Conv2DMaxPoolDenseGrad(PooledConv2D),
     /// `what the producer reads… → bits`: signs of a value that is recomputed while it is read, below a bound.
-    SignBitsOf(Maker, f32),
+    SignBitsOf(Producer, f32),
     /// `dy, bits → dx ⇒ dbias` (adds): `dy` where the bit is set, and its sum over every axis but the last.
     MaskBitsBiasGrad,
     /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
@@ -48,7 +48,7 @@ pub enum Fused {
     BatchNormGradOfSum(Norm),
     /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
     /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
-    Applied(Applied),
+    Applied(FusedUpdate),
 }
 
 /// The small graph that a fused op means.
@@ -91,9 +91,9 @@ impl Fused {
     /// The fused op's name in texts.
     pub fn name(&self) -> &'static str {
         match self {
-            Fused::Plus(Summand::Dense) => "dense_plus",
-            Fused::Plus(Summand::DenseGradInput) => "dense_grad_input_plus",
-            Fused::Plus(Summand::LayerNormGrad(..)) => "layer_norm_grad_plus",
+            Fused::Plus(AddEpilogue::Dense) => "dense_plus",
+            Fused::Plus(AddEpilogue::DenseGradInput) => "dense_grad_input_plus",
+            Fused::Plus(AddEpilogue::LayerNormGrad(..)) => "layer_norm_grad_plus",
             Fused::Conv2DRelu(_) => "conv2d_relu",
             Fused::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
             Fused::Conv2DMaxPool(_) => "conv2d_max_pool",
@@ -135,7 +135,9 @@ impl Fused {
     pub fn in_place(&self) -> Vec<(usize, usize)> {
         match self {
             Fused::MaskBitsBiasGrad => vec![(0, 0)],
-            Fused::MaskBitsOfSum | Fused::BatchNormReluGrad(..) | Fused::Plus(Summand::LayerNormGrad(..)) => {
+            Fused::MaskBitsOfSum
+            | Fused::BatchNormReluGrad(..)
+            | Fused::Plus(AddEpilogue::LayerNormGrad(..)) => {
                 vec![(0, 0), (0, 1)]
             }
             Fused::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
@@ -143,7 +145,7 @@ impl Fused {
                 let others = operands(norm);
                 std::iter::once(0).chain(others..others + chain.inputs - 1).map(|input| (0, input)).collect()
             }
-            Fused::Plus(Summand::Dense | Summand::DenseGradInput)
+            Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput)
             | Fused::Conv2DRelu(_)
             | Fused::Conv2DGradKernelOf(..)
             | Fused::Conv2DMaxPool(_)
@@ -301,7 +303,7 @@ impl Fused {
     }
 
     /// The op that recomputes a value.
-    fn produced(&self, producer: &Maker) -> Result<Op, ShapeError> {
+    fn produced(&self, producer: &Producer) -> Result<Op, ShapeError> {
         producer.op().ok_or_else(|| self.error("a producer that makes something", "none"))
     }
 
@@ -328,7 +330,7 @@ impl Fused {
     }
 
     /// The gradient begins at zero, as a tensor of its own, and is read by the update alone.
-    fn applied(&self, parts: &mut Parts, applied: &Applied, inputs: usize, updates: usize) {
+    fn applied(&self, parts: &mut Parts, applied: &FusedUpdate, inputs: usize, updates: usize) {
         let others = applied.others();
         let gradient = parts.push(Op::Zero, []);
         let mut read: Vec<Value> = all_inputs(inputs).collect();
@@ -370,7 +372,7 @@ impl Fused {
                 let [Some(channels), Some(filters)] = channels else {
                     return Err(self.error("kernel[h,w,in,out]", &inputs[2].shape));
                 };
-                let is_winograd = pooled.is_at_points([size[0], size[1], *channels], *filters);
+                let is_winograd = pooled.uses_winograd([size[0], size[1], *channels], *filters);
                 require(is_winograd, "a Winograd convolution")
             }
             Fused::Plus(_)
@@ -389,9 +391,9 @@ impl Fused {
     fn inputs(&self) -> std::ops::RangeInclusive<usize> {
         let weights = |norm: &Norm| usize::from(norm.scale) + usize::from(norm.center);
         match self {
-            Fused::Plus(Summand::Dense) => 3..=4,
-            Fused::Plus(Summand::DenseGradInput) => 3..=3,
-            Fused::Plus(Summand::LayerNormGrad(norm, _)) => {
+            Fused::Plus(AddEpilogue::Dense) => 3..=4,
+            Fused::Plus(AddEpilogue::DenseGradInput) => 3..=3,
+            Fused::Plus(AddEpilogue::LayerNormGrad(norm, _)) => {
                 let count = 5 + usize::from(norm.scale);
                 count..=count
             }

@@ -33,7 +33,7 @@ impl Conv2D {
     /// Whether processors compute a convolution, and its gradients, at points, two by two pixels at a time, which saves products. That
     /// depends neither on the number of images, so that the bits of each do not, nor on their height, so that bands of an image are
     /// computed as the whole. `widths` and `channels` are those of the input and of the output.
-    pub fn is_at_points(&self, widths: [usize; 2], channels: [usize; 2]) -> bool {
+    pub fn uses_winograd(&self, widths: [usize; 2], channels: [usize; 2]) -> bool {
         let (points, fewest) = match self.kernel {
             [3, 3] => (4, CHANNELS_THREE),
             [5, 5] => (6, CHANNELS_FIVE),
@@ -88,11 +88,11 @@ pub struct Pool2D {
 
 impl Pool2D {
     /// The winner's byte of a window whose result a ReLU made 0, and to which no gradient goes.
-    pub const NOBODY: u8 = u8::MAX;
+    pub const NO_ARGMAX: u8 = u8::MAX;
 
     /// Whether a ReLU behind a max pool can run in it: no place of a window has the byte that says that nobody won.
     pub fn can_rectify(&self) -> bool {
-        self.window[0] * self.window[1] <= usize::from(Pool2D::NOBODY)
+        self.window[0] * self.window[1] <= usize::from(Pool2D::NO_ARGMAX)
     }
 
     /// Whether every window has some of the image under it.
@@ -108,7 +108,7 @@ impl Pool2D {
 pub struct PooledConv2D {
     /// The convolution: of one group, with neighbouring taps.
     pub conv: Conv2D,
-    /// Whether negative results become 0. They have no winner then: its byte is [`Pool2D::NOBODY`].
+    /// Whether negative results become 0. They have no winner then: its byte is [`Pool2D::NO_ARGMAX`].
     pub relu: bool,
 }
 
@@ -126,9 +126,9 @@ impl PooledConv2D {
 
     /// Whether the convolution of images of this height, width and channels to so many filters is computed at points: then a tile of
     /// points is a window of the pool.
-    pub fn is_at_points(&self, image: [usize; 3], filters: usize) -> bool {
+    pub fn uses_winograd(&self, image: [usize; 3], filters: usize) -> bool {
         let [_, width] = self.between([image[0], image[1]]);
-        self.conv.is_at_points([image[1], width], [image[2], filters])
+        self.conv.uses_winograd([image[1], width], [image[2], filters])
     }
 
     /// Height and width of the image between convolution and pool, for an image of this height and width.

@@ -66,8 +66,9 @@
 //!   exist, values are written before they are read, sizes do not overflow.
 //! - **A plan's digest is made of numbers alone** (`digest`), so that renaming changes none.
 //! - **Random numbers are counter-based** (`random`), and synthetic rows are a function of seed and place
-//!   (`made_up`): host and device draw the same numbers, and any part can be drawn again.
+//!   (`synthetic_values`): host and device draw the same numbers, and any part can be drawn again.
 
+mod add_epilogue;
 mod applied;
 mod attention;
 mod augment;
@@ -82,8 +83,6 @@ mod fold;
 mod fused;
 mod geometry;
 mod graph;
-mod made_up;
-mod maker;
 mod mask;
 mod matmul;
 mod metric;
@@ -92,18 +91,20 @@ mod op;
 mod pinned;
 mod plan;
 mod problem;
+mod producer;
 pub mod random;
 mod recurrent;
 mod region;
 mod rules;
 mod shape;
-mod summand;
+mod synthetic_values;
 mod tail;
 mod text;
 mod update;
 mod weight_rules;
 
-pub use applied::{Applied, Applying};
+pub use add_epilogue::AddEpilogue;
+pub use applied::{FusedUpdate, UpdateFusion};
 pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
@@ -116,8 +117,6 @@ pub use fold::{Fold, Folding};
 pub use fused::{Fused, Part, Parts, Value};
 pub use geometry::{Conv2D, Conv3D, Interpolation, Pads, Pool2D, PooledConv2D};
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
-pub use made_up::{MadeUp, Values};
-pub use maker::Maker;
 pub use mask::Mask;
 pub use matmul::{MatMul, MatMulSizes};
 pub use metric::{ClassAverage, ClassOf, FBeta, Iou, Metric, RowValue};
@@ -125,12 +124,13 @@ pub use noise::{Noise, NoiseKind};
 pub use op::{Loss, LossKind, Norm, Op};
 pub use pinned::Pinned;
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
-pub use problem::{Budget, Cost, LEANER, Leaner, Nanos, Problem, Transfers};
+pub use problem::{Budget, Cost, LOW_WORKSPACE, LowWorkspace, Nanos, Problem, Transfers};
+pub use producer::Producer;
 pub use recurrent::{Cell, Gate, Recurrent};
 pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;
-pub use summand::Summand;
+pub use synthetic_values::{SyntheticValues, Values};
 pub use tail::Tail;
 pub use text::TextError;
 pub use update::{Accumulate, Average, CheckUpdate, Clip, Update, UpdateRule};

@@ -35,7 +35,7 @@ pub enum Op {
     Fused(Fused),
     /// `x → y, winners`: the winner's place in its window is one byte.
     MaxPool2D(Pool2D),
-    /// The same with a ReLU behind it: windows whose largest is not positive have no winner, which is [`Pool2D::NOBODY`].
+    /// The same with a ReLU behind it: windows whose largest is not positive have no winner, which is [`Pool2D::NO_ARGMAX`].
     MaxPool2DRelu(Pool2D),
     /// `dy, winners ⇒ dbias` (adds): the sum over every axis but the last of what windows hand to their winners.
     WinnersBiasGrad,

@@ -3,7 +3,7 @@
 //! The rows of a micro-batch, the slices of a region and the algorithms of a GPU's libraries decide in which order numbers are added.
 //! What is recomputed, folded, applied or copied out does not, and stays the planner's choice.
 
-use crate::{Bytes, Cost, Leaner, Nanos, NodeId, Plan, Problem, Region};
+use crate::{Bytes, Cost, LowWorkspace, Nanos, NodeId, Plan, Problem, Region};
 
 /// Parts of a plan that the planner may not choose. The default leaves everything to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ fn restricted(cost: &Cost, rows: usize, pinned: &[(NodeId, Bytes)]) -> Option<Co
     let mut left =
         cost.ways(rows).filter(|(workspace, _)| pinned.iter().any(|(_, pinned)| pinned == workspace));
     let (workspace, beyond) = left.next()?;
-    let mut leaner = left.map(|(workspace, nanos)| Leaner {
+    let mut leaner = left.map(|(workspace, nanos)| LowWorkspace {
         workspace_fixed: workspace - per_row,
         nanos: Nanos { fixed: nanos.fixed - beyond.fixed, per_row: nanos.per_row - beyond.per_row },
     });

@@ -1,8 +1,8 @@
 //! A plan: exactly what happens. Offsets in one arena, and one list of steps.
 
-#[cfg(doc)]
-use crate::{Applied, Fold};
 use crate::{Bytes, NodeId, Region, TensorId};
+#[cfg(doc)]
+use crate::{Fold, FusedUpdate};
 
 /// Every offset is a multiple of this: a cache line, and the widest vector.
 pub const ALIGNMENT: u64 = 64;
@@ -20,7 +20,7 @@ pub struct Plan {
     /// Values that are not kept for backward, since those who read them there make them again: nodes are those that [`Fold::of_plan`]
     /// makes of the planned ones.
     pub folds: Vec<TensorId>,
-    /// Gradients that are applied where they are made, of a batch in one piece: nodes are those that [`Applied::of_plan`] makes of the
+    /// Gradients that are applied where they are made, of a batch in one piece: nodes are those that [`FusedUpdate::of_plan`] makes of the
     /// planned ones, before anything is folded.
     pub applied: Vec<TensorId>,
     /// Height of the arena: the end of the highest slot.

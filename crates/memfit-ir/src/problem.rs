@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-#[cfg(doc)]
-use crate::{Applied, Fold};
 use crate::{Bytes, Graph, NodeId, Pinned, TensorId};
+#[cfg(doc)]
+use crate::{Fold, FusedUpdate};
 
 /// What the planner is asked: fit this training graph, at these costs, into this budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Problem {
     pub costs: Vec<Cost>,
     /// What readers of a value cost where they make it themselves, as [`Fold`] says; nothing where the device does not offer it.
     pub costs_folded: BTreeMap<NodeId, Cost>,
-    /// What applying a gradient where it is made costs, as [`Applied`] says; nothing where the device does not offer it.
+    /// What applying a gradient where it is made costs, as [`FusedUpdate`] says; nothing where the device does not offer it.
     pub costs_applied: BTreeMap<TensorId, Cost>,
     /// What may be used.
     pub budget: Budget,
@@ -72,15 +72,15 @@ pub struct Cost {
     pub measured: Option<Nanos>,
     /// Other ways to compute it that the device offers beside this, the fastest: each with less scratch memory than the one before
     /// it, and slower. A launch's workspace says which of them it is.
-    pub leaner: [Option<Leaner>; LEANER],
+    pub leaner: [Option<LowWorkspace>; LOW_WORKSPACE],
 }
 
 /// How many other ways a device offers at most.
-pub const LEANER: usize = 3;
+pub const LOW_WORKSPACE: usize = 3;
 
 /// Another way to compute a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Leaner {
+pub struct LowWorkspace {
     /// Scratch memory whatever the rows; what there is for each row is the same in all ways.
     pub workspace_fixed: Bytes,
     /// Time beyond the fastest way's.

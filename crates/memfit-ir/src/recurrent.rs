@@ -20,12 +20,12 @@ pub struct Recurrent {
 
 impl Recurrent {
     /// Rows of the input behind those of the steps.
-    pub fn rows_behind_input(&self) -> usize {
+    pub fn rows_after_input(&self) -> usize {
         usize::from(self.starts)
     }
 
     /// Rows of the states behind those of the steps: `h` and `c` before the first one, `c` behind the last.
-    pub fn rows_behind_states(&self) -> usize {
+    pub fn rows_after_states(&self) -> usize {
         let own = usize::from(matches!(self.cell, Cell::Lstm { .. }));
         usize::from(self.starts) * (1 + own) + usize::from(self.ends) * own
     }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memfit_ir::{Bytes, Graph, Plan, Problem};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::moves::apply::applied;
 use crate::moves::fold;
-use crate::moves::recompute::{Effort, Point, Taste, Way, first_within, least_nanos, path};
-use crate::moves::region::Family;
+use crate::moves::recompute::{Direction, Effort, Heuristic, Point, first_within, least_nanos, path};
+use crate::moves::region::Candidates;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
 use crate::place::{Packing, bytes_of_packing_well, place};
@@ -31,9 +31,9 @@ const SEVERAL_TASTES: usize = 1_200;
 
 /// The tastes of the paths that are gone. One begins with the chain of blocks; the other, for graphs that are no chain and for what
 /// a chain cannot say, with what it meets itself.
-const TASTES: [Taste; 2] = [
-    Taste { shortest_gap: 12, careful: false, chained: true },
-    Taste { shortest_gap: 2, careful: true, chained: false },
+const TASTES: [Heuristic; 2] = [
+    Heuristic { shortest_gap: 12, careful: false, chained: true },
+    Heuristic { shortest_gap: 2, careful: true, chained: false },
 ];
 
 /// Everything the moves can make of a problem.
@@ -44,7 +44,7 @@ pub struct Choices<'a> {
 
 /// All schedules over pieces of one size.
 struct Size<'a> {
-    figures: Figures<'a>,
+    figures: CostTables<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
     /// What each comes to with other workspaces.
@@ -74,8 +74,8 @@ struct Choice {
 pub fn fastest(problem: &Problem) -> Option<Plan> {
     let problem = &*pinned::restricted(problem);
     unsplit(problem, &|_| true).or_else(|| {
-        let family = Family::of(problem);
-        let choices = Choices::new(&family, Way::DownAndUp);
+        let candidates = Candidates::of(problem);
+        let choices = Choices::new(&candidates, Direction::DownAndUp);
         let smallest = choices.smallest();
         choices.fastest(&smallest, &|_| true)
     })
@@ -93,7 +93,7 @@ fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Opti
     if !problem.pinned.allows_rows(problem.batch) || !problem.pinned.allows_region(problem.graph.region) {
         return None;
     }
-    let figures = Figures::new(problem, problem.batch);
+    let figures = CostTables::new(problem, problem.batch);
     let schedule = schedule(&figures);
     // Far above the line, packing well would be in vain.
     if problem.budget.arena() < bound(&figures, live_fastest(&figures, &schedule)) {
@@ -115,7 +115,7 @@ pub fn first(problem: &Problem) -> Option<Plan> {
         let all = || std::iter::once(problem.batch).chain(pieces.iter().copied());
         let sizes = || all().filter(|rows| problem.pinned.allows_rows(*rows));
         let in_room = |rows: usize, recomputes: bool| {
-            let figures = Figures::new(problem, rows);
+            let figures = CostTables::new(problem, rows);
             let whole = schedule(&figures);
             let room = problem.budget.arena().saturating_sub(figures.persistent_bytes).0;
             let found = if recomputes { first_within(&figures, &whole, room)? } else { whole };
@@ -127,14 +127,14 @@ pub fn first(problem: &Problem) -> Option<Plan> {
 }
 
 /// Most live bytes of a schedule in which every launch has the workspace of its fastest way.
-fn live_fastest(figures: &Figures, schedule: &Schedule) -> u64 {
+fn live_fastest(figures: &CostTables, schedule: &Schedule) -> u64 {
     let mut storage = Storage::new(figures, schedule);
     spend(figures, schedule, &mut storage, FASTEST);
     storage.live()
 }
 
 /// No packing of so many live bytes is lower.
-fn bound(figures: &Figures, live: u64) -> Bytes {
+fn bound(figures: &CostTables, live: u64) -> Bytes {
     figures.persistent_bytes + Bytes(live.saturating_sub(memfit_ir::ALIGNMENT))
 }
 
@@ -151,12 +151,12 @@ pub fn smallest(problem: &Problem) -> Plan {
 /// The same, with the heap that was held at the most to find it: the same bytes in every run, whatever threads did when.
 pub fn smallest_measured(problem: &Problem, gauge: &Gauge) -> (Plan, u64) {
     let problem = &*pinned::restricted(problem);
-    let (before, mut family, mut choices, mut lowest, mut beside) = ((gauge.here)(), None, None, None, 0);
-    let most = (gauge.most)(&mut || family = Some(Family::of(problem)));
-    let family = family.expect("the work was done");
+    let (before, mut candidates, mut choices, mut lowest, mut beside) = ((gauge.here)(), None, None, None, 0);
+    let most = (gauge.most)(&mut || candidates = Some(Candidates::of(problem)));
+    let candidates = candidates.expect("the work was done");
     let left = ((gauge.here)() - before).max(0) as u64;
     let most_choosing = (gauge.most)(&mut || {
-        let all = choices.insert(Choices::measured(&family, Way::Down, gauge, &mut beside));
+        let all = choices.insert(Choices::measured(&candidates, Direction::Down, gauge, &mut beside));
         lowest = Some(all.lowest());
     });
     let (choices, (choice, plan)) = choices.zip(lowest).expect("the work was done");
@@ -199,7 +199,7 @@ impl Gauge {
 /// Plans from the fastest to the smallest, each at least a hundredth smaller than the one before it: what a budget can buy.
 pub fn curve(problem: &Problem) -> Vec<Plan> {
     let problem = &*pinned::restricted(problem);
-    Choices::new(&Family::of(problem), Way::DownAndUp).curve()
+    Choices::new(&Candidates::of(problem), Direction::DownAndUp).curve()
 }
 
 /// How many threads planning a problem takes at the most, those of the packer included.
@@ -218,16 +218,21 @@ pub fn is_large(problem: &Problem) -> bool {
 
 impl<'a> Choices<'a> {
     /// Goes down every path once.
-    pub fn new(family: &'a Family<'a>, way: Way) -> Choices<'a> {
-        Choices::measured(family, way, &Gauge::NONE, &mut 0)
+    pub fn new(candidates: &'a Candidates<'a>, way: Direction) -> Choices<'a> {
+        Choices::measured(candidates, way, &Gauge::NONE, &mut 0)
     }
 
     /// The same; `beside` is the heap that threads of its own held at the most.
-    fn measured(family: &'a Family<'a>, way: Way, gauge: &Gauge, beside: &mut u64) -> Choices<'a> {
-        let mut sizes: Vec<Size> = family.members().flat_map(|problem| sizes(problem, way)).collect();
+    fn measured(
+        candidates: &'a Candidates<'a>,
+        way: Direction,
+        gauge: &Gauge,
+        beside: &mut u64,
+    ) -> Choices<'a> {
+        let mut sizes: Vec<Size> = candidates.members().flat_map(|problem| sizes(problem, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
-        let alone = family.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
+        let alone = candidates.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
         let walked = |(size, walk): (&Size, &Walk)| {
             let (before, mut points) = ((gauge.here)(), Vec::new());
             let most = (gauge.most)(&mut || points = size.walk(walk));
@@ -252,7 +257,7 @@ impl<'a> Choices<'a> {
             let variants = |at: &Point| variants(&size.figures, &at.schedule, at.live, high.unwrap_or(0));
             size.variants = size.points.iter().map(variants).collect();
         }
-        Choices { problem: family.problem, sizes }
+        Choices { problem: candidates.problem, sizes }
     }
 
     /// The fastest plan that fits the budget and may be held; none below the smallest plan, even if what was measured led lower.
@@ -305,7 +310,7 @@ impl<'a> Choices<'a> {
     }
 
     /// The schedule of a choice. All others are dropped, since packing it well takes memory itself.
-    fn taken(mut self, choice: &Choice) -> (Figures<'a>, Schedule) {
+    fn taken(mut self, choice: &Choice) -> (CostTables<'a>, Schedule) {
         let Size { figures, mut points, .. } = self.sizes.swap_remove(choice.size);
         (figures, points.swap_remove(choice.point).schedule)
     }
@@ -362,7 +367,7 @@ impl<'a> Choices<'a> {
 }
 
 /// The same plan with more effort spent on packing it, where greedy orders missed the bound.
-fn packed_well(figures: &Figures, schedule: &Schedule, level: Level, plan: Plan) -> Plan {
+fn packed_well(figures: &CostTables, schedule: &Schedule, level: Level, plan: Plan) -> Plan {
     if plan.bytes_peak == plan.bytes_bound {
         return plan;
     }
@@ -373,14 +378,14 @@ fn packed_well(figures: &Figures, schedule: &Schedule, level: Level, plan: Plan)
 /// One path to go down.
 #[derive(Clone, Copy)]
 struct Walk {
-    taste: Taste,
+    heuristic: Heuristic,
     /// By what was measured, or by estimates.
     measured: bool,
-    way: Way,
+    way: Direction,
 }
 
 /// The sizes of pieces that one problem is looked at in, with the paths that are to be gone.
-fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
+fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
         sizes.extend(split::pieces(problem.batch));
@@ -404,29 +409,29 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
             false => index.is_multiple_of((sizes.len() / 8).max(1)),
         };
         let recomputes = index == 0 || index == last || (!large && is_round);
-        let tastes = match (recomputes, one_path) {
+        let heuristics = match (recomputes, one_path) {
             (false, _) => &TASTES[..0],
             (true, true) => &TASTES[..1],
             (true, false) => &TASTES[..],
         };
         // How low one can go is a matter of estimates; what is fast on the way, of what was measured where something was.
-        let estimated = |taste: &Taste| Walk {
-            taste: *taste,
+        let estimated = |heuristic: &Heuristic| Walk {
+            heuristic: *heuristic,
             measured: false,
-            way: if measured { Way::Down } else { way },
+            way: if measured { Direction::Down } else { way },
         };
-        let again = |taste: &Taste| Walk { taste: *taste, measured: true, way };
+        let again = |heuristic: &Heuristic| Walk { heuristic: *heuristic, measured: true, way };
         let count = match (measured, way) {
-            (false, _) | (true, Way::Down) => 0,
-            (true, Way::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
-            (true, Way::DownAndUp) => tastes.len(),
+            (false, _) | (true, Direction::Down) => 0,
+            (true, Direction::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
+            (true, Direction::DownAndUp) => heuristics.len(),
         };
         // What is folded does not say how low one can go.
         if !problem.graph.folds.is_empty() {
-            let walk = |taste: &Taste| Walk { taste: *taste, measured, way };
-            return tastes.iter().filter(|_| way == Way::DownAndUp).map(walk).collect();
+            let walk = |heuristic: &Heuristic| Walk { heuristic: *heuristic, measured, way };
+            return heuristics.iter().filter(|_| way == Direction::DownAndUp).map(walk).collect();
         }
-        tastes.iter().map(estimated).chain(tastes.iter().take(count).map(again)).collect()
+        heuristics.iter().map(estimated).chain(heuristics.iter().take(count).map(again)).collect()
     };
     sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
 }
@@ -434,28 +439,29 @@ fn sizes(problem: &Problem, way: Way) -> Vec<Size<'_>> {
 impl<'a> Size<'a> {
     /// Pieces of so many rows with nothing computed twice.
     fn new(problem: &'a Problem, rows: usize, walks: Vec<Walk>) -> Size<'a> {
-        let figures = Figures::new(problem, rows);
+        let figures = CostTables::new(problem, rows);
         let schedule = schedule(&figures);
         let live = Storage::new(&figures, &schedule).live();
         let piece = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
-        let points = vec![Point { schedule, live, nanos: piece, way: Way::Down }];
+        let points = vec![Point { schedule, live, nanos: piece, way: Direction::Down }];
         let decides = vec![problem.graph.folds.is_empty()];
         Size { figures, points, variants: Vec::new(), decides, nanos, walks }
     }
 
     /// What one path leads to.
     fn walk(&self, walk: &Walk) -> Vec<Point> {
-        let Figures { problem, rows, .. } = self.figures;
+        let CostTables { problem, rows, .. } = self.figures;
         let schedule = &self.points[0].schedule;
         let effort = match problem.graph.region {
             None => Effort::of(schedule.events.len()),
             Some(_) => Effort::of_many(schedule.events.len()),
         };
         if walk.measured {
-            return path(&self.figures, schedule, walk.taste, effort, walk.way);
+            return path(&self.figures, schedule, walk.heuristic, effort, walk.way);
         }
-        let mut points = path(&Figures::estimated(problem, rows), schedule, walk.taste, effort, walk.way);
+        let mut points =
+            path(&CostTables::estimated(problem, rows), schedule, walk.heuristic, effort, walk.way);
         for point in &mut points {
             point.nanos = self.figures.nanos_of_piece(&point.schedule);
         }
@@ -467,7 +473,7 @@ impl<'a> Size<'a> {
         let is_folded = !self.figures.graph().folds.is_empty();
         for (walk, points) in self.walks.iter().zip(found) {
             let estimated = !walk.measured && !is_folded;
-            self.decides.extend(points.iter().map(|point| estimated && point.way == Way::Down));
+            self.decides.extend(points.iter().map(|point| estimated && point.way == Direction::Down));
             self.points.extend(points);
         }
     }
@@ -524,7 +530,7 @@ pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
 
 /// The same for plans of one graph, whose values may all be folded yet.
 fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
-    let figures = Figures::new(problem, plan.micro_batch);
+    let figures = CostTables::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
     // The last piece may be smaller, and costs at least its share.
@@ -535,7 +541,7 @@ fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
 }
 
 /// The schedule over pieces of `rows` with nothing computed twice.
-pub fn schedule(figures: &Figures) -> Schedule {
+pub fn schedule(figures: &CostTables) -> Schedule {
     let graph = figures.graph();
     let written = if figures.rows < figures.problem.batch { in_pieces(graph) } else { whole(graph) };
     reorder(figures, written)
@@ -545,9 +551,9 @@ pub fn schedule(figures: &Figures) -> Schedule {
 fn nanos_of_step(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
     let pieces = problem.batch.div_ceil(rows);
     let last = problem.batch - (pieces - 1) * rows;
-    let once = Figures::new(problem, 0);
+    let once = CostTables::new(problem, 0);
     let ends = schedule.events[..schedule.body].iter().chain(&schedule.events[schedule.epilogue..]);
     ends.map(|event| once.nanos_of(event)).sum::<f64>()
-        + Figures::new(problem, rows).nanos_of_piece(schedule) * (pieces - 1) as f64
-        + Figures::new(problem, last).nanos_of_piece(schedule)
+        + CostTables::new(problem, rows).nanos_of_piece(schedule) * (pieces - 1) as f64
+        + CostTables::new(problem, last).nanos_of_piece(schedule)
 }

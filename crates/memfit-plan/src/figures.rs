@@ -1,4 +1,4 @@
-//! Figures: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
+//! CostTables: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
 
 use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Kind, NodeId, Op, Problem, TensorId};
 
@@ -6,7 +6,7 @@ use crate::schedule::{Event, Schedule};
 use crate::wiring::Wiring;
 
 /// Sizes and times of a problem over pieces of so many rows.
-pub struct Figures<'a> {
+pub struct CostTables<'a> {
     /// What they are about.
     pub problem: &'a Problem,
     /// Rows of a piece.
@@ -29,9 +29,9 @@ pub struct Figures<'a> {
     pub wiring: Wiring,
 }
 
-impl<'a> Figures<'a> {
+impl<'a> CostTables<'a> {
     /// Looks everything up.
-    pub fn new(problem: &'a Problem, rows: usize) -> Figures<'a> {
+    pub fn new(problem: &'a Problem, rows: usize) -> CostTables<'a> {
         let graph = &problem.graph;
         let bytes: Vec<Bytes> = graph.tensors.iter().map(|tensor| tensor.bytes(rows)).collect();
         let persistent: Vec<bool> = graph.tensors.iter().map(|tensor| tensor.kind.is_persistent()).collect();
@@ -43,7 +43,7 @@ impl<'a> Figures<'a> {
                 }
             }
         }
-        Figures {
+        CostTables {
             problem,
             rows,
             persistent_bytes: persistent_tensors(graph).map(|id| bytes[id.0].align_up(ALIGNMENT)).sum(),
@@ -58,9 +58,9 @@ impl<'a> Figures<'a> {
     }
 
     /// The same with estimated times, whatever was measured.
-    pub fn estimated(problem: &'a Problem, rows: usize) -> Figures<'a> {
+    pub fn estimated(problem: &'a Problem, rows: usize) -> CostTables<'a> {
         let nanos = of_nodes(problem, rows, Cost::nanos_estimated);
-        Figures { nanos, ..Figures::new(problem, rows) }
+        CostTables { nanos, ..CostTables::new(problem, rows) }
     }
 
     /// Whether some node can be computed in several ways.

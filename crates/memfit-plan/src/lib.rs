@@ -64,7 +64,7 @@ mod wiring;
 pub use choose::{Gauge, curve, fastest, first, least_seconds, smallest, smallest_measured, threads};
 pub use does_not_fit::DoesNotFit;
 pub use hints::{Change, Hint, Syntax};
-use moves::region::Family;
+use moves::region::Candidates;
 pub use moves::split::largest_batch;
 pub use pinned::{CannotPin, may_pin};
 pub use reason::{Dominant, Needed, Reason, Why};
@@ -72,12 +72,12 @@ pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use std::borrow::Cow;
 
-use memfit_ir::{Applied, Bytes, Fold, Place, Plan, Problem, Region};
+use memfit_ir::{Bytes, Fold, FusedUpdate, Place, Plan, Problem, Region};
 
 /// The problem whose nodes a plan of ours speaks of: the given one, or the same with gradients applied where they are made, values folded
 /// or a region in slices.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
-    let applied = Applied::of_plan(problem, plan).expect("a plan applies gradients of its problem");
+    let applied = FusedUpdate::of_plan(problem, plan).expect("a plan applies gradients of its problem");
     let folded = then(applied, |problem| {
         Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem")
     });
@@ -107,8 +107,8 @@ pub fn plan_and_lowest(
     if let Some(plan) = choose::unsplit(problem, may_hold) {
         return (Ok(ahead::with_room_for_rows(problem, plan)), None);
     }
-    let family = Family::of(problem);
-    let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
+    let candidates = Candidates::of(problem);
+    let choices = choose::Choices::new(&candidates, moves::recompute::Direction::DownAndUp);
     let smallest = choices.smallest();
     match choices.fastest(&smallest, may_hold) {
         Some(plan) => (Ok(ahead::with_room_for_rows(problem, plan)), Some(smallest)),
@@ -125,8 +125,8 @@ pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Pl
 /// The fastest plan that fits and may be held, beside a small one that does and is known.
 pub fn fastest_beside(problem: &Problem, small: &Plan, may_hold: &dyn Fn(&Plan) -> bool) -> Plan {
     let problem = &*pinned::restricted(problem);
-    let family = Family::of(problem);
-    let choices = choose::Choices::new(&family, moves::recompute::Way::DownAndUp);
+    let candidates = Candidates::of(problem);
+    let choices = choose::Choices::new(&candidates, moves::recompute::Direction::DownAndUp);
     let found = choices.fastest(small, may_hold).unwrap_or_else(|| small.clone());
     ahead::with_room_for_rows(problem, found)
 }

@@ -2,7 +2,7 @@
 
 use memfit_ir::TensorId;
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
@@ -39,7 +39,7 @@ const NONE: u32 = u32::MAX;
 
 impl Lives {
     /// Reads them off a schedule.
-    pub fn new(figures: &Figures, schedule: &Schedule, storage: &Storage) -> Lives {
+    pub fn new(figures: &CostTables, schedule: &Schedule, storage: &Storage) -> Lives {
         let tensors = figures.bytes.len();
         let mut reader = Reader {
             all: Vec::with_capacity(schedule.events.len()),

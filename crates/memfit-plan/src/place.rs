@@ -3,7 +3,7 @@
 use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Slot, Step, TensorId};
 use memfit_pack::{Effort, Item, bound, bytes_of_search, pack};
 
-use crate::figures::{Figures, persistent_tensors};
+use crate::figures::{CostTables, persistent_tensors};
 use crate::schedule::{Event, Schedule};
 use crate::storage::{Storage, Within};
 use crate::transfers;
@@ -29,7 +29,7 @@ pub enum Packing {
 }
 
 /// The plan of a schedule over pieces of `rows`, whose launches reach to a level.
-pub fn place(figures: &Figures, schedule: &Schedule, packing: Packing, level: Level) -> Plan {
+pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level: Level) -> Plan {
     let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
     let mut storage = Storage::new(figures, schedule);
     ways::spend(figures, schedule, &mut storage, level);
@@ -132,7 +132,7 @@ fn bytes_to_search(base: Bytes, items: &[Item]) -> u64 {
 }
 
 /// Heap that packing a schedule well holds at the most, besides what packing it quickly does.
-pub fn bytes_of_packing_well(figures: &Figures, schedule: &Schedule, level: Level) -> u64 {
+pub fn bytes_of_packing_well(figures: &CostTables, schedule: &Schedule, level: Level) -> u64 {
     let mut storage = Storage::new(figures, schedule);
     ways::spend(figures, schedule, &mut storage, level);
     let items = storage.items();

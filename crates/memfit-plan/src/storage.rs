@@ -5,7 +5,7 @@
 use memfit_ir::{ALIGNMENT, Bytes, NodeId, TensorId};
 use memfit_pack::Item;
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 
 /// Stretches of bytes with their lives, before they have offsets.
@@ -57,7 +57,7 @@ pub struct Stretch {
 
 impl Storage {
     /// Decides who shares bytes with whom in a schedule.
-    pub fn new(figures: &Figures, schedule: &Schedule) -> Storage {
+    pub fn new(figures: &CostTables, schedule: &Schedule) -> Storage {
         let tensors = figures.bytes.len();
         let first = first_operands(figures, schedule);
         let (ends, untouched) = ends_of_lives(figures, schedule, &first);
@@ -111,7 +111,7 @@ impl Storage {
         profile(&self.host, self.workspace.len())
     }
 
-    fn add_workspaces(&mut self, figures: &Figures, schedule: &Schedule) {
+    fn add_workspaces(&mut self, figures: &CostTables, schedule: &Schedule) {
         for (time, event) in schedule.events.iter().enumerate() {
             let Event::Launch { node, .. } = event else { continue };
             self.set_workspace(time, figures.workspace[node.0]);
@@ -152,7 +152,7 @@ fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
 }
 
 /// Where each event's operands begin, and the end of the last.
-fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<u32> {
+fn first_operands(figures: &CostTables, schedule: &Schedule) -> Vec<u32> {
     let mut first = Vec::with_capacity(schedule.events.len() + 1);
     let mut next = 0;
     for event in &schedule.events {
@@ -167,7 +167,7 @@ fn first_operands(figures: &Figures, schedule: &Schedule) -> Vec<u32> {
 }
 
 struct Builder<'a> {
-    figures: &'a Figures<'a>,
+    figures: &'a CostTables<'a>,
     /// For each operand that begins a life, one past that life's last event.
     ends: Vec<u32>,
     /// The same for each tensor whose first life no event begins: sums that are opened by what adds to them.
@@ -251,7 +251,7 @@ impl Builder<'_> {
 }
 
 /// What is copied out lives in the second store until it is copied in.
-fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<Within>) {
+fn host_stretches(figures: &CostTables, schedule: &Schedule) -> (Vec<Stretch>, Vec<Within>) {
     let mut stretches: Vec<Stretch> = Vec::new();
     if figures.problem.budget.host == Bytes::ZERO {
         return (stretches, Vec::new());
@@ -278,7 +278,7 @@ fn host_stretches(figures: &Figures, schedule: &Schedule) -> (Vec<Stretch>, Vec<
 /// One past the last event of each life, at the operand that begins it, and of the life of each tensor that none begins.
 ///
 /// Read from the back: the first reader that is met is the last of its life.
-fn ends_of_lives(figures: &Figures, schedule: &Schedule, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
+fn ends_of_lives(figures: &CostTables, schedule: &Schedule, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let graph = figures.graph();
     let mut ends = vec![0; first.last().map_or(0, |end| *end as usize)];
     let mut end = vec![0; graph.tensors.len()];

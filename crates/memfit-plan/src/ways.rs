@@ -15,7 +15,7 @@
 
 use memfit_ir::{ALIGNMENT, Bytes};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
@@ -64,7 +64,7 @@ impl Launch {
 }
 
 /// Gives every launch of a schedule its workspace at a level, where the storage has the least of each.
-pub fn spend(figures: &Figures, schedule: &Schedule, storage: &mut Storage, level: Level) {
+pub fn spend(figures: &CostTables, schedule: &Schedule, storage: &mut Storage, level: Level) {
     for launch in launches(figures, schedule, storage) {
         storage.set_workspace(launch.time, launch.at(level).0);
     }
@@ -72,7 +72,7 @@ pub fn spend(figures: &Figures, schedule: &Schedule, storage: &mut Storage, leve
 
 /// What a schedule comes to at the levels that make a difference: the least workspaces first, the fastest ways last. `high` is the
 /// height of all levels.
-pub fn variants(figures: &Figures, schedule: &Schedule, live: u64, high: u64) -> Vec<Variant> {
+pub fn variants(figures: &CostTables, schedule: &Schedule, live: u64, high: u64) -> Vec<Variant> {
     if !figures.has_ways() {
         return vec![Variant { level: FASTEST, live, nanos: 0.0 }];
     }
@@ -101,7 +101,7 @@ pub fn variants(figures: &Figures, schedule: &Schedule, live: u64, high: u64) ->
     found
 }
 
-fn launches(figures: &Figures, schedule: &Schedule, storage: &Storage) -> Vec<Launch> {
+fn launches(figures: &CostTables, schedule: &Schedule, storage: &Storage) -> Vec<Launch> {
     if !figures.has_ways() {
         return Vec::new();
     }

@@ -2,7 +2,9 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use memfit::{Driver, Lent, LentArray, LentOrder, Purpose, StepOf, Steps, VariableKind, plan_table};
+use memfit::{
+    Borrowed, BorrowedArray, BorrowedOrder, Driver, Purpose, StepOf, Steps, VariableKind, plan_table,
+};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray1};
 use pyo3::prelude::*;
 
@@ -94,7 +96,7 @@ impl Session {
         &self,
         py: Python<'_>,
         batch: &Batch,
-        body: impl FnOnce(&mut memfit::Session, &mut Lent<'_>) -> Result<R, memfit::Error> + Send,
+        body: impl FnOnce(&mut memfit::Session, &mut Borrowed<'_>) -> Result<R, memfit::Error> + Send,
     ) -> PyResult<R> {
         let fields = self.open_one()?.fields().to_vec();
         let Batch { arrays, order, .. } = batch;
@@ -105,19 +107,21 @@ impl Session {
             arrays.iter().map(|(bytes, _, _)| bytes.bind(py).readonly()).collect();
         let mut lent = Vec::with_capacity(arrays.len());
         for (bytes, (_, description, dims)) in held.iter().zip(arrays) {
-            lent.push(LentArray { description, dims, bytes: bytes.as_slice()? });
+            lent.push(BorrowedArray { description, dims, bytes: bytes.as_slice()? });
         }
         let rows = match order {
             Some(Order::Rows(rows)) => Some(rows.bind(py).readonly()),
             Some(Order::Seeded(..)) | None => None,
         };
         let order = match (&rows, order) {
-            (Some(rows), _) => LentOrder::Rows(rows.as_slice()?),
-            (None, Some(Order::Seeded(seed, epoch))) => LentOrder::Shuffled { seed: *seed, epoch: *epoch },
-            (None, Some(Order::Rows(_)) | None) => LentOrder::Stored,
+            (Some(rows), _) => BorrowedOrder::Rows(rows.as_slice()?),
+            (None, Some(Order::Seeded(seed, epoch))) => {
+                BorrowedOrder::Shuffled { seed: *seed, epoch: *epoch }
+            }
+            (None, Some(Order::Rows(_)) | None) => BorrowedOrder::Stored,
         };
         without_python(py, || {
-            let mut source = Lent::new(&fields, &lent, order)?;
+            let mut source = Borrowed::new(&fields, &lent, order)?;
             body(&mut self.lock(), &mut source)
         })
     }

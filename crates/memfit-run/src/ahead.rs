@@ -5,7 +5,7 @@
 //! recorded; then it is played.
 
 use memfit_device::Context;
-use memfit_ir::{MadeUp, Place, Plan, Slot, Step, TensorId};
+use memfit_ir::{Place, Plan, Slot, Step, SyntheticValues, TensorId};
 
 use crate::step::Loop;
 use crate::{NotFinite, RunError};
@@ -23,13 +23,13 @@ impl Loop<'_> {
     pub(crate) fn run_ahead(&mut self) -> Result<(), RunError> {
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
-        self.device.asynchronous().begin_step(self.anew);
+        self.device.asynchronous().begin_step(self.resets);
         self.section(Section::Prologue, &plan.prologue, &none)?;
         for (first, rows) in plan.pieces(self.input.rows) {
             self.section(Section::Body, &plan.body, &self.context(first, rows))?;
         }
         self.section(Section::Epilogue, &plan.epilogue, &none)?;
-        self.device.asynchronous().tell(self.turn, self.told.slots());
+        self.device.asynchronous().begin_readback(self.turn, self.readback.slots());
         self.stage_next(&plan.body);
         Ok(())
     }
@@ -51,7 +51,7 @@ impl Loop<'_> {
         }
         let stages = self.stage_all(steps, context)?;
         let mut ahead = self.device.asynchronous();
-        let half = if stages { ahead.staging_half() as u64 } else { 0 };
+        let half = if stages { ahead.staging_buffer() as u64 } else { 0 };
         let key = (section as u64) << 33 | half << 32 | context.rows as u64;
         ahead.set_context(context);
         let mut taken = 0;
@@ -61,16 +61,16 @@ impl Loop<'_> {
             self.device.asynchronous().take_ahead(from, &waiting);
         }
         let mut ahead = self.device.asynchronous();
-        if ahead.is_recorded(key) {
-            ahead.play(key);
+        if ahead.is_captured(key) {
+            ahead.replay(key);
         } else if self.launched.insert(key) {
             self.launch_all(steps, context, taken)?;
         } else {
-            ahead.begin_recording();
+            ahead.begin_capture();
             self.launch_all(steps, context, taken)?;
             let mut ahead = self.device.asynchronous();
-            ahead.end_recording(key);
-            ahead.play(key);
+            ahead.end_capture(key);
+            ahead.replay(key);
         }
         if stages {
             self.device.asynchronous().end_staging();
@@ -82,7 +82,8 @@ impl Loop<'_> {
     /// were any.
     fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
         // Made-up rows are drawn where they are needed.
-        if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.made_up(tensor)) {
+        if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.synthetic_values(tensor))
+        {
             self.device.asynchronous().set_source_row(row);
         }
         if context.row_start == 0 && context.rows != 0 && self.staged.take() == Some(context.rows) {
@@ -95,7 +96,7 @@ impl Loop<'_> {
     fn stage(&mut self, steps: &[Step], context: &Context, next: bool) -> Result<bool, RunError> {
         let graph = &self.plan.problem().graph;
         let all = steps.iter().filter_map(fed);
-        let fed: Vec<TensorId> = all.filter(|tensor| self.made_up(*tensor).is_none()).collect();
+        let fed: Vec<TensorId> = all.filter(|tensor| self.synthetic_values(*tensor).is_none()).collect();
         let bytes = |tensor: TensorId| graph.tensors[tensor.0].bytes(context.rows).to_usize();
         let total: usize = fed.iter().map(|tensor| staged(bytes(*tensor))).sum();
         if total == 0 {
@@ -130,7 +131,7 @@ impl Loop<'_> {
     /// Rows that wait on the device for their piece: where they wait, their bytes, and where they go.
     fn waiting(&self, context: &Context) -> Vec<(usize, usize, Slot)> {
         let graph = &self.plan.problem().graph;
-        let fed = self.plan.plan().fed_first().filter(|(tensor, _)| self.made_up(*tensor).is_none());
+        let fed = self.plan.plan().fed_first().filter(|(tensor, _)| self.synthetic_values(*tensor).is_none());
         let mut end = 0;
         let place = |(tensor, slot): (TensorId, Slot)| {
             let (offset, bytes) = (end, graph.tensors[tensor.0].bytes(context.rows).to_usize());
@@ -147,12 +148,12 @@ impl Loop<'_> {
         for step in steps {
             if let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step {
                 let known = &self.plan.problem().graph.tensors[tensor.0];
-                if let Some((made_up, _)) = self.made_up(*tensor) {
+                if let Some((synthetic_values, _)) = self.synthetic_values(*tensor) {
                     let (start, rows) = match known.slice {
                         Some(slice) => (slice.start(context.rows), slice.rows(context.rows)),
                         None => (0, context.rows),
                     };
-                    self.device.asynchronous().make_up(known, made_up, rows, start, *slot);
+                    self.device.asynchronous().draw_synthetic(known, synthetic_values, rows, start, *slot);
                     continue;
                 }
                 let bytes = known.bytes(context.rows).to_usize();
@@ -169,9 +170,9 @@ impl Loop<'_> {
     }
 
     /// How an input is drawn, where it is made up; a slice as the input that it is of.
-    fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
+    fn synthetic_values(&self, tensor: TensorId) -> Option<(SyntheticValues, u64)> {
         let slice = self.plan.problem().graph.tensors[tensor.0].slice;
-        self.feed.made_up(slice.map_or(tensor, |slice| slice.of))
+        self.feed.synthetic_values(slice.map_or(tensor, |slice| slice.of))
     }
 
     /// Looks for who made a loss that is not finite, piece by piece.

@@ -22,9 +22,9 @@ mod ahead;
 mod curve;
 mod finite;
 mod loss_scale;
+mod readback;
 mod runner;
 mod step;
-mod told;
 mod totals;
 mod trace;
 

@@ -16,7 +16,7 @@ pub struct LossScale {
     /// Steps since the scale changed.
     steps: u64,
     /// Holds the number of the first gradient that was not finite, or 0.
-    verdict: TensorId,
+    found_inf: TensorId,
     /// The gradients, by their number less 1.
     gradients: Vec<TensorId>,
 }
@@ -33,8 +33,8 @@ impl LossScale {
         };
         let checks = graph.nodes.iter().filter(of_gradient);
         let gradients: Vec<TensorId> = checks.clone().map(|node| node.inputs[0]).collect();
-        let verdict = checks.map(|node| node.updates[0]).next()?;
-        Some(LossScale { scale: FIRST, steps: 0, verdict, gradients })
+        let found_inf = checks.map(|node| node.updates[0]).next()?;
+        Some(LossScale { scale: FIRST, steps: 0, found_inf, gradients })
     }
 
     /// The scale, and the steps since it changed: what a checkpoint keeps of it.
@@ -48,21 +48,21 @@ impl LossScale {
     }
 
     /// The tensor that holds the verdict.
-    pub fn verdict(&self) -> TensorId {
-        self.verdict
+    pub fn found_inf(&self) -> TensorId {
+        self.found_inf
     }
 
     /// Whether a verdict is about a gradient, for which a smaller scale may help.
-    pub fn concerns(&self, verdict: f32) -> bool {
-        verdict as usize <= self.gradients.len()
+    pub fn concerns(&self, found_inf: f32) -> bool {
+        found_inf as usize <= self.gradients.len()
     }
 
     /// Takes a step's verdict; returns the first gradient that was not finite, for which the step was skipped.
-    pub fn settle(&mut self, verdict: f32) -> Option<TensorId> {
-        if verdict != 0.0 {
+    pub fn settle(&mut self, found_inf: f32) -> Option<TensorId> {
+        if found_inf != 0.0 {
             self.scale /= 2.0;
             self.steps = 0;
-            return Some(self.gradients[verdict as usize - 1]);
+            return Some(self.gradients[found_inf as usize - 1]);
         }
         self.steps += 1;
         if self.steps == GROWTH_STEPS {
@@ -79,7 +79,7 @@ mod tests {
 
     fn scale() -> LossScale {
         let gradients = vec![TensorId(7), TensorId(8)];
-        LossScale { scale: FIRST, steps: 0, verdict: TensorId(0), gradients }
+        LossScale { scale: FIRST, steps: 0, found_inf: TensorId(0), gradients }
     }
 
     #[test]

@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use memfit_device::{Device, DeviceError, Setup, heap};
-use memfit_ir::{Bytes, CheckedPlan, MadeUp, Op, Slot, TensorId};
+use memfit_ir::{Bytes, CheckedPlan, Op, Slot, SyntheticValues, TensorId};
 
 use crate::finite::{Culprit, Found, Guard, NotFinite};
 use crate::loss_scale::LossScale;
+use crate::readback::Readback;
 use crate::step::Loop;
-use crate::told::Told;
 use crate::totals::{EpochSums, Means, Totals};
 use crate::{StepRecord, Trace};
 
@@ -41,7 +41,7 @@ pub trait Feed: Send {
     }
 
     /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
-    fn made_up(&self, _tensor: TensorId) -> Option<(MadeUp, u64)> {
+    fn synthetic_values(&self, _tensor: TensorId) -> Option<(SyntheticValues, u64)> {
         None
     }
 
@@ -50,7 +50,7 @@ pub trait Feed: Send {
         None
     }
 
-    /// Told when a piece of the batch is done.
+    /// Readback when a piece of the batch is done.
     fn piece_done(&mut self, _rows_done: usize, _rows_total: usize) {}
 }
 
@@ -133,9 +133,9 @@ pub struct Runner {
     plan: CheckedPlan,
     device: Device,
     trace: Trace,
-    told: Told,
+    readback: Readback,
     /// Steps that were begun and have not ended, the oldest first.
-    begun: VecDeque<Begun>,
+    in_flight: VecDeque<InFlight>,
     /// When the last step ended.
     ended: Option<Instant>,
     /// What the steps of this epoch told.
@@ -155,7 +155,7 @@ pub struct Runner {
 
 /// A step that was launched and of which nothing is known yet.
 #[derive(Clone, Copy)]
-struct Begun {
+struct InFlight {
     input: StepInput,
     iteration: u64,
     loss_scale: Option<f32>,
@@ -179,21 +179,21 @@ impl Runner {
         if plan.plan().bytes_host != Bytes::ZERO {
             setup.take_store(folder, plan.plan().bytes_host)?;
         }
-        let told = Told::of(&plan);
-        setup.take_told(told.bytes());
+        let readback = Readback::of(&plan);
+        setup.take_readback(readback.bytes());
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
         let device = setup.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
         let guard = Guard::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
-        let begun = VecDeque::with_capacity(device.steps_ahead() + 1);
+        let in_flight = VecDeque::with_capacity(device.steps_ahead() + 1);
         Ok(Runner {
             plan,
             device,
             trace,
-            told,
-            begun,
+            readback,
+            in_flight,
             ended: None,
             totals,
             heap,
@@ -252,7 +252,7 @@ impl Runner {
         let plan = self.plan.plan();
         let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
         assert!(!stays, "only what holds nothing between steps is given back");
-        assert!(self.begun.is_empty(), "what was begun has ended");
+        assert!(self.in_flight.is_empty(), "what was in_flight has ended");
         // Rows that wait on the device go with its memory.
         self.staged = None;
         self.device.give_back(from);
@@ -261,7 +261,7 @@ impl Runner {
     /// Gives back what no step needs any more when training is over: all pages that hold nothing between steps. Where an error left
     /// a step begun, they stay.
     pub fn give_back_transient(&mut self) {
-        if !self.begun.is_empty() {
+        if !self.in_flight.is_empty() {
             return;
         }
         self.staged = None;
@@ -349,13 +349,13 @@ impl Runner {
     }
 
     /// Steps that were begun and have not ended.
-    pub fn steps_begun(&self) -> usize {
-        self.begun.len()
+    pub fn steps_in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// How often weights were updated when all steps that were begun are over: what schedules and optimizers count.
     pub fn updates(&self) -> u64 {
-        self.trace.updates() + self.begun.len() as u64
+        self.trace.updates() + self.in_flight.len() as u64
     }
 
     /// Begins a step: on a device that works on its own it is launched, elsewhere it is done when this returns.
@@ -363,14 +363,15 @@ impl Runner {
     /// # Panics
     /// Where more than [`Runner::steps_ahead`] have not ended.
     pub fn begin(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<(), RunError> {
-        assert!(self.begun.len() <= self.steps_ahead(), "a step ends before so many others begin");
+        assert!(self.in_flight.len() <= self.steps_ahead(), "a step ends before so many others begin");
         let start = Instant::now();
-        let turn = self.begun.back().map_or(0, |before| before.turn + 1) % (self.device.steps_ahead() + 1);
+        let turn =
+            self.in_flight.back().map_or(0, |before| before.turn + 1) % (self.device.steps_ahead() + 1);
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
-        let begun = Begun { input, iteration, loss_scale, start, turn };
-        self.with_loop(begun, feed, |one| one.run())?;
-        self.begun.push_back(begun);
+        let in_flight = InFlight { input, iteration, loss_scale, start, turn };
+        self.with_loop(in_flight, feed, |one| one.run())?;
+        self.in_flight.push_back(in_flight);
         Ok(())
     }
 
@@ -380,11 +381,11 @@ impl Runner {
     /// # Panics
     /// Where none was begun.
     pub fn end(&mut self, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
-        let begun = self.begun.pop_front().expect("a step begins before it ends");
-        let Begun { input, loss_scale, start, .. } = begun;
-        let ended = self.look_at(begun, feed);
+        let in_flight = self.in_flight.pop_front().expect("a step begins before it ends");
+        let InFlight { input, loss_scale, start, .. } = in_flight;
+        let ended = self.look_at(in_flight, feed);
         if ended.is_err() {
-            self.begun.clear();
+            self.in_flight.clear();
             self.forget_next();
         }
         let (Means { loss, values: metrics, .. }, skipped_by) = ended?;
@@ -409,12 +410,16 @@ impl Runner {
     }
 
     /// What a step gave, and the layer for which it was skipped.
-    fn look_at(&mut self, begun: Begun, feed: &mut dyn Feed) -> Result<(Means, Option<String>), RunError> {
-        let Begun { input, turn, .. } = begun;
+    fn look_at(
+        &mut self,
+        in_flight: InFlight,
+        feed: &mut dyn Feed,
+    ) -> Result<(Means, Option<String>), RunError> {
+        let InFlight { input, turn, .. } = in_flight;
         if self.device.is_asynchronous() {
-            let told = |tensor: TensorId| self.told.floats(&self.device, turn, tensor)[0];
-            if !self.totals.losses().all(|tensor| told(tensor).is_finite()) {
-                let found = self.with_loop(begun, feed, |one| one.find_culprits())?;
+            let readback = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor)[0];
+            if !self.totals.losses().all(|tensor| readback(tensor).is_finite()) {
+                let found = self.with_loop(in_flight, feed, |one| one.find_culprits())?;
                 return Err(RunError::NotFinite(Box::new(found)));
             }
             feed.piece_done(input.rows, input.rows);
@@ -425,34 +430,34 @@ impl Runner {
             "the peak that was measured is the one that was planned"
         );
         self.check_flat(input.step)?;
-        self.check_guard(begun, feed)?;
+        self.check_guard(in_flight, feed)?;
         let means = self.statistics(input.rows, turn);
         Ok((means, self.settle_scale(input.step, turn)?))
     }
 
     /// Where a step would have written what is not finite, says why it wrote nothing.
-    fn check_guard(&mut self, begun: Begun, feed: &mut dyn Feed) -> Result<(), RunError> {
+    fn check_guard(&mut self, in_flight: InFlight, feed: &mut dyn Feed) -> Result<(), RunError> {
         let Some(Guard { found_inf }) = self.guard else { return Ok(()) };
-        let number = self.told.floats(&self.device, begun.turn, found_inf)[0];
+        let number = self.readback.floats(&self.device, in_flight.turn, found_inf)[0];
         // A gradient that overflows its scale only skips the step.
         let is_scale = self.loss_scale.as_ref().is_some_and(|scale| scale.concerns(number));
         if number == 0.0 || is_scale {
             return Ok(());
         }
         let tensor = Guard::looked_at(&self.plan.problem().graph, number).expect("every number is a check's");
-        let found = self.with_loop(begun, feed, |one| one.caused_by(tensor, vec![]))?;
+        let found = self.with_loop(in_flight, feed, |one| one.caused_by(tensor, vec![]))?;
         Err(RunError::NotFinite(Box::new(found)))
     }
 
     /// Does something with a step's loop over the plan.
     fn with_loop<R: Send>(
         &mut self,
-        Begun { input, iteration, loss_scale, turn, .. }: Begun,
+        InFlight { input, iteration, loss_scale, turn, .. }: InFlight,
         feed: &mut dyn Feed,
         body: impl FnOnce(&mut Loop<'_>) -> Result<R, RunError> + Send,
     ) -> Result<R, RunError> {
-        let Runner { plan, device, heap, told, launched, staged, begun, .. } = self;
-        let (scaled, anew) = (loss_scale.unwrap_or(1.0), begun.is_empty());
+        let Runner { plan, device, heap, readback, launched, staged, in_flight, .. } = self;
+        let (scaled, resets) = (loss_scale.unwrap_or(1.0), in_flight.is_empty());
         device.install(|device| {
             let mut one = Loop {
                 plan,
@@ -462,9 +467,9 @@ impl Runner {
                 iteration,
                 scaled,
                 heap,
-                told,
+                readback,
                 turn,
-                anew,
+                resets,
                 launched,
                 staged,
                 kept: Vec::new(),
@@ -480,12 +485,12 @@ impl Runner {
 
     /// Adapts the loss scale; names the layer for whose gradient the step was skipped.
     fn settle_scale(&mut self, step: u64, turn: usize) -> Result<Option<String>, RunError> {
-        let told = |tensor: TensorId| self.told.floats(&self.device, turn, tensor)[0];
-        let Some(verdict) = self.loss_scale.as_ref().map(|scale| told(scale.verdict())) else {
+        let readback = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor)[0];
+        let Some(found_inf) = self.loss_scale.as_ref().map(|scale| readback(scale.found_inf())) else {
             return Ok(None);
         };
-        let scale = self.loss_scale.as_mut().expect("there is a verdict on it");
-        let Some(gradient) = scale.settle(verdict) else { return Ok(None) };
+        let scale = self.loss_scale.as_mut().expect("there is a found_inf on it");
+        let Some(gradient) = scale.settle(found_inf) else { return Ok(None) };
         let graph = &self.plan.problem().graph;
         let known = &graph.tensors[gradient.0];
         let layer = graph.layers[known.layer.0].clone();
@@ -499,7 +504,7 @@ impl Runner {
     }
 
     fn statistics(&mut self, rows: usize, turn: usize) -> Means {
-        let sums = |tensor: TensorId| self.told.floats(&self.device, turn, tensor);
+        let sums = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor);
         // All penalties on weights add to one sum, and all on values to another.
         let nodes = &self.plan.problem().graph.nodes;
         let weights = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));

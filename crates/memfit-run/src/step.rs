@@ -8,8 +8,8 @@ use memfit_ir::{CheckedPlan, DType, Kind, NodeId, Op, Place, Plan, Slot, Step, T
 use crate::finite::{
     Changed, Culprit, Found, NotFinite, first_bad_row, first_large_row, note_changes, outlives, suspects,
 };
+use crate::readback::Readback;
 use crate::runner::{Feed, HeapMark, RunError, StepInput};
-use crate::told::Told;
 
 /// One step on its way.
 pub(crate) struct Loop<'a> {
@@ -21,10 +21,10 @@ pub(crate) struct Loop<'a> {
     /// What gradients are multiplied by.
     pub(crate) scaled: f32,
     pub(crate) heap: &'a mut HeapMark,
-    pub(crate) told: &'a Told,
+    pub(crate) readback: &'a Readback,
     pub(crate) turn: usize,
     /// Whether every step before this one has ended.
-    pub(crate) anew: bool,
+    pub(crate) resets: bool,
     pub(crate) launched: &'a mut BTreeSet<u64>,
     pub(crate) staged: &'a mut Option<usize>,
     /// Launches that kept old values because the new ones were not finite.
@@ -157,11 +157,13 @@ impl Loop<'_> {
 
     /// Draws the rows of an input where they are made-up floats, and says whether it did.
     fn is_drawn(&mut self, known: &Tensor, input: TensorId, context: &Context, to: Slot) -> bool {
-        let Some((made_up, row)) = self.feed.made_up(input).filter(|_| known.dtype == DType::F32) else {
+        let Some((synthetic_values, row)) =
+            self.feed.synthetic_values(input).filter(|_| known.dtype == DType::F32)
+        else {
             return false;
         };
         let row = row.wrapping_add(context.row_start as u64);
-        self.device.draw(made_up, row.wrapping_mul(known.shape.elements_per_row() as u64), to)
+        self.device.draw(synthetic_values, row.wrapping_mul(known.shape.elements_per_row() as u64), to)
     }
 
     pub(crate) fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {

@@ -11,7 +11,8 @@ use memfit_device::Choice;
 use memfit_formats::Mode;
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{
-    Budget, Bytes, Cost, Fused, Graph, LEANER, Leaner, Loss, Nanos, Node, Op, Pinned, Problem, Transfers,
+    Budget, Bytes, Cost, Fused, Graph, LOW_WORKSPACE, Loss, LowWorkspace, Nanos, Node, Op, Pinned, Problem,
+    Transfers,
 };
 
 /// A budget that nothing reaches.
@@ -188,12 +189,12 @@ fn cost_gpu(graph: &Graph, node: &Node, cost: Cost, batch: usize) -> Cost {
     let largest = operands.map(|id| graph.tensors[id.0].bytes(batch)).max().unwrap_or_default();
     let workspace = |share: u64| Bytes(largest.0 / share).align_up(256);
     let mut leaner = [(workspace(8), 0.08), (workspace(32), 0.25), (Bytes::ZERO, 1.0)].into_iter().map(
-        |(workspace_fixed, longer)| Leaner {
+        |(workspace_fixed, longer)| LowWorkspace {
             workspace_fixed,
             nanos: Nanos { fixed: 0.0, per_row: nanos_per_row * longer },
         },
     );
-    let leaner: [Option<Leaner>; LEANER] = std::array::from_fn(|_| leaner.next());
+    let leaner: [Option<LowWorkspace>; LOW_WORKSPACE] = std::array::from_fn(|_| leaner.next());
     Cost { workspace_fixed: workspace(2), leaner, ..plain }
 }
 

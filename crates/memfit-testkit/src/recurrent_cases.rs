@@ -37,7 +37,7 @@ pub(crate) fn add(add: Add<'_>) {
             );
             add(&name, &move |b| {
                 let (units, wide) = (3, 3 * kind.cell.gates());
-                let x = b.input([4 + kind.rows_behind_input(), wide]);
+                let x = b.input([4 + kind.rows_after_input(), wide]);
                 let mut operands = vec![x, b.weight("kernel", &[units, wide])];
                 if bias {
                     operands.push(b.weight("bias", &[kind.cell.biases(), wide]));
@@ -64,7 +64,7 @@ pub(crate) fn evaluate(
     let gates = kind.cell.gates();
     let units = (kernel.len() / gates).isqrt();
     let wide = gates * units;
-    let (inputs, places) = (steps + kind.rows_behind_input(), steps + kind.rows_behind_states());
+    let (inputs, places) = (steps + kind.rows_after_input(), steps + kind.rows_after_states());
     let rows = x.len() / (inputs * wide);
     let mut y = vec![0.0; rows * places * units];
     for row in 0..rows {

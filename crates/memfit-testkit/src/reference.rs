@@ -137,7 +137,7 @@ impl Evaluation<'_> {
                 let others = self.node.inputs.len() - usize::from(kind.masked);
                 let bias = (others == 3).then(|| self.input(2));
                 let mask = kind.masked.then(|| self.input(others));
-                let steps = self.dims(self.node.inputs[0])[0] - kind.rows_behind_input();
+                let steps = self.dims(self.node.inputs[0])[0] - kind.rows_after_input();
                 recurrent_cases::evaluate(kind, steps, self.input(0), self.input(1), bias, mask)
             }
             Op::MatMul(product) => {

@@ -2,9 +2,9 @@
 
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
-    Applied, Applying, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change,
-    Conv2D, Cost, DType, Fill, Folding, Fused, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op,
-    Pads, PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary,
+    Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change, Conv2D, Cost, DType,
+    Fill, Folding, Fused, FusedUpdate, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads,
+    PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -178,10 +178,10 @@ fn applied() -> Graph {
     let optimizer = Optimizer { average, ..Optimizer::adam() };
     let training = Training { losses: vec![case.loss], ..Training::new(optimizer) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
-    let gradients: Vec<TensorId> = Applying::all(&problem.graph).iter().map(|of| of.gradient).collect();
+    let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph).iter().map(|of| of.gradient).collect();
     assert_eq!(gradients.len(), 2);
     problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
-    Applied::rewritten(&problem, &gradients).expect("both can be applied").graph
+    FusedUpdate::rewritten(&problem, &gradients).expect("both can be applied").graph
 }
 
 /// The same of a dense layer that takes the pool before it inside.
@@ -201,10 +201,10 @@ fn applied_behind_a_pool() -> Graph {
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::adam()) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
-    let gradients: Vec<TensorId> = Applying::all(&problem.graph).iter().map(|of| of.gradient).collect();
+    let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph).iter().map(|of| of.gradient).collect();
     assert_eq!(gradients.len(), 1);
     problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
-    Applied::rewritten(&problem, &gradients).expect("it can be applied").graph
+    FusedUpdate::rewritten(&problem, &gradients).expect("it can be applied").graph
 }
 
 /// A problem where nothing costs anything.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memfit_data::{DataError, Field, Npy, Part, Shuffled, Source, Synthetic, Values};
-use memfit_ir::{DType, Graph, Loss, LossKind, MadeUp, Mask, Node, Op, TensorId, random};
+use memfit_ir::{DType, Graph, Loss, LossKind, Mask, Node, Op, SyntheticValues, TensorId, random};
 use memfit_run::{Culprit, Feed, FeedError, RunError};
 
 use crate::train::{Event, Observer};
@@ -57,7 +57,7 @@ fn open_all(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
         .collect();
     let (x, y) = (job.data.x.paths(), job.data.y.paths());
     if x.is_empty() && y.is_empty() {
-        return Ok(Box::new(made_up(job, graph, fields)));
+        return Ok(Box::new(synthetic_values(job, graph, fields)));
     }
     if job.data.rows.is_some() {
         return Err(Error::job("data.rows", "rows are counted from the files; remove the key or the files"));
@@ -72,7 +72,7 @@ fn open_all(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     Ok(Box::new(Npy::open(paths.into_iter().zip(fields).collect())?))
 }
 
-fn made_up(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
+fn synthetic_values(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
     let seed = random::derive(job.train.seed, random::purpose("data"));
     let values = graph.inputs.iter().map(|id| values_for(graph, *id));
     Synthetic::new(seed, job.data.rows, fields.into_iter().zip(values).collect())
@@ -192,9 +192,9 @@ impl Feed for Feeder<'_> {
         Ok(self.source.read(self.field(tensor), start + first as u64, rows, to)?)
     }
 
-    fn made_up(&self, tensor: TensorId) -> Option<(MadeUp, u64)> {
+    fn synthetic_values(&self, tensor: TensorId) -> Option<(SyntheticValues, u64)> {
         let field = self.inputs.iter().position(|input| *input == tensor)?;
-        Some((self.source.made_up(field)?, self.start))
+        Some((self.source.synthetic_values(field)?, self.start))
     }
 
     /// Only the batch that is fed now is asked for, so the source's epoch is its own.

@@ -410,7 +410,7 @@ impl Job {
         let mut setup =
             memfit_device::open_again(self.train.device, threads, self.train.batch, tf32, vectors)?;
         if self.memory.fixed_algorithms {
-            setup.fix_ways();
+            setup.fix_algorithms();
         }
         Ok(setup)
     }

@@ -151,7 +151,7 @@ pub use train::{Event, Observer, Quiet, fit, within_machine};
 pub use training::Ended;
 pub use values::{initialize, initialize_state};
 
-pub use memfit_data::{Field, Lent, LentArray, LentOrder};
+pub use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, Field};
 pub use memfit_device::Choice as DeviceChoice;
 pub use memfit_device::heap;
 pub use memfit_device::process;

@@ -211,7 +211,7 @@ pub(crate) fn problem_of(
     };
     let disk = job.memory.disk.as_ref().map_or(Bytes::ZERO, |disk| disk.size);
     let host = job.memory.host.unwrap_or(disk);
-    let is_synthetic = (0..graph.inputs.len()).all(|field| source.made_up(field).is_some());
+    let is_synthetic = (0..graph.inputs.len()).all(|field| source.synthetic_values(field).is_some());
     let problem = Problem {
         costs: setup.costs(&graph),
         costs_folded: setup.costs_folded(&graph),

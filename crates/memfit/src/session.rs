@@ -437,7 +437,7 @@ impl Session {
         if promised.is_some() && promised != Some((step.start, step.rows)) {
             runner.forget_next();
         }
-        let number = *first_step + runner.trace().steps + runner.steps_begun() as u64;
+        let number = *first_step + runner.trace().steps + runner.steps_in_flight() as u64;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
         let (start, next, observer) = (step.start, step.next, &mut Quiet);
         let mut feeder = Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer };

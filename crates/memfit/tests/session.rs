@@ -1,7 +1,9 @@
 //! A caller's own loop: his rows, his weights, an arena that comes and goes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
-use memfit::{Bytes, Job, Lent, LentArray, LentOrder, Purpose, Session, StepOf, VariableKind, process};
+use memfit::{
+    Borrowed, BorrowedArray, BorrowedOrder, Bytes, Job, Purpose, Session, StepOf, VariableKind, process,
+};
 
 const JOB: &str = r#"
 [model]
@@ -27,12 +29,12 @@ fn floats(values: impl Iterator<Item = f32>) -> Vec<u8> {
 fn step(session: &mut Session) -> f64 {
     let x = floats((0..16 * 4).map(|index| (index % 7) as f32 / 7.0));
     let y = floats((0..16).map(|index| (index % 3) as f32));
-    let x = LentArray { description: "<f4", dims: &[16, 4], bytes: &x };
-    let y = LentArray { description: "<f4", dims: &[16], bytes: &y };
+    let x = BorrowedArray { description: "<f4", dims: &[16, 4], bytes: &x };
+    let y = BorrowedArray { description: "<f4", dims: &[16], bytes: &y };
     let fields = session.fields().to_vec();
     let order: Vec<i64> = (0..16).rev().collect();
     let arrays = &[x, y][..fields.len()];
-    let mut rows = Lent::new(&fields, arrays, LentOrder::Rows(&order)).unwrap();
+    let mut rows = Borrowed::new(&fields, arrays, BorrowedOrder::Rows(&order)).unwrap();
     session
         .step(&mut rows, StepOf { start: 0, rows: 16, learning_rate: Some(0.01), next: None })
         .unwrap()

@@ -1,7 +1,7 @@
 //! Updates applied where their gradients are made: a block of the gradient in a worker's workspace, then the rule over that block of
 //! the weight.
 
-use memfit_ir::{Applied, Fused, Op, Shape};
+use memfit_ir::{Fused, FusedUpdate, Op, Shape};
 
 use super::gemm::driver::{self, LINE, Product, Strided};
 use super::gemm::operand::{self, Matrix, MatrixRight};
@@ -19,7 +19,7 @@ pub(crate) fn product([x, dy]: [&Shape; 2], rows: usize) -> Gemm {
 }
 
 /// Whether a gradient has the same bits made block by block and whole.
-pub(crate) fn is_exact(applied: &Applied, operands: [&Shape; 2]) -> bool {
+pub(crate) fn is_exact(applied: &FusedUpdate, operands: [&Shape; 2]) -> bool {
     // After a pool, the whole gradient is computed block by block as well.
     matches!(*applied.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_)))
         || gemm::is_by_rows(product(operands, 1).m)
@@ -63,7 +63,7 @@ fn block(product: &Gemm) -> usize {
 }
 
 /// Makes a gradient, and changes the weight by it.
-pub(crate) fn launch(operands: &Operands, applied: &Applied) {
+pub(crate) fn launch(operands: &Operands, applied: &FusedUpdate) {
     if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &*applied.gradient {
         return conv2d::max_pool_dense_apply(operands, conv, &applied.update);
     }

@@ -18,8 +18,8 @@ use super::conv2d::{geometry, image};
 use super::convolution::{self, Convolution};
 use super::half::Half;
 use super::operands::{Floats, Operands};
-use super::pool::{average, largest};
-use super::rectify::rectify;
+use super::pool::{average, max};
+use super::relu::relu_in_place;
 use super::widen::AT_ONCE;
 
 /// How a node goes over its images.
@@ -156,7 +156,7 @@ impl<'a> Bands<'a> {
             let to = &mut scratch.over[..lines.len()];
             convolution::forward(operands.threads, &part, x, kernel, bias, to, &mut *scratch.own);
             if relu {
-                rectify(operands.threads, to);
+                relu_in_place(operands.threads, to);
             }
             narrow(operands, to, y, lines);
         }
@@ -205,7 +205,7 @@ impl<'a> Bands<'a> {
             let to = &mut scratch.over[..lines.len()];
             if is_max {
                 let argmax = &mut argmax[lines.clone()];
-                largest::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
+                max::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
             } else {
                 average::forward_of(operands.threads, &part, sizes, 1, x, to);
             }
@@ -227,7 +227,7 @@ impl<'a> Bands<'a> {
             if over.is_empty() {
                 to.fill(0.0);
             } else if is_max {
-                largest::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
+                max::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
             } else {
                 average::grad_of(operands.threads, &part, sizes, 1, dy, to);
             }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use memfit_ir::Maker;
+use memfit_ir::Producer;
 
 use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
 use super::made::{self, Made};
@@ -23,7 +23,7 @@ pub(crate) fn sign_bits(operands: &Operands, below: f32) {
 }
 
 /// The same for elements that are recomputed while they are read.
-pub(crate) fn sign_bits_of(operands: &Operands, producer: &Maker, below: f32) {
+pub(crate) fn sign_bits_of(operands: &Operands, producer: &Producer, below: f32) {
     let shape = operands.input_shape(0);
     let made =
         Made::new(operands, producer, operands.workspace().take_floats(made::workspace(producer, shape)));

@@ -1,6 +1,6 @@
 //! Convolutions: geometry read from shapes, for the kernels in `convolution`.
 
-use memfit_ir::{Conv2D, Maker, PooledConv2D, Shape, Update};
+use memfit_ir::{Conv2D, PooledConv2D, Producer, Shape, Update};
 
 use super::convolution::pooled::dense::{Grad, Learning, PooledDense};
 use super::convolution::pooled::{self, Pooled};
@@ -50,7 +50,7 @@ pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
 }
 
 /// The same, of images that are recomputed while they are read.
-pub(crate) fn grad_kernel_of(operands: &Operands, producer: &Maker, conv: &Conv2D) {
+pub(crate) fn grad_kernel_of(operands: &Operands, producer: &Producer, conv: &Conv2D) {
     let (x, dy) = (operands.input_shape(0), operands.input_shape(producer.inputs()));
     let shape = geometry(conv, x, dy, operands.context.rows);
     let mut workspace = operands.workspace();

@@ -1,6 +1,8 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
-use memfit_ir::{ALIGNMENT, Applied, Bytes, Conv3D, Cost, Fused, Graph, LEANER, Node, Op, Shape, Summand};
+use memfit_ir::{
+    ALIGNMENT, AddEpilogue, Bytes, Conv3D, Cost, Fused, FusedUpdate, Graph, LOW_WORKSPACE, Node, Op, Shape,
+};
 
 use super::bands::Bands;
 use super::convolution::pooled::dense::PooledDense;
@@ -40,7 +42,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
         nanos_fixed: LAUNCH_NANOS + nanos(0),
         nanos_per_row: nanos(1) - nanos(0),
         measured: None,
-        leaner: [None; LEANER],
+        leaner: [None; LOW_WORKSPACE],
     }
 }
 
@@ -78,10 +80,10 @@ impl Operation<'_> {
     fn demand(&self, rows: usize) -> Demand {
         let threads = self.threads;
         match &self.node.op {
-            Op::Dense | Op::Fused(Fused::Plus(Summand::Dense)) => {
+            Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense)) => {
                 self.product(dense::forward_product(self.input(0), self.input(1), rows))
             }
-            Op::DenseGradInput | Op::Fused(Fused::Plus(Summand::DenseGradInput)) => {
+            Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => {
                 self.product(dense::grad_input_product(self.input(0), self.input(1), rows))
             }
             Op::DenseGradKernel => {
@@ -104,17 +106,17 @@ impl Operation<'_> {
                 let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
-            Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => {
-                let shape = conv2d::geometry(conv, self.input(0), self.input(maker.inputs()), rows);
-                let own = made::workspace(maker, self.input(0));
+            Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(producer.inputs()), rows);
+                let own = made::workspace(producer, self.input(0));
                 let demand =
                     convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
                 let times = convolution::times_made(&shape) * self.input(0).elements(rows);
                 Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
             }
-            Op::Fused(Fused::SignBitsOf(maker, _)) => {
+            Op::Fused(Fused::SignBitsOf(producer, _)) => {
                 let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
-                Demand { flops, ..floats(made::workspace(maker, self.input(0))) }
+                Demand { flops, ..floats(made::workspace(producer, self.input(0))) }
             }
             Op::Fused(Fused::Conv2DMaxPool(conv)) => {
                 let channels = self.output(0).last();
@@ -194,7 +196,7 @@ impl Operation<'_> {
                 mixed(norm::batch::grad_workspace(self.input(0), true))
             }
             Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
-            Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(Summand::LayerNormGrad(_, axes))) => {
+            Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => {
                 doubles(norm::layer::grad_workspace(self.input(0), *axes))
             }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
@@ -204,7 +206,7 @@ impl Operation<'_> {
                 let dims = &self.input(check.weight_at()).dims;
                 doubles(optimizer::check_workspace(&check.update.rule, dims))
             }
-            Op::Fused(Fused::Applied(Applied { gradient, .. })) => {
+            Op::Fused(Fused::Applied(FusedUpdate { gradient, .. })) => {
                 if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &**gradient {
                     let shapes = [0, 1, 4].map(|index| self.input(index));
                     let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);

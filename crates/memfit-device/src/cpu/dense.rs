@@ -67,7 +67,7 @@ pub(crate) fn sum_masked_for_bias(operands: &Operands, dx: Floats<'_>) {
 }
 
 /// The same for a gradient that counts only where there is an argmax.
-pub(crate) fn winners_bias_grad(operands: &Operands) {
+pub(crate) fn argmax_bias_grad(operands: &Operands) {
     let terms = WithArgmax { dy: operands.input(0), argmax: operands.input(1) };
     sum_terms(operands, terms.dy.len(), &terms);
 }
@@ -110,7 +110,7 @@ impl Terms<1> for WithArgmax<'_> {
     #[inline(always)]
     unsafe fn terms<L: Lanes>(&self, _row: usize, element: usize, _column: usize, count: usize) -> [L; 1] {
         // SAFETY: the elements lie inside, and there is a byte for each.
-        let none = unsafe { L::bytes_equal(self.argmax[element..].as_ptr(), Pool2D::NOBODY, count) };
+        let none = unsafe { L::bytes_equal(self.argmax[element..].as_ptr(), Pool2D::NO_ARGMAX, count) };
         // SAFETY: as above.
         [unsafe { load::<L>(self.dy[element..].as_ptr(), count) }.keep(!none)]
     }

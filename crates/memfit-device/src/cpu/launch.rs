@@ -1,13 +1,13 @@
 //! Which kernel runs an op.
 
-use memfit_ir::{Fused, Op, Summand};
+use memfit_ir::{AddEpilogue, Fused, Op};
 
 use super::operands::Operands;
-use super::rectify::rectify;
+use super::relu::relu_in_place;
 use super::{
-    activity, affine, applied, attention, augment, bits, cast, conv2d, conv3d, dense, dropout, elementwise,
-    embedding, loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange, recurrent, resize,
-    softmax, spatial, stretch, transpose, upsample,
+    activity, affine, applied, attention, augment, bits, broadcast, cast, conv2d, conv3d, dense, dropout,
+    elementwise, embedding, loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange,
+    recurrent, resize, softmax, spatial, transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -23,19 +23,23 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BiasGrad => dense::sum_for_bias(operands, operands.input(0)),
         Op::Fused(Fused::Plus(summand)) => {
             let written = match summand {
-                Summand::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
-                Summand::DenseGradInput => dense::grad_input(operands),
-                Summand::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
+                AddEpilogue::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
+                AddEpilogue::DenseGradInput => dense::grad_input(operands),
+                AddEpilogue::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
             };
             plus::add(operands, written);
         }
         Op::Conv2D(conv) => {
             conv2d::forward(operands, conv);
         }
-        Op::Fused(Fused::Conv2DRelu(conv)) => rectify(operands.threads, conv2d::forward(operands, conv)),
+        Op::Fused(Fused::Conv2DRelu(conv)) => {
+            relu_in_place(operands.threads, conv2d::forward(operands, conv))
+        }
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
-        Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => conv2d::grad_kernel_of(operands, maker, conv),
+        Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
+            conv2d::grad_kernel_of(operands, producer, conv)
+        }
         Op::Fused(Fused::Conv2DMaxPool(conv)) => conv2d::max_pool(operands, conv),
         Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => conv2d::max_pool_grad_kernel(operands, conv),
         Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => conv2d::max_pool_grad_input(operands, conv),
@@ -47,19 +51,19 @@ pub(crate) fn launch(operands: &Operands) {
         Op::ActivityPenalty(regularizer) => activity::launch(operands, regularizer),
         Op::Mask(mask) => mask::launch(operands, *mask),
         Op::BalanceWeights => mask::balance(operands),
-        Op::MaxPool2D(pool) => pool::largest::forward(operands, pool, false),
-        Op::MaxPool2DRelu(pool) => pool::largest::forward(operands, pool, true),
-        Op::WinnersBiasGrad => dense::winners_bias_grad(operands),
-        Op::MaxPool2DGrad(pool, _) => pool::largest::grad(operands, pool),
+        Op::MaxPool2D(pool) => pool::max::forward(operands, pool, false),
+        Op::MaxPool2DRelu(pool) => pool::max::forward(operands, pool, true),
+        Op::WinnersBiasGrad => dense::argmax_bias_grad(operands),
+        Op::MaxPool2DGrad(pool, _) => pool::max::grad(operands, pool),
         Op::AveragePool2D(pool) => pool::average::forward(operands, pool),
         Op::AveragePool2DGrad(pool, _) => pool::average::grad(operands, pool),
         Op::GlobalAveragePool2D => pool::global::average(operands),
         Op::GlobalAveragePool2DGrad(_) => pool::global::average_grad(operands),
-        Op::GlobalMaxPool2D => pool::global::largest(operands),
-        Op::GlobalMaxPool2DGrad(_) => pool::global::largest_grad(operands),
+        Op::GlobalMaxPool2D => pool::global::max(operands),
+        Op::GlobalMaxPool2DGrad(_) => pool::global::max_grad(operands),
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
         Op::SignBits { below } => bits::sign_bits(operands, *below),
-        Op::Fused(Fused::SignBitsOf(maker, below)) => bits::sign_bits_of(operands, maker, *below),
+        Op::Fused(Fused::SignBitsOf(producer, below)) => bits::sign_bits_of(operands, producer, *below),
         Op::MaskBits => {
             bits::mask_bits(operands);
         }
@@ -102,8 +106,8 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Resize2D(_, interpolation) => resize::forward(operands, *interpolation),
         Op::Resize2DGrad(_, interpolation) => resize::grad(operands, *interpolation),
         Op::Transpose(order) => transpose::launch(operands, order),
-        Op::Broadcast(_) => stretch::broadcast(operands),
-        Op::SumTo(_) => stretch::sum_to(operands),
+        Op::Broadcast(_) => broadcast::broadcast(operands),
+        Op::SumTo(_) => broadcast::sum_to(operands),
         Op::Concat(axis) => rearrange::concat(operands, *axis),
         Op::Slice { axis, start, .. } => rearrange::slice(operands, *axis, *start),
         Op::PadAxis { axis, before, .. } => rearrange::pad_axis(operands, *axis, *before),

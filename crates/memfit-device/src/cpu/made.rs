@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use memfit_ir::{Chain, Maker, Shape, Unary};
+use memfit_ir::{Chain, Producer, Shape, Unary};
 
 use super::elementwise::unary;
 use super::lanes::{Kernel, Lanes, load, store};
@@ -30,17 +30,17 @@ enum How {
 }
 
 /// Floats of workspace that recomputing values of a shape needs.
-pub(crate) fn workspace(maker: &Maker, x: &Shape) -> usize {
-    if maker.norm.is_some() { batch::forward_workspace(x) } else { 0 }
+pub(crate) fn workspace(producer: &Producer, x: &Shape) -> usize {
+    if producer.norm.is_some() { batch::forward_workspace(x) } else { 0 }
 }
 
 impl<'a> Made<'a> {
     /// The values of a node whose first inputs are those of a producer; `workspace` is as large as
     /// [`workspace`] says.
-    pub(crate) fn new(operands: &Operands<'a>, maker: &Maker, workspace: &'a mut [f32]) -> Made<'a> {
+    pub(crate) fn new(operands: &Operands<'a>, producer: &Producer, workspace: &'a mut [f32]) -> Made<'a> {
         let (values, channels) = (operands.input::<f32>(0), operands.input_shape(0).last());
         let columns = Columns::folded(values.len(), channels);
-        let (coefficients, how): (&[f32], How) = match (&maker.norm, maker.function) {
+        let (coefficients, how): (&[f32], How) = match (&producer.norm, producer.function) {
             (Some(norm), function) => {
                 let how =
                     match (function, function.and_then(|function| batch::clamp(&Chain::unary(function)))) {
@@ -51,7 +51,7 @@ impl<'a> Made<'a> {
                 (batch::coefficients(operands, norm, columns, workspace), how)
             }
             (None, Some(function)) => (&[], How::Function(function)),
-            (None, None) => unreachable!("the shape rules ask for a maker that makes something"),
+            (None, None) => unreachable!("the shape rules ask for a producer that makes something"),
         };
         Made { values, coefficients, width: columns.width, how }
     }

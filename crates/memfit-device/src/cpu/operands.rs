@@ -142,8 +142,8 @@ impl<'a> Operands<'a> {
         let slot = self.args[index];
         let writes = &self.args[self.node.inputs.len()..];
         assert!(!writes.iter().any(|write| write.overlaps(&slot)), "an input in place is read as `Floats`");
-        let (start, length) = self.stretch::<T>(slot, self.input_tensor(index));
-        // SAFETY: `stretch` guarantees the elements, and they are not written during this launch.
+        let (start, length) = self.range::<T>(slot, self.input_tensor(index));
+        // SAFETY: `range` guarantees the elements, and they are not written during this launch.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
@@ -158,8 +158,8 @@ impl<'a> Operands<'a> {
         let reads = &self.args[..self.node.inputs.len()];
         assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output in place is written as `Floats`");
         self.take(index);
-        let (start, length) = self.stretch::<T>(slot, &self.graph.tensors[self.node.outputs[index].0]);
-        // SAFETY: `stretch` guarantees the elements; no other operand shares them and `take` hands them out
+        let (start, length) = self.range::<T>(slot, &self.graph.tensors[self.node.outputs[index].0]);
+        // SAFETY: `range` guarantees the elements; no other operand shares them and `take` hands them out
         // once.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
@@ -169,7 +169,7 @@ impl<'a> Operands<'a> {
         let write = self.node.outputs.len() + index;
         self.take(write);
         let slot = self.args[self.node.inputs.len() + write];
-        let (start, length) = self.stretch(slot, &self.graph.tensors[self.node.updates[index].0]);
+        let (start, length) = self.range(slot, &self.graph.tensors[self.node.updates[index].0]);
         // SAFETY: as for an output.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
@@ -179,7 +179,7 @@ impl<'a> Operands<'a> {
         let write = self.node.outputs.len() + index;
         self.take(write);
         let slot = self.args[self.node.inputs.len() + write];
-        let (start, length) = self.byte_stretch(slot, &self.graph.tensors[self.node.updates[index].0]);
+        let (start, length) = self.byte_range(slot, &self.graph.tensors[self.node.updates[index].0]);
         // SAFETY: as for an output.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
@@ -193,8 +193,8 @@ impl<'a> Operands<'a> {
     pub(crate) fn input_bytes(&self, index: usize) -> &'a [u8] {
         let writes = &self.args[self.node.inputs.len()..];
         assert!(!writes.iter().any(|write| write.overlaps(&self.args[index])), "an input is not written");
-        let (start, length) = self.byte_stretch(self.args[index], self.input_tensor(index));
-        // SAFETY: `byte_stretch` guarantees the bytes, and they are not written during this launch.
+        let (start, length) = self.byte_range(self.args[index], self.input_tensor(index));
+        // SAFETY: `byte_range` guarantees the bytes, and they are not written during this launch.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
@@ -204,7 +204,7 @@ impl<'a> Operands<'a> {
         let slot = self.args[self.node.inputs.len() + index];
         let reads = &self.args[..self.node.inputs.len()];
         assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output is not read elsewhere");
-        let (start, length) = self.byte_stretch(slot, &self.graph.tensors[self.node.outputs[index].0]);
+        let (start, length) = self.byte_range(slot, &self.graph.tensors[self.node.outputs[index].0]);
         // SAFETY: as for an output of elements.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
@@ -225,11 +225,11 @@ impl<'a> Operands<'a> {
         let half = Half::of(self.dtype(tensor));
         let (start, length) = match half {
             None => {
-                let (start, length) = self.stretch::<f32>(slot, tensor);
+                let (start, length) = self.range::<f32>(slot, tensor);
                 (start.cast(), length)
             }
             Some(_) => {
-                let (start, length) = self.stretch::<u16>(slot, tensor);
+                let (start, length) = self.range::<u16>(slot, tensor);
                 (start.cast(), length)
             }
         };
@@ -262,16 +262,16 @@ impl<'a> Operands<'a> {
     }
 
     /// Start and number of a tensor's elements at the rows of this micro-batch.
-    fn stretch<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
+    fn range<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
         let dtype = self.dtype(tensor);
         assert!(T::holds(dtype), "{}: `{}` is {dtype}", self.node.op.name(), tensor.name);
-        let start = self.byte_stretch(slot, tensor).0.cast::<T>();
+        let start = self.byte_range(slot, tensor).0.cast::<T>();
         assert!(start.is_aligned(), "rows begin at a multiple of their elements' size");
         (start, tensor.shape.elements(self.context.rows))
     }
 
     /// Start and length of a tensor's bytes at the rows of this micro-batch.
-    fn byte_stretch(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
+    fn byte_range(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
         let bytes = tensor.shape.bytes(self.dtype(tensor), self.context.rows);
         // Of a tensor that holds all rows, these ops touch a slice; batches in slices are not split, so rows count from 0.
         let is_part = tensor.slice.is_none() && matches!(self.node.op, Op::TakeRows | Op::PutRows);

@@ -3,7 +3,7 @@
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
-use memfit_ir::{ALIGNMENT, Bytes, DType, Fused, Graph, Node, Op, Shape, Slot, Summand, Tensor};
+use memfit_ir::{ALIGNMENT, AddEpilogue, Bytes, DType, Fused, Graph, Node, Op, Shape, Slot, Tensor};
 
 use super::bands::Bands;
 use super::half::Half;
@@ -114,7 +114,7 @@ fn writes_over_its_input(op: &Op) -> bool {
             | Op::Loss(_)
             | Op::LayerNorm(..)
             | Op::LayerNormGrad(..)
-            | Op::Fused(Fused::Plus(Summand::LayerNormGrad(..)))
+            | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(..)))
     )
 }
 

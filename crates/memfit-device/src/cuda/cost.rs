@@ -1,6 +1,8 @@
 //! What a node costs on a GPU: the workspace of its kernels and libraries, and its time, roughly.
 
-use memfit_ir::{Attention, Bytes, Cost, DType, Graph, LEANER, Leaner, Nanos, Node, Op, TensorId};
+use memfit_ir::{
+    Attention, Bytes, Cost, DType, Graph, LOW_WORKSPACE, LowWorkspace, Nanos, Node, Op, TensorId,
+};
 
 use super::gpu::Gpu;
 use super::work::Work;
@@ -27,9 +29,13 @@ pub(crate) fn cost(gpu: &Gpu, graph: &Graph, node: &Node, most: usize) -> Cost {
 }
 
 /// Library algorithms that need less workspace than the fastest one, which comes on top of the kernels' own.
-fn low_workspace(algorithms: &[(Bytes, f32)], rows: usize, own: Bytes) -> [Option<Leaner>; LEANER] {
-    let Some(((_, fastest), rest)) = algorithms.split_first() else { return [None; LEANER] };
-    let mut found = rest.iter().map(|(libraries, milliseconds)| Leaner {
+fn low_workspace(
+    algorithms: &[(Bytes, f32)],
+    rows: usize,
+    own: Bytes,
+) -> [Option<LowWorkspace>; LOW_WORKSPACE] {
+    let Some(((_, fastest), rest)) = algorithms.split_first() else { return [None; LOW_WORKSPACE] };
+    let mut found = rest.iter().map(|(libraries, milliseconds)| LowWorkspace {
         workspace_fixed: own + *libraries,
         nanos: Nanos { fixed: 0.0, per_row: f64::from(milliseconds - fastest) * 1e6 / rows as f64 },
     });

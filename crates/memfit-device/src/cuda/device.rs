@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use memfit_ir::{Bytes, Graph, MadeUp, Node, Op, Slot, Tensor};
+use memfit_ir::{Bytes, Graph, Node, Op, Slot, SyntheticValues, Tensor};
 
 use super::driver::{CapturedGraph, CudaError, Event};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::joined::Joined;
 use super::memory::{DeviceArena, Pinned};
+use super::readback::Readback;
 use super::store::Store;
-use super::told::Readback;
 use super::updates::{Updates, WORDS};
 use super::work::{Source, Work};
 use super::{call_of, lower};
@@ -274,10 +274,10 @@ impl CudaDevice {
     }
 
     /// Draws synthetic rows into a slot.
-    pub(crate) fn make_up(
+    pub(crate) fn draw_synthetic(
         &mut self,
         tensor: &Tensor,
-        made_up: MadeUp,
+        synthetic_values: SyntheticValues,
         rows: usize,
         row_start: usize,
         to: Slot,
@@ -285,7 +285,12 @@ impl CudaDevice {
         self.send_waiting();
         let none = Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO };
         let slots = Slots { arena: &self.arena, args: &[to], workspace: none };
-        self.gpu.run(&lower::made_up::made_up(tensor, made_up, rows, row_start), &slots).expect(FAILED);
+        self.gpu
+            .run(
+                &lower::synthetic_values::synthetic_values(tensor, synthetic_values, rows, row_start),
+                &slots,
+            )
+            .expect(FAILED);
     }
 
     /// A new step begins. Where the host knows how those before it ended, weights may be written again.
@@ -312,7 +317,7 @@ impl CudaDevice {
     }
 
     /// Begins the readback of some slots for one step in flight, after all launches so far.
-    pub(crate) fn tell(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
+    pub(crate) fn begin_readback(&mut self, turn: usize, slots: impl Iterator<Item = Slot>) {
         self.flush();
         let arena = &self.arena;
         let parts = slots.map(|slot| (arena.address(slot), slot.bytes.to_usize()));
@@ -320,7 +325,7 @@ impl CudaDevice {
     }
 
     /// Waits for the readback of a step in flight.
-    pub(crate) fn told(&self, turn: usize) -> &[u8] {
+    pub(crate) fn readback(&self, turn: usize) -> &[u8] {
         self.enter();
         self.readback.read(turn).expect(FAILED)
     }
@@ -341,7 +346,7 @@ impl CudaDevice {
     }
 
     /// Which staging buffer is filled now: graphs are captured for each.
-    pub(crate) fn staging_half(&self) -> usize {
+    pub(crate) fn staging_buffer(&self) -> usize {
         self.half
     }
 
@@ -423,26 +428,26 @@ impl CudaDevice {
     }
 
     /// Whether launches under a key were captured.
-    pub(crate) fn is_recorded(&self, key: u64) -> bool {
+    pub(crate) fn is_captured(&self, key: u64) -> bool {
         self.graphs.iter().any(|(known, _)| *known == key)
     }
 
     /// Begins to capture launches instead of running them.
-    pub(crate) fn begin_recording(&mut self) {
+    pub(crate) fn begin_capture(&mut self) {
         self.flush();
         self.enter();
         self.gpu.stream.begin_capture().expect(FAILED);
     }
 
     /// Ends a capture.
-    pub(crate) fn end_recording(&mut self, key: u64) {
+    pub(crate) fn end_capture(&mut self, key: u64) {
         self.send_waiting();
         let captured = self.gpu.stream.end_capture().expect("launches can be captured");
         self.graphs.push((key, captured));
     }
 
     /// Replays the graph that was captured under a key.
-    pub(crate) fn play(&mut self, key: u64) {
+    pub(crate) fn replay(&mut self, key: u64) {
         self.flush();
         let (_, captured) =
             self.graphs.iter().find(|(known, _)| *known == key).expect("the graph was captured");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
-use memfit_ir::{ALIGNMENT, Bytes, Graph, LEANER, Node, Slot};
+use memfit_ir::{ALIGNMENT, Bytes, Graph, LOW_WORKSPACE, Node, Slot};
 
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
@@ -223,7 +223,7 @@ impl Gpu {
         }
         // A row at a time must be possible in all of them.
         let one_row = self.workspace_at(graph, node, 1, Bytes::ZERO)?.1;
-        let algorithms = candidates::few(&candidates::together(&calls), LEANER - 1);
+        let algorithms = candidates::few(&candidates::together(&calls), LOW_WORKSPACE - 1);
         let algorithms =
             algorithms.into_iter().map(|(bytes, time)| (with_slack(Bytes(bytes as u64)).max(one_row), time));
         let mut algorithms: Vec<(Bytes, f32)> = algorithms.collect();

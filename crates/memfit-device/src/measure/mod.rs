@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memfit_ir::{Bytes, Cost, Fused, Graph, Nanos, NodeId, Op, Summand};
+use memfit_ir::{AddEpilogue, Bytes, Cost, Fused, Graph, Nanos, NodeId, Op};
 
 use crate::{Setup, process};
 use scratch::{RUNS, Scratch};
@@ -292,7 +292,7 @@ fn class(op: &Op) -> usize {
         Op::Dense
             | Op::DenseGradInput
             | Op::DenseGradKernel
-            | Op::Fused(Fused::Plus(Summand::Dense | Summand::DenseGradInput))
+            | Op::Fused(Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput))
     ) {
         1
     } else {

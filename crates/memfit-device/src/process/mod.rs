@@ -12,7 +12,7 @@ pub use start::{let_writes_fail, stack_limit};
 
 /// Memory that is resident now (`VmRSS`).
 pub fn resident() -> Bytes {
-    status("VmRSS:").unwrap_or_else(resident_largest)
+    status("VmRSS:").unwrap_or_else(resident_max)
 }
 
 /// Memory that counts as held now: what is resident, with the program's files in full where their pages were
@@ -26,7 +26,7 @@ pub fn held() -> Bytes {
 
 /// The most memory that was ever resident (`VmHWM`).
 pub fn resident_peak() -> Bytes {
-    status("VmHWM:").unwrap_or_else(resident_largest)
+    status("VmHWM:").unwrap_or_else(resident_max)
 }
 
 /// Resets `VmHWM` to what is resident now; false where the system does not allow it.
@@ -93,7 +93,7 @@ fn kibibytes(text: &str, field: &str) -> Option<Bytes> {
 }
 
 /// For systems without `/proc`: the largest resident size, in kibibytes except on Apple's, which count bytes.
-fn resident_largest() -> Bytes {
+fn resident_max() -> Bytes {
     // SAFETY: the call fills the structure, for which zeros are valid.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

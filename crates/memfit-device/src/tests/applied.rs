@@ -1,6 +1,6 @@
 //! Fused optimizer updates: the same bits as the whole gradient and then the update.
 
-use memfit_ir::{Applied, Average, Clip, Fused, Op, Shape, Update, UpdateRule};
+use memfit_ir::{Average, Clip, Fused, FusedUpdate, Op, Shape, Update, UpdateRule};
 
 use super::{Case, noise, optimizer::rules, positive_noise};
 
@@ -26,7 +26,7 @@ fn check(update: &Update, rows: usize, positions: usize, wide: usize, units: usi
     let apart = Case::new(Op::Update(update.clone()), rows).input(kernel.clone(), made.updated(0));
     let gradient = Box::new(Op::DenseGradKernel);
     let together =
-        given(Op::Fused(Fused::Applied(Applied { gradient, weight_at: None, update: update.clone() })));
+        given(Op::Fused(Fused::Applied(FusedUpdate { gradient, weight_at: None, update: update.clone() })));
     assert_eq!(
         changed(together).run().bits(),
         changed(apart).run().bits(),

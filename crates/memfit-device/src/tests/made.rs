@@ -1,24 +1,24 @@
 //! Values that are recomputed in their consumers: the bits are those of values that are stored and then read.
 
-use memfit_ir::{Conv2D, Fused, Maker, Norm, Op, Pads, Shape, Unary};
+use memfit_ir::{Conv2D, Fused, Norm, Op, Pads, Producer, Shape, Unary};
 
 use super::{Case, noise, positive_noise};
 
 /// Every kind of producer.
-fn producers() -> Vec<Maker> {
+fn producers() -> Vec<Producer> {
     let norm = |scale: bool, center: bool| Some(Norm { epsilon: 1e-3, scale, center });
     let capped = Unary::ReluGeneral { negative_slope: 0.0, max_value: 1.5, threshold: 0.0 };
     vec![
-        Maker { norm: norm(true, true), function: None },
-        Maker { norm: norm(true, true), function: Some(Unary::Relu) },
-        Maker { norm: norm(false, true), function: Some(capped) },
-        Maker { norm: norm(true, false), function: Some(Unary::Gelu) },
-        Maker { norm: None, function: Some(Unary::Silu) },
+        Producer { norm: norm(true, true), function: None },
+        Producer { norm: norm(true, true), function: Some(Unary::Relu) },
+        Producer { norm: norm(false, true), function: Some(capped) },
+        Producer { norm: norm(true, false), function: Some(Unary::Gelu) },
+        Producer { norm: None, function: Some(Unary::Silu) },
     ]
 }
 
 /// What a producer reads, for values of a shape.
-fn given(producer: &Maker, shape: &Shape, rows: usize) -> Vec<(Shape, Vec<f32>)> {
+fn given(producer: &Producer, shape: &Shape, rows: usize) -> Vec<(Shape, Vec<f32>)> {
     let channels = shape.last();
     let mut all = vec![(shape.clone(), noise(shape.elements(rows), 1))];
     if let Some(norm) = &producer.norm {
@@ -34,7 +34,7 @@ fn with(case: Case, inputs: &[(Shape, Vec<f32>)]) -> Case {
     inputs.iter().fold(case, |case, (shape, values)| case.input(shape.clone(), values.clone()))
 }
 
-fn check_grad_kernel(producer: &Maker, conv: Conv2D, [input, output]: [[usize; 3]; 2], rows: usize) {
+fn check_grad_kernel(producer: &Producer, conv: Conv2D, [input, output]: [[usize; 3]; 2], rows: usize) {
     let (images, outputs) = (Shape::rows(input), Shape::rows(output));
     let inputs = given(producer, &images, rows);
     let made = with(Case::new(producer.op().unwrap(), rows), &inputs).run();

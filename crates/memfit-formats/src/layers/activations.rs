@@ -2,7 +2,7 @@
 
 use memfit_ir::{Chain, NoiseKind, Op, TensorId};
 
-use super::{axis_behind_batch, noise};
+use super::{axis_after_batch, noise};
 use crate::activation::Activation;
 use crate::error::FormatError;
 use crate::site::Site;
@@ -32,7 +32,7 @@ fn apply(site: &mut Site<'_>, activation: Activation, x: TensorId) -> Result<Ten
         }
         Activation::Softmax { axis } => {
             let axes = site.dims(x).len();
-            match axis_behind_batch(axis, axes) {
+            match axis_after_batch(axis, axes) {
                 Some(behind) if behind + 1 == axes => site.push(Op::Softmax, &[x]),
                 // The axis is the last one while it runs.
                 Some(behind) => {

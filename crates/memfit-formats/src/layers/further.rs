@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, Link, MatMul, Op, TensorId, Unary};
 
-use super::{adaptive, axis_behind_batch, cells, masks, merging, noise, volume, weighted};
+use super::{adaptive, axis_after_batch, cells, masks, merging, noise, volume, weighted};
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::initializer::Start;
@@ -99,7 +99,7 @@ fn summed(
 ) -> Result<Vec<usize>, FormatError> {
     let mut sums = dims.to_vec();
     for axis in listed {
-        match axis_behind_batch(*axis, dims.len()) {
+        match axis_after_batch(*axis, dims.len()) {
             Some(place) => sums[place] = 1,
             None => {
                 return Err(site.unsupported(argument, format!("{listed:?}"), "axes after the batch"));
@@ -116,7 +116,7 @@ fn dot(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatErr
     for (index, tensor) in operands.iter().enumerate() {
         let listed_axis = listed[index.min(listed.len() - 1)];
         let dims = site.dims(*tensor).to_vec();
-        let axis = axis_behind_batch(listed_axis, dims.len()).filter(|_| listed.len() <= 2);
+        let axis = axis_after_batch(listed_axis, dims.len()).filter(|_| listed.len() <= 2);
         let Some(axis) = axis.filter(|_| dims.len() <= 2) else {
             let supported = "an axis of vectors or matrices, after the batch";
             return Err(site.unsupported("axes", format!("{listed:?}"), supported));

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, DType, Mask, Op, TensorId};
 
-use super::axis_behind_batch;
+use super::axis_after_batch;
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::site::Site;
@@ -120,7 +120,7 @@ fn any_of(site: &mut Site<'_>) -> Result<Option<TensorId>, FormatError> {
 
 fn concatenated(site: &mut Site<'_>, operands: &[TensorId]) -> Result<Option<TensorId>, FormatError> {
     let axes = site.dims(operands[0]).len();
-    let axis = axis_behind_batch(site.settings.axis("axis"), axes);
+    let axis = axis_after_batch(site.settings.axis("axis"), axes);
     let Some(axis) = axis.filter(|axis| axis + 1 < axes) else { return any_of(site) };
     match site.masks.iter().copied().collect::<Option<Vec<TensorId>>>() {
         Some(masks) if axis < site.dims(masks[0]).len() => site.push(Op::Concat(axis), &masks).map(Some),

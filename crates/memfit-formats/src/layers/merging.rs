@@ -2,7 +2,7 @@
 
 use memfit_ir::{Binary, Chain, Link, Op, TensorId, Unary};
 
-use super::axis_behind_batch;
+use super::axis_after_batch;
 use crate::error::FormatError;
 use crate::site::Site;
 
@@ -31,7 +31,7 @@ pub(crate) fn average(site: &mut Site<'_>, operands: &[TensorId]) -> Result<Tens
 
 pub(crate) fn concatenate(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatError> {
     let axis = site.settings.axis("axis");
-    match axis_behind_batch(axis, site.dims(operands[0]).len()) {
+    match axis_after_batch(axis, site.dims(operands[0]).len()) {
         Some(behind) => site.push(Op::Concat(behind), operands),
         None => Err(site.unsupported("axis", axis, "an axis after the batch that the tensors have")),
     }

@@ -90,7 +90,7 @@ pub(crate) fn call(
 }
 
 /// An axis as Keras counts it (the batch is 0, -1 the last), counted after the batch instead.
-pub(crate) fn axis_behind_batch(axis: i64, dims: usize) -> Option<usize> {
+pub(crate) fn axis_after_batch(axis: i64, dims: usize) -> Option<usize> {
     let rank = i64::try_from(dims).ok()? + 1;
     let counted = if axis < 0 { axis + rank } else { axis };
     if 1 <= counted && counted < rank { usize::try_from(counted - 1).ok() } else { None }

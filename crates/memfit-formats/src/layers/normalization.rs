@@ -2,7 +2,7 @@
 
 use memfit_ir::{Kind, Norm, Op, TensorId};
 
-use super::axis_behind_batch;
+use super::axis_after_batch;
 use crate::error::FormatError;
 use crate::site::Site;
 
@@ -10,7 +10,7 @@ use crate::site::Site;
 pub(crate) fn batch(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let axes = site.dims(x).len();
     let axis = site.settings.axis("axis");
-    if axes == 0 || axis_behind_batch(axis, axes) != Some(axes - 1) {
+    if axes == 0 || axis_after_batch(axis, axes) != Some(axes - 1) {
         return Err(site.unsupported("axis", axis, "-1, the last axis"));
     }
     let channels = [site.dims(x)[axes - 1]];
@@ -47,7 +47,7 @@ pub(crate) fn batch(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Format
 pub(crate) fn layer(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let dims = site.dims(x).to_vec();
     let listed = site.settings.integers("axis").unwrap_or_default();
-    let axes: Vec<Option<usize>> = listed.iter().map(|axis| axis_behind_batch(*axis, dims.len())).collect();
+    let axes: Vec<Option<usize>> = listed.iter().map(|axis| axis_after_batch(*axis, dims.len())).collect();
     let first = dims.len().saturating_sub(axes.len());
     if !(first..dims.len()).map(Some).eq(axes.iter().copied()) {
         return Err(site.unsupported("axis", format!("{listed:?}"), "-1 or all axes from one to the last"));

@@ -70,7 +70,7 @@ pub(super) fn run(
         starts: !start.is_empty(),
         ends: returns_states && has_own,
     };
-    let behind = kind.rows_behind_states();
+    let behind = kind.rows_after_states();
     let all = site.push(Op::Recurrent(kind), &operands)?;
     let last_step = if turned { 0 } else { steps - 1 };
     if returns_states {

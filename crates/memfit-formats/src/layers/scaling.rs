@@ -3,7 +3,7 @@
 use memfit_ir::{Binary, Chain, Link, Norm, Op, TensorId, Unary};
 
 use super::normalization::{affine, norm};
-use super::{activations, axis_behind_batch, merging};
+use super::{activations, axis_after_batch, merging};
 use crate::error::FormatError;
 use crate::initializer::Start;
 use crate::site::Site;
@@ -16,7 +16,7 @@ pub(super) fn normalization(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
     let dims = site.dims(x).to_vec();
     let listed = site.settings.integers("axis").unwrap_or_default();
     let last = dims.len().checked_sub(1);
-    if last.is_none() || !matches!(listed, [axis] if axis_behind_batch(*axis, dims.len()) == last) {
+    if last.is_none() || !matches!(listed, [axis] if axis_after_batch(*axis, dims.len()) == last) {
         return Err(site.unsupported("axis", format!("{listed:?}"), "-1, the last axis"));
     }
     let channels = dims[dims.len() - 1];
@@ -55,7 +55,7 @@ pub(super) fn normalization(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
 pub(super) fn group_normalization(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let dims = site.dims(x).to_vec();
     let axis = site.settings.axis("axis");
-    if dims.is_empty() || axis_behind_batch(axis, dims.len()) != Some(dims.len() - 1) {
+    if dims.is_empty() || axis_after_batch(axis, dims.len()) != Some(dims.len() - 1) {
         return Err(site.unsupported("axis", axis, "-1, the last axis"));
     }
     let channels = dims[dims.len() - 1];
@@ -99,7 +99,7 @@ pub(super) fn custom_scale(site: &mut Site<'_>, operands: &[TensorId]) -> Result
 pub(super) fn prelu(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let dims = site.dims(x).to_vec();
     let listed = site.settings.integers("shared_axes").unwrap_or_default();
-    let shared: Vec<Option<usize>> = listed.iter().map(|axis| axis_behind_batch(*axis, dims.len())).collect();
+    let shared: Vec<Option<usize>> = listed.iter().map(|axis| axis_after_batch(*axis, dims.len())).collect();
     let leading = (0..shared.len()).all(|axis| shared.contains(&Some(axis)));
     if !leading || dims.len() <= shared.len() {
         let supported = "the first axes after the batch, as [1, 2] of an image";

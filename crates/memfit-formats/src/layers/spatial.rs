@@ -3,7 +3,7 @@
 use memfit_ir::{Interpolation, Op, Pads, TensorId};
 
 use super::sequences::{self, as_image};
-use super::{axis_behind_batch, convolution, noise, pooling, scaling};
+use super::{axis_after_batch, convolution, noise, pooling, scaling};
 use crate::error::FormatError;
 use crate::site::Site;
 use crate::spatial_table::Spatial;
@@ -48,7 +48,7 @@ pub(super) fn call(
 fn permute(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let axes = site.dims(x).len();
     let listed = site.settings.integers("dims").unwrap_or_default();
-    let order: Option<Vec<usize>> = listed.iter().map(|axis| axis_behind_batch(*axis, axes)).collect();
+    let order: Option<Vec<usize>> = listed.iter().map(|axis| axis_after_batch(*axis, axes)).collect();
     let is_order = |order: &Vec<usize>| order.len() == axes && (0..axes).all(|axis| order.contains(&axis));
     match order.filter(is_order) {
         Some(order) => site.push(Op::Transpose(order), &[x]),

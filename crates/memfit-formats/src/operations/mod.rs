@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::argument::{ArgumentError, brief};
 use crate::error::FormatError;
 use crate::functional::is_tensor;
-use crate::layers::axis_behind_batch;
+use crate::layers::axis_after_batch;
 use crate::settings::Settings;
 use crate::site::Site;
 
@@ -132,7 +132,7 @@ impl Call<'_, '_> {
     /// One axis, counted after the batch.
     fn axis(&self, name: &str, axes: usize) -> Result<usize, FormatError> {
         let value = self.argument(name);
-        let found = value.as_i64().and_then(|axis| axis_behind_batch(axis, axes));
+        let found = value.as_i64().and_then(|axis| axis_after_batch(axis, axes));
         found.ok_or_else(|| self.refuse(name, value, "an axis after the batch that the tensor has"))
     }
 
@@ -146,7 +146,7 @@ impl Call<'_, '_> {
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Object(_) => None,
         };
         let behind = listed.and_then(|listed| {
-            listed.iter().map(|axis| axis_behind_batch(*axis, axes)).collect::<Option<Vec<_>>>()
+            listed.iter().map(|axis| axis_after_batch(*axis, axes)).collect::<Option<Vec<_>>>()
         });
         let mut behind = behind.ok_or_else(refuse)?;
         behind.sort_unstable();

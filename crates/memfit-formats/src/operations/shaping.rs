@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Call;
 use crate::argument::SIDE_LIMIT;
 use crate::error::FormatError;
-use crate::layers::axis_behind_batch;
+use crate::layers::axis_after_batch;
 
 /// The functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Call<'_, '_> {
         let refuse = || self.refuse("axes", value, "all axes, with the batch in front");
         let [batch, rest @ ..] = listed else { return Err(refuse()) };
         let order: Option<Vec<usize>> =
-            rest.iter().map(|axis| axis_behind_batch(axis.as_i64()?, axes)).collect();
+            rest.iter().map(|axis| axis_after_batch(axis.as_i64()?, axes)).collect();
         let in_front = batch.as_i64() == Some(0) && rest.len() == axes;
         let order = order.filter(|_| in_front).ok_or_else(refuse)?;
         self.transpose(x, order)

@@ -259,7 +259,7 @@ impl Rule<'_> {
                 let (x, kernel) = (self.floats(0)?, self.singles(1)?);
                 let (gates, units) = (kind.cell.gates(), kernel.dims.first().copied().unwrap_or(0));
                 let [rows, wide] = x.dims[..] else { return Err(self.error("x[steps,gates·units]")) };
-                let steps = rows.saturating_sub(kind.rows_behind_input());
+                let steps = rows.saturating_sub(kind.rows_after_input());
                 let fits = x.batched && 0 < steps && wide == gates * units && kernel.dims == [units, wide];
                 self.require(fits, "x[steps,gates·units] and kernel[units,gates·units]")?;
                 if kind.masked {
@@ -269,7 +269,7 @@ impl Rule<'_> {
                     let wanted = kind.cell.biases() * wide;
                     self.require(bias.shape.elements_per_row() == wanted, &format!("{wanted} biases"))?;
                 }
-                let outputs = [(steps + kind.rows_behind_states(), units), (steps, kind.cell.kept() * units)];
+                let outputs = [(steps + kind.rows_after_states(), units), (steps, kind.cell.kept() * units)];
                 let outputs = outputs.into_iter().filter(|(_, wide)| *wide > 0);
                 outputs.map(|(rows, wide)| self.typed(self.like(0, [rows, wide]))).collect()
             }
@@ -278,8 +278,8 @@ impl Rule<'_> {
                 self.count(count..=count)?;
                 let (dy, y) = (self.floats(0)?, self.alike(1)?);
                 let [rows, units] = dy.dims[..] else { return Err(self.error("dy[steps,units]")) };
-                self.require(dy == y && kind.rows_behind_states() < rows, "dy and y of one shape")?;
-                let rows = rows - kind.rows_behind_states() + kind.rows_behind_input();
+                self.require(dy == y && kind.rows_after_states() < rows, "dy and y of one shape")?;
+                let rows = rows - kind.rows_after_states() + kind.rows_after_input();
                 vec![self.typed(self.like(0, [rows, kind.cell.gates() * units]))]
             }
             Op::Pad2D(pads) => {

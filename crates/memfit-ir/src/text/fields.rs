@@ -2,12 +2,13 @@
 
 use super::{Parser, Printer, Text};
 use crate::{
-    Accumulate, Applied, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Cell,
-    Chain, Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts, Curve,
-    DType, Distance, FBeta, Fill, Fused, Gate, Initializer, Interpolation, Iou, Kind, LEANER, Leaner, Link,
-    Loss, LossKind, Maker, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind, Norm, Op, Orthogonal, Pads,
-    Phase, Pinned, Place, Pool2D, PooledConv2D, Rate, Recurrent, Reduction, Region, Regularizer, RowValue,
-    Sampling, Slice, Step, Summand, Summation, Tensor, Thresholds, Transfers, Unary, Update, UpdateRule,
+    Accumulate, AddEpilogue, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes,
+    Cell, Chain, Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts,
+    Curve, DType, Distance, FBeta, Fill, Fused, FusedUpdate, Gate, Initializer, Interpolation, Iou, Kind,
+    LOW_WORKSPACE, Link, Loss, LossKind, LowWorkspace, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind,
+    Norm, Op, Orthogonal, Pads, Phase, Pinned, Place, Pool2D, PooledConv2D, Producer, Rate, Recurrent,
+    Reduction, Region, Regularizer, RowValue, Sampling, Slice, Step, Summation, Tensor, Thresholds,
+    Transfers, Unary, Update, UpdateRule,
 };
 
 /// `{field=value …}`; a field with a default is left out where it has that value.
@@ -86,9 +87,9 @@ structs! {
         nanos_fixed,
         nanos_per_row,
         measured or None,
-        leaner or [None; LEANER],
+        leaner or [None; LOW_WORKSPACE],
     }
-    Leaner { workspace_fixed, nanos }
+    LowWorkspace { workspace_fixed, nanos }
     Nanos { fixed, per_row }
     Pinned { micro_batch or None, region or None, algorithms or Vec::new() }
     Budget { total, runtime, granule, host }
@@ -99,7 +100,7 @@ structs! {
     PooledConv2D { conv, relu }
     Pads { top, bottom, left, right }
     Chain { inputs, links }
-    Maker { norm, function }
+    Producer { norm, function }
     Norm { epsilon, scale, center }
     Attention { scale, causal, query_mask, key_mask, dropout }
     AttentionDropout { rate, seed }
@@ -116,7 +117,7 @@ structs! {
     Update { rule, clip or Clip::None, weight_decay, guarded or false, steps or 1, average or None }
     CheckUpdate { number, update }
     Average { momentum, overwrite_every }
-    Applied { gradient, weight_at, update }
+    FusedUpdate { gradient, weight_at, update }
     Regularizer { l1, l2, orthogonal }
     Orthogonal { factor, by_rows }
 }
@@ -261,7 +262,7 @@ enums! {
         Offset(summand),
     }
     Binary { Add, Subtract, Multiply, Divide, Maximum, Minimum, GreaterEqual, Derivative(function) }
-    Summand { Dense, DenseGradInput, LayerNormGrad(norm, axes) }
+    AddEpilogue { Dense, DenseGradInput, LayerNormGrad(norm, axes) }
     LossKind {
         MeanSquaredError,
         MeanAbsoluteError,

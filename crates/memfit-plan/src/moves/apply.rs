@@ -1,7 +1,7 @@
 //! Apply: a weight's gradient is applied where it is made, block by block, and never exists whole. Exact, bit for bit, and faster, since
 //! nothing of it goes through memory; only for a batch in one piece, whose gradients are whole at once.
 
-use memfit_ir::{Applied, Applying, Bytes, Problem, TensorId};
+use memfit_ir::{Bytes, FusedUpdate, Problem, TensorId, UpdateFusion};
 
 /// The most columns of a kernel that is applied whatever it is made of.
 const COLUMNS: usize = 64;
@@ -18,18 +18,18 @@ pub fn applied(problem: &Problem) -> Option<Problem> {
     }
     let is_offered = |id: &TensorId| problem.costs_applied.contains_key(id);
     let is_large = |id: &TensorId| LARGE <= problem.graph.tensors[id.0].bytes(1);
-    let gradients: Vec<TensorId> = Applying::all(&problem.graph)
+    let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph)
         .into_iter()
         .filter(|applying| spares(problem, applying))
         .map(|applying| applying.gradient)
         .filter(|id| is_offered(id) && is_large(id))
         .collect();
-    if gradients.is_empty() { None } else { Applied::rewritten(problem, &gradients).ok() }
+    if gradients.is_empty() { None } else { FusedUpdate::rewritten(problem, &gradients).ok() }
 }
 
 /// Whether a gradient is narrow, or made of few slopes. Its operands wait until the kernel's old values have been read, and must take less
 /// room than it would.
-fn spares(problem: &Problem, applying: &Applying) -> bool {
+fn spares(problem: &Problem, applying: &UpdateFusion) -> bool {
     let (tensor, batch) = (|id: &TensorId| &problem.graph.tensors[id.0], problem.batch);
     let gradient = tensor(&applying.gradient);
     let [x, dy] = match applying.node.inputs[..] {

@@ -63,5 +63,5 @@ fn added(problem: &Problem, fold: &Fold) -> Option<f64> {
 
 /// Time in which its node makes it.
 fn again(problem: &Problem, fold: &Fold) -> f64 {
-    problem.costs[fold.maker.0].nanos_estimated(problem.batch)
+    problem.costs[fold.producer.0].nanos_estimated(problem.batch)
 }

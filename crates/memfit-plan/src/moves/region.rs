@@ -18,7 +18,7 @@ const TAIL_SLICES: [usize; 2] = [2, 4];
 const PARTS: u64 = 8;
 
 /// A problem, and the same with gradients applied where they are made, values folded or a prefix of its network in slices. None of it depends on the budget.
-pub struct Family<'a> {
+pub struct Candidates<'a> {
     /// As it was given.
     pub problem: &'a Problem,
     /// With gradients applied where they are made, where there are some.
@@ -30,16 +30,16 @@ pub struct Family<'a> {
     pub in_slices: Vec<Problem>,
 }
 
-impl<'a> Family<'a> {
+impl<'a> Candidates<'a> {
     /// All problems that are planned for one.
-    pub fn of(problem: &'a Problem) -> Family<'a> {
+    pub fn of(problem: &'a Problem) -> Candidates<'a> {
         if problem.pinned.micro_batch.is_some_and(|rows| rows < problem.batch) {
             // A split batch has neither slices nor applied gradients.
-            return Family { problem, applied: None, folded: folded(problem), in_slices: Vec::new() };
+            return Candidates { problem, applied: None, folded: folded(problem), in_slices: Vec::new() };
         }
         if let Some(pinned) = problem.pinned.region {
             let in_slices = pinned.map_or_else(Vec::new, |region| pinned_slices(problem, region));
-            return Family { problem, applied: applied(problem), folded: folded(problem), in_slices };
+            return Candidates { problem, applied: applied(problem), folded: folded(problem), in_slices };
         }
         let fixed = is_large(problem) || problem.graph.region.is_some();
         let cut = if fixed || split::may_split(problem) { None } else { best_cut(&problem.graph) };
@@ -59,7 +59,7 @@ impl<'a> Family<'a> {
         if !fixed {
             in_slices.extend(tails(problem));
         }
-        Family { problem, applied: applied(problem), folded: folded(problem), in_slices }
+        Candidates { problem, applied: applied(problem), folded: folded(problem), in_slices }
     }
 }
 
@@ -85,7 +85,7 @@ fn tails(problem: &Problem) -> Vec<Problem> {
     TAIL_SLICES.iter().filter_map(|slices| region(*slices).applied(problem)).collect()
 }
 
-impl Family<'_> {
+impl Candidates<'_> {
     /// The problems among which one may choose.
     pub fn members(&self) -> impl Iterator<Item = &Problem> {
         let whole = std::iter::once(self.problem).chain(&self.applied).chain(&self.folded);

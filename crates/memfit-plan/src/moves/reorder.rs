@@ -6,7 +6,7 @@
 
 use memfit_ir::{Plan, Problem, TensorId};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::lives::Lives;
 use crate::place::{Packing, place};
 use crate::schedule::{Event, Schedule, whole};
@@ -27,11 +27,11 @@ const WINDOW: usize = 96;
 
 /// The plan of the whole batch in the graph's own order, to compare with.
 pub fn as_written(problem: &Problem) -> Plan {
-    place(&Figures::new(problem, problem.batch), &whole(&problem.graph), Packing::Well, FASTEST)
+    place(&CostTables::new(problem, problem.batch), &whole(&problem.graph), Packing::Well, FASTEST)
 }
 
 /// The same schedule in an order with a lower peak, if one is found.
-pub fn reorder(figures: &Figures, schedule: Schedule) -> Schedule {
+pub fn reorder(figures: &CostTables, schedule: Schedule) -> Schedule {
     if EVENTS < schedule.events.len() {
         return schedule;
     }
@@ -51,7 +51,7 @@ pub fn reorder(figures: &Figures, schedule: Schedule) -> Schedule {
 }
 
 /// What an event touches: tensors it reads, tensors it changes.
-fn touched(figures: &Figures, event: &Event) -> (Vec<TensorId>, Vec<TensorId>) {
+fn touched(figures: &CostTables, event: &Event) -> (Vec<TensorId>, Vec<TensorId>) {
     match event {
         Event::Feed(tensor) | Event::In(tensor) => (vec![], vec![*tensor]),
         Event::Out(tensor) => (vec![*tensor], vec![]),
@@ -63,14 +63,14 @@ fn touched(figures: &Figures, event: &Event) -> (Vec<TensorId>, Vec<TensorId>) {
 }
 
 /// Whether two events may not change places.
-fn conflict(figures: &Figures, a: &Event, b: &Event) -> bool {
+fn conflict(figures: &CostTables, a: &Event, b: &Event) -> bool {
     let ((a_reads, a_changes), (b_reads, b_changes)) = (touched(figures, a), touched(figures, b));
     a_changes.iter().any(|tensor| b_reads.contains(tensor) || b_changes.contains(tensor))
         || b_changes.iter().any(|tensor| a_reads.contains(tensor))
 }
 
 /// The body by the rule that, of all events that may come next, the one goes first that frees the most.
-fn most_freed_first(figures: &Figures, schedule: &Schedule) -> Schedule {
+fn most_freed_first(figures: &CostTables, schedule: &Schedule) -> Schedule {
     let body = &schedule.events[schedule.body..schedule.epilogue];
     let tensors = figures.bytes.len();
     let touched: Vec<_> = body.iter().map(|event| touched(figures, event)).collect();
@@ -140,7 +140,7 @@ fn most_freed_first(figures: &Figures, schedule: &Schedule) -> Schedule {
 }
 
 /// One event put off behind the peak or brought before it, where that lowers the peak.
-fn moved_at_peak(figures: &Figures, schedule: &Schedule, live: u64) -> Option<(u64, Schedule)> {
+fn moved_at_peak(figures: &CostTables, schedule: &Schedule, live: u64) -> Option<(u64, Schedule)> {
     let storage = Storage::new(figures, schedule);
     let profile = storage.profile();
     let lives = Lives::new(figures, schedule, &storage);

@@ -3,7 +3,7 @@
 use memfit_ir::{Bytes, Op, Plan, Problem};
 
 use crate::choose::schedule;
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::moves::apply::applied;
 use crate::moves::reorder::reorder;
 use crate::place::{Packing, place};
@@ -12,7 +12,7 @@ use crate::ways::{FASTEST, LEAST};
 
 /// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
-    let figures = Figures::new(problem, rows);
+    let figures = CostTables::new(problem, rows);
     place(&figures, &schedule(&figures), Packing::Well, FASTEST)
 }
 
@@ -52,9 +52,10 @@ pub const EVERY_NUMBER: usize = 4096;
 /// Computed, not tried: every point is a packed plan. `None` where not even one row fits.
 pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) {
     // One order for every batch, so that bytes grow with the rows.
-    let ordered = |problem: &Problem| reorder(&Figures::new(problem, problem.batch), whole(&problem.graph));
+    let ordered =
+        |problem: &Problem| reorder(&CostTables::new(problem, problem.batch), whole(&problem.graph));
     let peak_of = |problem: &Problem, schedule: &Schedule, batch: usize| {
-        place(&Figures::new(problem, batch), schedule, Packing::Well, LEAST).bytes_peak
+        place(&CostTables::new(problem, batch), schedule, Packing::Well, LEAST).bytes_peak
     };
     let applied = applied(problem);
     let (schedule, schedule_applied) = (ordered(problem), applied.as_ref().map(ordered));

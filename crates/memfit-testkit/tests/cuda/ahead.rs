@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use memfit::{Job, Lent, LentArray, LentOrder, Purpose, Session, StepOf, prepare};
-use memfit_ir::{Bytes, Graph, Kind, MadeUp, Plan, Problem, TensorId, Values as Drawn, check};
+use memfit::{Borrowed, BorrowedArray, BorrowedOrder, Job, Purpose, Session, StepOf, prepare};
+use memfit_ir::{Bytes, Graph, Kind, Plan, Problem, SyntheticValues, TensorId, Values as Drawn, check};
 use memfit_run::{Culprit, Feed, FeedError, RunError, Runner, StepInput};
 use memfit_testkit::harness::{Values, write_weights};
 use memfit_testkit::op_cases::draw_values;
@@ -27,7 +27,7 @@ fn run(runner: &mut Runner, graph: &Graph, batches: &[Values], ahead: usize) -> 
         let input = StepInput { step: step as u64, rows: BATCH, learning_rate: 0.01, seed: 5 };
         runner.begin(input, &mut batch(step)).unwrap();
         let left = if step + 1 == batches.len() { 0 } else { ahead };
-        while left < runner.steps_begun() {
+        while left < runner.steps_in_flight() {
             match runner.end(&mut batch(losses.len())) {
                 Ok(record) => losses.push(record.loss.to_bits()),
                 Err(error) => return (losses, Some(error)),
@@ -50,7 +50,7 @@ fn steps_that_were_begun_ahead_tell_what_they_tell_alone() {
         let mut runner = opened(&problem);
         let (losses, error) = run(&mut runner, &problem.graph, &batches, ahead);
         assert!(error.is_none(), "{error:?}");
-        assert_eq!((losses.len(), runner.steps_begun(), runner.updates()), (70, 0, 70));
+        assert_eq!((losses.len(), runner.steps_in_flight(), runner.updates()), (70, 0, 70));
         (losses, weights(&problem, &runner))
     });
     assert!(alone == ahead, "the same bits");
@@ -72,7 +72,7 @@ fn a_step_that_is_not_finite_is_named_though_the_next_was_begun() {
     for ahead in [0, 1] {
         let mut runner = opened(&problem);
         let (losses, error) = run(&mut runner, graph, &batches, ahead);
-        assert_eq!((losses.len(), runner.steps_begun(), runner.updates()), (5, 0, 5));
+        assert_eq!((losses.len(), runner.steps_in_flight(), runner.updates()), (5, 0, 5));
         let Some(RunError::NotFinite(found)) = error else { panic!("{error:?}") };
         assert_eq!((found.step, found.culprit), (5, Culprit::Input { row: 17 }));
         assert!(weights(&problem, &runner) == weights(&problem, &before), "no weight changed");
@@ -109,12 +109,13 @@ fn times_of_rows_from_the_host() {
     let (x, y) = (floats(ROWS * 224 * 224 * 3), floats(ROWS * 10));
     let fields = session.fields().to_vec();
     let lent = [
-        LentArray { description: "<f4", dims: &[ROWS as u64, 224, 224, 3], bytes: &x },
-        LentArray { description: "<f4", dims: &[ROWS as u64, 10], bytes: &y },
+        BorrowedArray { description: "<f4", dims: &[ROWS as u64, 224, 224, 3], bytes: &x },
+        BorrowedArray { description: "<f4", dims: &[ROWS as u64, 10], bytes: &y },
     ];
     session.open().unwrap();
     for (ahead, announces) in [(0, false), (0, true), (1, false), (1, true)] {
-        let (mut source, batch) = (Lent::new(&fields, &lent, LentOrder::Stored).unwrap(), job.train.batch);
+        let (mut source, batch) =
+            (Borrowed::new(&fields, &lent, BorrowedOrder::Stored).unwrap(), job.train.batch);
         let start = |step: usize| (step * batch % ROWS) as u64;
         let (mut ended, mut begun, mut since) = (0, 0, Instant::now());
         session.begin_epoch();
@@ -171,20 +172,20 @@ fn time(problem: &Problem, plan: Plan) -> f64 {
             since = Instant::now();
         }
         let input = StepInput { step, rows: problem.batch, learning_rate: 0.0, seed: 5 };
-        runner.step(input, &mut MadeUpRows).unwrap();
+        runner.step(input, &mut SyntheticRows).unwrap();
     }
     since.elapsed().as_secs_f64() * 1e3 / 16.0
 }
 
-struct MadeUpRows;
+struct SyntheticRows;
 
-impl Feed for MadeUpRows {
+impl Feed for SyntheticRows {
     fn feed(&mut self, _: TensorId, _: usize, _: usize, to: &mut [u8]) -> Result<(), FeedError> {
         to.fill(0);
         Ok(())
     }
 
-    fn made_up(&self, _: TensorId) -> Option<(MadeUp, u64)> {
-        Some((MadeUp { values: Drawn::Uniform { low: 0.0, high: 1.0 }, seed: 1 }, 0))
+    fn synthetic_values(&self, _: TensorId) -> Option<(SyntheticValues, u64)> {
+        Some((SyntheticValues { values: Drawn::Uniform { low: 0.0, high: 1.0 }, seed: 1 }, 0))
     }
 }

@@ -153,7 +153,7 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
             }
             let none = pooled.relu && most <= 0.0;
             expected.y.push(if none { 0.0 } else { most });
-            expected.winners.push(if none { Pool2D::NOBODY } else { winner as u8 });
+            expected.winners.push(if none { Pool2D::NO_ARGMAX } else { winner as u8 });
             if !none {
                 let slope = dy[window * filters + f];
                 expected.dbias[f] += slope;

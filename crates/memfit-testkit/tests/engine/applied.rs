@@ -2,9 +2,9 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training};
 use memfit_ir::{
-    Applied, Applying, Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Fused, Graph, Kind,
-    Loss, LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateRule,
-    check,
+    Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Fused, FusedUpdate, Graph, Kind, Loss,
+    LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateFusion,
+    UpdateRule, check,
 };
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::halves::in_type;
@@ -88,7 +88,7 @@ fn a_random_graph_trains_to_the_bits_of_gradients_made_whole() {
         if made.is_empty() {
             continue;
         }
-        let rewritten = Applied::rewritten(&problem, &made).unwrap();
+        let rewritten = FusedUpdate::rewritten(&problem, &made).unwrap();
         // The runner holds every step to the predicted peak.
         let plan = memfit_plan::plan(&rewritten).unwrap();
         assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1), "seed {seed}");
@@ -132,7 +132,7 @@ fn a_kernel_behind_a_pool_is_trained_to_the_bits_of_its_gradient_made_whole() {
         let made = gradients(&problem);
         assert_eq!((makes(&problem), made.len()), (1, 1), "{}", problem.graph);
         let reference = trained_weights(&problem, runner_of(&problem, pieces_of(&problem, BATCH)));
-        let rewritten = Applied::rewritten(&problem, &made).unwrap();
+        let rewritten = FusedUpdate::rewritten(&problem, &made).unwrap();
         assert_eq!(makes(&rewritten), 0);
         for plan in memfit_plan::curve(&rewritten) {
             assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1));
@@ -235,7 +235,7 @@ fn gradients_that_are_read_or_added_to_by_others_are_made_whole() {
     };
     let plain = graph(&|_, _| {});
     let count =
-        |forward: &Graph, optimizer: Optimizer| Applying::all(&trained(forward, optimizer).graph).len();
+        |forward: &Graph, optimizer: Optimizer| UpdateFusion::all(&trained(forward, optimizer).graph).len();
     assert_eq!(count(&plain, Optimizer::adam()), 1);
     let lamb = UpdateRule::Lamb { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-6 };
     let adam = Optimizer::adam;
@@ -281,7 +281,7 @@ fn an_application_that_the_graph_does_not_have_is_rejected() {
         assert_eq!(got, CheckError::Applied(wrong));
     }
     // In pieces, none of which has the gradient of all.
-    let rewritten = Applied::rewritten(&problem, &plan.applied).unwrap();
+    let rewritten = FusedUpdate::rewritten(&problem, &plan.applied).unwrap();
     let pieces = pieces_of(&rewritten, 2);
     assert_eq!(check(&problem, pieces).unwrap_err(), CheckError::Applied(plan.applied[0]));
     // What the device does not offer has no cost.

@@ -1,7 +1,7 @@
 //! What of a plan changes bits can be decided beforehand: under every other budget the training then gives the same bits.
 
 use memfit_device::Choice;
-use memfit_ir::{Bytes, CheckError, Leaner, Nanos, NodeId, Pinned, Problem, Region, TensorId, check};
+use memfit_ir::{Bytes, CheckError, LowWorkspace, Nanos, NodeId, Pinned, Problem, Region, TensorId, check};
 use memfit_plan::{CannotPin, may_pin, smallest_budget, solved};
 use memfit_testkit::harness::runner_of;
 use memfit_testkit::random_training::{random_problem, trained_weights, with_budget};
@@ -66,7 +66,7 @@ fn pinned_algorithms_are_the_only_ones_used() {
     let mut problem = random_problem(Choice::Cpu, 3, false);
     for (index, cost) in problem.costs.iter_mut().enumerate() {
         let least =
-            Leaner { workspace_fixed: cost.workspace_fixed, nanos: Nanos { fixed: 1e3, per_row: 0.0 } };
+            LowWorkspace { workspace_fixed: cost.workspace_fixed, nanos: Nanos { fixed: 1e3, per_row: 0.0 } };
         cost.workspace_fixed += Bytes(64 * (index as u64 + 1) * 100);
         cost.leaner[0] = Some(least);
     }

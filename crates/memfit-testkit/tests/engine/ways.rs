@@ -1,7 +1,7 @@
 //! Nodes that a device offers to compute in several ways, here with invented workspaces and times: what a budget chooses.
 
 use memfit_device::Choice;
-use memfit_ir::{Bytes, CheckError, Leaner, Nanos, Plan, Problem, Step, check};
+use memfit_ir::{Bytes, CheckError, LowWorkspace, Nanos, Plan, Problem, Step, check};
 use memfit_testkit::harness::{runner, runner_of};
 use memfit_testkit::random_graphs::Draws;
 use memfit_testkit::random_training::{compare, random_problem, tolerance, trained_weights, with_budget};
@@ -18,7 +18,7 @@ fn offered(seed: u64, most: usize) -> Problem {
         let bytes = |parts: &[usize]| Bytes(64 * parts.iter().map(|part| *part as u64 + 1).sum::<u64>());
         let way = |beside: Bytes, times: f64| {
             let nanos = Nanos { fixed: cost.nanos_fixed * (times - 1.0), per_row: 0.0 };
-            Some(Leaner { workspace_fixed: need + beside, nanos })
+            Some(LowWorkspace { workspace_fixed: need + beside, nanos })
         };
         let (first, second, least) = (
             way(bytes(&more[..2]), slower),

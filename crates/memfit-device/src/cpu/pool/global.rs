@@ -29,7 +29,7 @@ pub(crate) fn average_grad(operands: &Operands) {
 }
 
 /// Writes the maximum of every channel, and its pixel: the first of equals.
-pub(crate) fn largest(operands: &Operands) {
+pub(crate) fn max(operands: &Operands) {
     let images = Images::new(image(operands.input_shape(0)));
     let cut = images.cut(operands.context.rows);
     let (y, argmax) = (Shared::new(operands.output(0)), Shared::new(operands.output(1)));
@@ -37,7 +37,7 @@ pub(crate) fn largest(operands: &Operands) {
 }
 
 /// Writes `dy` of a channel to its argmax.
-pub(crate) fn largest_grad(operands: &Operands) {
+pub(crate) fn max_grad(operands: &Operands) {
     let [height, width, channels] = image(operands.output_shape(0));
     let (dy, argmax) = (operands.input::<f32>(0), operands.input::<i32>(1));
     operands.threads.for_each_chunk(operands.output(0), height * width * channels, |row, dx| {

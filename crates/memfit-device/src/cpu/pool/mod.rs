@@ -2,7 +2,7 @@
 
 pub(crate) mod average;
 pub(crate) mod global;
-pub(crate) mod largest;
+pub(crate) mod max;
 
 use std::ops::Range;
 

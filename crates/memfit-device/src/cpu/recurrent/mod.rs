@@ -37,9 +37,9 @@ impl Sizes {
     /// Sizes from a layer and the shape of its states, `[steps,units]`.
     pub(crate) fn new(kind: &Recurrent, states: &Shape, rows: usize) -> Sizes {
         let (units, states) = (states.last(), states.dims[0]);
-        let steps = states - kind.rows_behind_states();
+        let steps = states - kind.rows_after_states();
         let (wide, kept) = (kind.cell.gates() * units, kind.cell.kept() * units);
-        Sizes { rows, steps, units, wide, kept, inputs: steps + kind.rows_behind_input(), states }
+        Sizes { rows, steps, units, wide, kept, inputs: steps + kind.rows_after_input(), states }
     }
 
     /// Rows of a task: by the number of rows alone, a few tasks for a small batch.

@@ -1,13 +1,13 @@
 //! A fused optimizer update: the whole gradient is computed in the workspace, and then the update is applied.
 
-use memfit_ir::{Applied, Node, Op};
+use memfit_ir::{FusedUpdate, Node, Op};
 
 use super::composed::{Parts, composed};
 use crate::cuda::call::Call;
 use crate::cuda::work::Lowered;
 
 /// What the gradient op runs, and after it the update of its first sum.
-pub(super) fn applied(call: &Call<'_>, applied: &Applied) -> Lowered {
+pub(super) fn applied(call: &Call<'_>, applied: &FusedUpdate) -> Lowered {
     let Node { inputs, updates, .. } = call.node;
     // Other sums of the gradient op stand before the weight, with what its update changes after it.
     let (read, count) = (inputs.len(), inputs.len() + updates.len());

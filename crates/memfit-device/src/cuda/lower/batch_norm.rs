@@ -82,7 +82,7 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lo
 
 /// Which gradients reach a normalisation.
 #[derive(Clone, Copy)]
-pub(super) enum Slopes {
+pub(super) enum GradientSource {
     /// Those of its output.
     Plain,
     /// Those that a ReLU after it lets pass, below a bound.
@@ -92,16 +92,16 @@ pub(super) enum Slopes {
 }
 
 /// The gradient through normalised values, mean and variance; adds those of gamma and beta.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: Slopes) -> Lowered {
+pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: GradientSource) -> Lowered {
     let mut lowered = Lowered::default();
     // Bits of rows that are no whole bytes are not found by counting elements: those sums are made before.
-    let sums_before = matches!(gradients, Slopes::MaskedSum) && !is_whole_bytes(call);
+    let sums_before = matches!(gradients, GradientSource::MaskedSum) && !is_whole_bytes(call);
     if sums_before {
         lowered = rows::mask_sum_into(call, call.output(1));
     }
     let (dy, first) = match gradients {
-        Slopes::Plain | Slopes::ThroughRelu(_) => (call.input(0), 1),
-        Slopes::MaskedSum => (call.output(1), 3),
+        GradientSource::Plain | GradientSource::ThroughRelu(_) => (call.input(0), 1),
+        GradientSource::MaskedSum => (call.output(1), 3),
     };
     let (x, dx, statistics) = (call.input(first), call.output(0), first + 1);
     let (mean, variance) = (call.input(statistics), call.input(statistics + 1));
@@ -109,18 +109,18 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: Slopes) -> Lowered {
     let epsilon = Argument::Float(norm.epsilon);
     let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer()];
     let (terms, pass, mask, mask_arguments) = match gradients {
-        Slopes::ThroughRelu(below) => {
+        GradientSource::ThroughRelu(below) => {
             let beta = call.input_if(norm.center, statistics + 2 + usize::from(norm.scale));
             let below = Argument::Float(below);
             arguments.extend([variance.pointer(), gamma, beta, epsilon, below]);
             (Terms::MaskedProducts, BACKWARD_MASKED, MASK, vec![beta, below])
         }
-        Slopes::MaskedSum if !sums_before => {
+        GradientSource::MaskedSum if !sums_before => {
             arguments[0] = call.input(0).pointer();
             arguments.extend([call.input(1).pointer(), call.input(2).pointer(), dy.pointer()]);
             (Terms::ProductsOfSums, BACKWARD, NO_MASK, vec![])
         }
-        Slopes::Plain | Slopes::MaskedSum => (Terms::Products, BACKWARD, NO_MASK, vec![]),
+        GradientSource::Plain | GradientSource::MaskedSum => (Terms::Products, BACKWARD, NO_MASK, vec![]),
     };
     let columns = Columns::of(dy, terms);
     let parts = columns.parts(&mut lowered, arguments);

@@ -47,7 +47,7 @@ pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: &[Argument]) -> Lo
 }
 
 /// The same for a gradient that counts only where there is an argmax.
-pub(super) fn winners_bias_grad(call: &Call<'_>) -> Lowered {
+pub(super) fn argmax_bias_grad(call: &Call<'_>) -> Lowered {
     let argmax = call.input(1).pointer();
     add_columns(call, Lowered::default(), call.input(0), Terms::WithArgmax, &[argmax])
 }

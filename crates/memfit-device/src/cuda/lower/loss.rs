@@ -3,8 +3,8 @@
 use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, Reduction, RowValue};
 
 use super::chain::number;
+use super::confusion;
 use super::sums::{PARTS, part_blocks};
-use super::tally;
 use crate::cuda::call::{Call, Operand, THREADS, blocks_for, int, long};
 use crate::cuda::work::{Argument, Kernel, Lowered, Source};
 
@@ -111,9 +111,9 @@ pub(super) fn metric(call: &Call<'_>, metric: &Metric) -> Lowered {
         Metric::Mean(RowValue::CosineSimilarity) => mean_loss(call, &CLOSENESS, -1),
         Metric::Mean(RowValue::Loss(kind)) => mean_loss(call, kind, 1),
         Metric::RootMeanSquaredError => mean_loss(call, &LossKind::MeanSquaredError, 1),
-        Metric::Counts(counts) => tally::counts(call, counts),
-        Metric::Iou(iou) => tally::classes_met(call, iou, metric.is_sparse()),
-        Metric::FBeta(score) => tally::classes_predicted(call, *score),
+        Metric::Counts(counts) => confusion::counts(call, counts),
+        Metric::Iou(iou) => confusion::classes_met(call, iou, metric.is_sparse()),
+        Metric::FBeta(score) => confusion::classes_predicted(call, *score),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Readers of a value that is not stored: it is made in the workspace, and then read as if it had been.
 
-use memfit_ir::{Maker, Node, Op};
+use memfit_ir::{Node, Op, Producer};
 
 use super::composed::{Parts, composed};
 use crate::cuda::call::Call;
@@ -8,7 +8,7 @@ use crate::cuda::work::Lowered;
 
 /// The kernels of a recomputed producer, and after them those of the consumer, whose first input is the
 /// producer's output.
-pub(super) fn made(call: &Call<'_>, producer: &Maker, reader: Op) -> Lowered {
+pub(super) fn made(call: &Call<'_>, producer: &Producer, reader: Op) -> Lowered {
     let Node { inputs, outputs, updates, .. } = call.node;
     let (read, made_inputs) = (inputs.len(), producer.inputs());
     let written = read + outputs.len();

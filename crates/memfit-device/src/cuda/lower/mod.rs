@@ -9,6 +9,7 @@ mod chain;
 mod check_update;
 mod columns;
 mod composed;
+mod confusion;
 mod conv3d;
 mod convolution;
 mod embedding;
@@ -18,7 +19,6 @@ pub(crate) mod joined;
 mod layer_norm;
 mod loss;
 mod made;
-pub(crate) mod made_up;
 mod mask;
 mod mean_pool;
 mod moves;
@@ -34,13 +34,13 @@ mod resize;
 mod rows;
 mod scaled;
 mod sums;
-mod tally;
+pub(crate) mod synthetic_values;
 mod update;
 mod weight_rules;
 mod whole_update;
 
-use batch_norm::Slopes;
-use memfit_ir::{Fused, Op, Summand};
+use batch_norm::GradientSource;
+use memfit_ir::{AddEpilogue, Fused, Op};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -50,9 +50,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
         Op::Dense => product::dense(call, false),
         Op::DenseGradInput => product::dense_grad_input(call, false),
-        Op::Fused(Fused::Plus(Summand::Dense)) => product::dense(call, true),
-        Op::Fused(Fused::Plus(Summand::DenseGradInput)) => product::dense_grad_input(call, true),
-        Op::Fused(Fused::Plus(Summand::LayerNormGrad(norm, axes))) => {
+        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => product::dense(call, true),
+        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => product::dense_grad_input(call, true),
+        Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(norm, axes))) => {
             layer_norm::grad(call, norm, *axes, true)
         }
         Op::DenseGradKernel => product::dense_grad_kernel(call),
@@ -61,8 +61,8 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Fused(Fused::Conv2DRelu(conv)) => convolution::forward(call, conv, true),
         Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
-        Op::Fused(Fused::Conv2DGradKernelOf(maker, conv)) => {
-            made::made(call, maker, Op::Conv2DGradKernel(conv.clone()))
+        Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
+            made::made(call, producer, Op::Conv2DGradKernel(conv.clone()))
         }
         Op::Fused(Fused::Conv2DMaxPool(conv)) => pooled::forward(call, conv),
         Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => pooled::grad_kernel(call, conv),
@@ -80,7 +80,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::AddZero => moves::add_zero(call),
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => columns::bias_grad(call),
-        Op::WinnersBiasGrad => columns::winners_bias_grad(call),
+        Op::WinnersBiasGrad => columns::argmax_bias_grad(call),
         Op::Fused(Fused::MaskBitsBiasGrad) => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => pool::max_pool(call, pool, false),
@@ -89,7 +89,9 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2D => pool::global_average(call),
         Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
         Op::SignBits { below } => rows::sign_bits(call, *below),
-        Op::Fused(Fused::SignBitsOf(maker, below)) => made::made(call, maker, Op::SignBits { below: *below }),
+        Op::Fused(Fused::SignBitsOf(producer, below)) => {
+            made::made(call, producer, Op::SignBits { below: *below })
+        }
         Op::MaskBits => rows::mask_bits(call),
         Op::Fused(Fused::MaskBitsOfSum) => rows::mask_sum_into(call, call.output(0)),
         Op::Softmax => rows::softmax(call),
@@ -101,11 +103,11 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
         Op::Fused(Fused::BatchNormThen(norm, chain)) => batch_norm::forward(call, norm, Some(chain)),
-        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, Slopes::Plain),
+        Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, GradientSource::Plain),
         Op::Fused(Fused::BatchNormReluGrad(norm, below)) => {
-            batch_norm::grad(call, norm, Slopes::ThroughRelu(*below))
+            batch_norm::grad(call, norm, GradientSource::ThroughRelu(*below))
         }
-        Op::Fused(Fused::BatchNormGradOfSum(norm)) => batch_norm::grad(call, norm, Slopes::MaskedSum),
+        Op::Fused(Fused::BatchNormGradOfSum(norm)) => batch_norm::grad(call, norm, GradientSource::MaskedSum),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),

@@ -28,7 +28,7 @@ struct Sizes {
 impl Sizes {
     fn new(call: &Call<'_>, kind: &Recurrent, states: Operand<'_>) -> Sizes {
         let units = states.shape().last();
-        let steps = states.dims()[0] - kind.rows_behind_states();
+        let steps = states.dims()[0] - kind.rows_after_states();
         Sizes { rows: call.rows, steps, units, wide: kind.cell.gates() * units }
     }
 

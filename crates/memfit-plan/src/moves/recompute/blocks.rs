@@ -2,7 +2,7 @@
 
 use memfit_ir::TensorId;
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::moves::recompute::chain::{Link, Ways, fastest};
 use crate::moves::recompute::rewrite::{Rewrite, without_waits};
 use crate::moves::recompute::segments::{Segment, Segments, Waiting};
@@ -29,17 +29,17 @@ const PARTS: usize = 112;
 
 /// A schedule as a chain of blocks.
 pub struct Blocks<'a> {
-    figures: &'a Figures<'a>,
+    figures: &'a CostTables<'a>,
     schedule: &'a Schedule,
     segments: Segments,
     /// What each segment may do; of those that are the same, by the first.
-    ways: Vec<Vec<Way>>,
+    ways: Vec<Vec<Direction>>,
     links: Vec<Link>,
 }
 
 /// One thing that a block may do: what it gives up, as bits of its waiting values.
 #[derive(Clone, Copy)]
-struct Way {
+struct Direction {
     given: u64,
     /// Whether what comes back on the way to the output stays.
     stays: bool,
@@ -52,12 +52,12 @@ struct Way {
 
 impl<'a> Blocks<'a> {
     /// Cuts and solves; none where a schedule is no chain.
-    pub fn new(figures: &'a Figures<'a>, schedule: &'a Schedule) -> Option<Blocks<'a>> {
+    pub fn new(figures: &'a CostTables<'a>, schedule: &'a Schedule) -> Option<Blocks<'a>> {
         let segments = Segments::new(figures, schedule)?;
         if !(FEWEST_SEGMENTS..=MOST_SEGMENTS).contains(&segments.all.len()) {
             return None;
         }
-        let mut ways: Vec<Vec<Way>> = Vec::new();
+        let mut ways: Vec<Vec<Direction>> = Vec::new();
         for (index, segment) in segments.all.iter().enumerate() {
             let solved = segment.same_as < index;
             ways.push(if solved { Vec::new() } else { solve(figures, schedule, &segments, index) });
@@ -67,7 +67,7 @@ impl<'a> Blocks<'a> {
             |events: &std::ops::Range<usize>| profile[events.clone()].iter().copied().max().unwrap_or(0);
         let link = |segment: &Segment| {
             let high = highest(&segment.backward);
-            let way = |way: &Way| Ways {
+            let way = |way: &Direction| Ways {
                 gain: way.gain,
                 output: way.output,
                 nanos: way.nanos,
@@ -103,10 +103,10 @@ fn given(segment: &Segment, bits: u64) -> impl Iterator<Item = TensorId> + '_ {
 }
 
 /// What a segment may do, whatever the others do.
-fn solve(figures: &Figures, schedule: &Schedule, segments: &Segments, index: usize) -> Vec<Way> {
+fn solve(figures: &CostTables, schedule: &Schedule, segments: &Segments, index: usize) -> Vec<Direction> {
     let mut block = Block { figures, schedule, segments, index, rewrite: Rewrite::new(figures, segments) };
     let count = segments.all[index].waits.len().min(MOST_WAITS);
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<Direction> = Vec::new();
     if count <= EVERYTHING {
         let ways_of = |bits: u64| [block.way(bits, false), block.way(bits, true)];
         ways.extend((0..1u64 << count).flat_map(ways_of).flatten());
@@ -129,7 +129,7 @@ fn solve(figures: &Figures, schedule: &Schedule, segments: &Segments, index: usi
 
 /// One segment by itself.
 struct Block<'a> {
-    figures: &'a Figures<'a>,
+    figures: &'a CostTables<'a>,
     schedule: &'a Schedule,
     segments: &'a Segments,
     index: usize,
@@ -163,21 +163,21 @@ impl Block<'_> {
         Some((back, output))
     }
 
-    fn way(&mut self, bits: u64, stays: bool) -> Option<Way> {
+    fn way(&mut self, bits: u64, stays: bool) -> Option<Direction> {
         let (_, output) = self.write(bits, stays)?;
         let waits = self.segments.all[self.index].waits.iter().take(MOST_WAITS).enumerate();
         let given_up = waits.filter(|(index, _)| bits >> index & 1 == 1);
         let gain = given_up.map(|(_, waiting)| waiting.bytes).sum();
-        Some(Way { given: bits, stays, gain, output, nanos: self.rewrite.nanos, higher: 0 })
+        Some(Direction { given: bits, stays, gain, output, nanos: self.rewrite.nanos, higher: 0 })
     }
 
     /// Besides what is given up, the value that costs the least time for its bytes.
-    fn next(&mut self, before: Way) -> Option<Way> {
+    fn next(&mut self, before: Direction) -> Option<Direction> {
         let count = self.segments.all[self.index].waits.len().min(MOST_WAITS);
         let more = (0..count).filter(|index| before.given >> index & 1 == 0);
-        let ways: Vec<Way> =
+        let ways: Vec<Direction> =
             more.filter_map(|index| self.way(before.given | 1 << index, before.stays)).collect();
-        let price = |way: &Way| (way.nanos - before.nanos) / (way.gain - before.gain).max(1) as f64;
+        let price = |way: &Direction| (way.nanos - before.nanos) / (way.gain - before.gain).max(1) as f64;
         ways.into_iter().min_by(|a, b| price(a).total_cmp(&price(b)))
     }
 
@@ -192,12 +192,12 @@ impl Block<'_> {
 }
 
 /// The ways that give more than all that are as fast; of many, those that no mean of two others is better than.
-fn thinned(mut ways: Vec<Way>) -> Vec<Way> {
+fn thinned(mut ways: Vec<Direction>) -> Vec<Direction> {
     let mut kept = Vec::new();
     // Staying is a way of its own where something but the output stays.
     for (gives_output, stays) in [(false, false), (true, false), (true, true)] {
-        let wanted = |way: &mut Way| (0 < way.output) == gives_output && way.stays == stays;
-        let mut some: Vec<Way> = ways.extract_if(.., wanted).collect();
+        let wanted = |way: &mut Direction| (0 < way.output) == gives_output && way.stays == stays;
+        let mut some: Vec<Direction> = ways.extract_if(.., wanted).collect();
         some.sort_by(|a, b| b.gain.cmp(&a.gain).then(a.nanos.total_cmp(&b.nanos)));
         let mut least = f64::INFINITY;
         some.retain(|way| {
@@ -214,11 +214,13 @@ fn thinned(mut ways: Vec<Way>) -> Vec<Way> {
 }
 
 /// Of ways in order, from the most given up to the least, the lower hull of time over bytes.
-fn hull(ways: Vec<Way>) -> Vec<Way> {
-    let mut hull: Vec<Way> = Vec::new();
+fn hull(ways: Vec<Direction>) -> Vec<Direction> {
+    let mut hull: Vec<Direction> = Vec::new();
     for way in ways {
         while let [.., a, b] = hull[..] {
-            let slope = |from: Way, to: Way| (from.nanos - to.nanos) / (from.gain - to.gain).max(1) as f64;
+            let slope = |from: Direction, to: Direction| {
+                (from.nanos - to.nanos) / (from.gain - to.gain).max(1) as f64
+            };
             if slope(a, b) < slope(b, way) {
                 hull.pop()
             } else {
@@ -287,7 +289,7 @@ mod tests {
     #[test]
     fn equal_blocks_are_solved_once_and_the_odd_one_by_itself() {
         let problem = residual(12, 5);
-        let figures = Figures::new(&problem, problem.batch);
+        let figures = CostTables::new(&problem, problem.batch);
         let schedule = schedule(&figures);
         let blocks = Blocks::new(&figures, &schedule).expect("it is a chain");
         let solved = blocks.ways.iter().filter(|ways| !ways.is_empty()).count();
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn a_chain_of_blocks_goes_far_down_and_costs_more_the_lower_it_goes() {
         let problem = residual(12, 5);
-        let figures = Figures::new(&problem, problem.batch);
+        let figures = CostTables::new(&problem, problem.batch);
         let schedule = schedule(&figures);
         let blocks = Blocks::new(&figures, &schedule).expect("it is a chain");
         let high = Storage::new(&figures, &schedule).live();

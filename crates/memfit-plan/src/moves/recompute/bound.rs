@@ -1,8 +1,8 @@
 //! A lower bound: what giving values up must cost, whatever is given up.
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::lives::Life;
-use crate::moves::recompute::gap::{State, Taste};
+use crate::moves::recompute::gap::{Heuristic, State};
 use crate::schedule::{Event, Schedule};
 
 /// Moments looked at for the bound; more could only raise it.
@@ -12,9 +12,9 @@ const MOMENTS: usize = 64;
 /// persistent tensors: at each of the highest moments, the cheapest part of what waits there must go, be it a fraction of a
 /// value, and a value costs at least its share of one launch of its node, or its way to the second store and back, or what `folding`
 /// says of it.
-pub fn least_nanos(figures: &Figures, schedule: &Schedule, room: u64, folding: &[f64]) -> f64 {
-    let taste = Taste { shortest_gap: 0, careful: false, chained: false };
-    let mut state = State::new(figures, schedule, taste);
+pub fn least_nanos(figures: &CostTables, schedule: &Schedule, room: u64, folding: &[f64]) -> f64 {
+    let heuristic = Heuristic { shortest_gap: 0, careful: false, chained: false };
+    let mut state = State::new(figures, schedule, heuristic);
     let mut moments: Vec<usize> = (schedule.body..schedule.epilogue).collect();
     moments.sort_by_key(|time| (std::cmp::Reverse(state.profile[*time]), *time));
     let mut most: f64 = 0.0;
@@ -26,7 +26,13 @@ pub fn least_nanos(figures: &Figures, schedule: &Schedule, room: u64, folding: &
 }
 
 /// The least time in which the peak can be brought down to `room`.
-fn least_at_peak(figures: &Figures, schedule: &Schedule, state: &State, room: u64, folding: &[f64]) -> f64 {
+fn least_at_peak(
+    figures: &CostTables,
+    schedule: &Schedule,
+    state: &State,
+    room: u64,
+    folding: &[f64],
+) -> f64 {
     let mut missing = state.live().saturating_sub(room) as f64;
     let waits = |life: &&Life| state.wait(life).is_some() || gives_way(figures, schedule, state, life);
     let waiting = state.lives.all.iter().filter(waits);
@@ -43,7 +49,7 @@ fn least_at_peak(figures: &Figures, schedule: &Schedule, state: &State, room: u6
 }
 
 /// The least that giving up a life at the peak costs, and the bytes it gives back.
-fn least_price(figures: &Figures, state: &State, life: &Life, folding: &[f64]) -> Option<(f64, f64)> {
+fn least_price(figures: &CostTables, state: &State, life: &Life, folding: &[f64]) -> Option<(f64, f64)> {
     let bytes = figures.aligned(life.tensor);
     if state.peak <= life.from || bytes == 0 {
         return None;
@@ -62,7 +68,7 @@ fn least_price(figures: &Figures, state: &State, life: &Life, folding: &[f64]) -
 
 /// Whether a value that is read at the peak and again later would, given up behind the peak, leave its place to what is
 /// written there.
-fn gives_way(figures: &Figures, schedule: &Schedule, state: &State, life: &Life) -> bool {
+fn gives_way(figures: &CostTables, schedule: &Schedule, state: &State, life: &Life) -> bool {
     let Event::Launch { node: id, .. } = schedule.events[state.peak] else { return false };
     let node = &figures.graph().nodes[id.0];
     let reads = state.lives.reads(life);

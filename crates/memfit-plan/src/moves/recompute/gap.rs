@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use memfit_ir::{ALIGNMENT, Kind, TensorId};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::lives::{Life, Lives};
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
@@ -17,7 +17,7 @@ const MOMENTS: usize = 512;
 
 /// What a search may do. No taste is best for every network, so several are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taste {
+pub struct Heuristic {
     /// A gap of fewer events is left alone: two values that one reader needs would take turns in giving way.
     pub shortest_gap: usize,
     /// Count every value that is computed on the way as if it lived beside the one it is for.
@@ -40,9 +40,9 @@ pub struct Gap {
 
 /// A schedule with everything that must be known to find its cheapest gap.
 pub struct State<'a> {
-    figures: &'a Figures<'a>,
+    figures: &'a CostTables<'a>,
     schedule: &'a Schedule,
-    taste: Taste,
+    heuristic: Heuristic,
     /// Live bytes at each event.
     pub profile: Vec<u64>,
     host_profile: Vec<u64>,
@@ -88,7 +88,7 @@ impl Highest {
 
 impl<'a> State<'a> {
     /// Looks at a schedule.
-    pub fn new(figures: &'a Figures<'a>, schedule: &'a Schedule, taste: Taste) -> State<'a> {
+    pub fn new(figures: &'a CostTables<'a>, schedule: &'a Schedule, heuristic: Heuristic) -> State<'a> {
         let storage = Storage::new(figures, schedule);
         let profile = storage.profile();
         let body = schedule.body..schedule.epilogue;
@@ -110,7 +110,7 @@ impl<'a> State<'a> {
         State {
             figures,
             schedule,
-            taste,
+            heuristic,
             profile,
             host_profile,
             peak,
@@ -197,7 +197,7 @@ impl<'a> State<'a> {
         let (last, before) = self.wait(life)?;
         let gain = figures.aligned(life.tensor);
         // What is fed again takes nothing else's place.
-        let shortest_gap = if figures.is_input(life.tensor) { 2 } else { self.taste.shortest_gap };
+        let shortest_gap = if figures.is_input(life.tensor) { 2 } else { self.heuristic.shortest_gap };
         if gain == 0
             || self.schedule.epilogue <= before
             || self.crowd[life.stretch] != 1
@@ -251,7 +251,7 @@ impl<'a> State<'a> {
             Again { state: self, before, gain, most_nanos, events: Vec::new(), nanos: 0.0, extra: 0 };
         again.compute(tensor, DEPTH)?;
         // What is computed on the way must not raise a peak of its own.
-        let on_the_way = if self.taste.careful {
+        let on_the_way = if self.heuristic.careful {
             self.profile[before] + again.extra
         } else {
             (self.profile[before] - self.begun[before]).saturating_sub(gain) + again.highest(tensor)
@@ -333,7 +333,7 @@ impl Again<'_, '_> {
                 }
             } else if !self.is_there(*input) {
                 // The value takes the place of an input that is computed for it alone; what several read is there once.
-                let beside = self.state.taste.careful || !in_place.contains(&(0, index));
+                let beside = self.state.heuristic.careful || !in_place.contains(&(0, index));
                 if beside && !self.is_computed(*input) {
                     self.extra += figures.aligned(*input);
                 }

@@ -20,11 +20,11 @@ mod rewrite;
 mod segments;
 
 pub use bound::least_nanos;
-pub use gap::Taste;
+pub use gap::Heuristic;
 
 use memfit_ir::TensorId;
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 use blocks::Blocks;
@@ -88,7 +88,7 @@ impl Effort {
 
 /// How far a path is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// To the lowest peak, for whoever asks how low one can go.
     Down,
     /// And up again, which finds the faster schedules.
@@ -96,10 +96,10 @@ pub enum Way {
 }
 
 /// One schedule whose live bytes are no more than a target, where large strides lead to one: found fast, and not the fastest.
-pub fn first_within(figures: &Figures, base: &Schedule, target: u64) -> Option<Schedule> {
+pub fn first_within(figures: &CostTables, base: &Schedule, target: u64) -> Option<Schedule> {
     let effort = Effort { levels: 1, tries: 0, gaps: 1 + base.events.len() / 50 };
-    let taste = Taste { shortest_gap: 12, careful: false, chained: false };
-    Search { figures, taste, effort }.descend(base, target, &[], f64::INFINITY).ok()
+    let heuristic = Heuristic { shortest_gap: 12, careful: false, chained: false };
+    Search { figures, heuristic, effort }.descend(base, target, &[], f64::INFINITY).ok()
 }
 
 /// One schedule on the way down.
@@ -112,13 +112,19 @@ pub struct Point {
     /// Time of one piece.
     pub nanos: f64,
     /// Whether it was met on the way down, or up again.
-    pub way: Way,
+    pub way: Direction,
 }
 
 /// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones where the
 /// way up is gone too.
-pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, way: Way) -> Vec<Point> {
-    let search = Search { figures, taste, effort };
+pub fn path(
+    figures: &CostTables,
+    base: &Schedule,
+    heuristic: Heuristic,
+    effort: Effort,
+    way: Direction,
+) -> Vec<Point> {
+    let search = Search { figures, heuristic, effort };
     let high = Storage::new(figures, base).live();
     let mut points: Vec<Point> = Vec::new();
     let mut bottom = 1;
@@ -146,8 +152,8 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
         points.extend([search.point(improved), search.point(lower)]);
     }
     match (way, points.last()) {
-        (Way::Down, _) | (Way::DownAndUp, None) => points,
-        (Way::DownAndUp, Some(end)) => {
+        (Direction::Down, _) | (Direction::DownAndUp, None) => points,
+        (Direction::DownAndUp, Some(end)) => {
             let risen = search.rise(base, end, high, bottom);
             points.into_iter().chain(risen).collect()
         }
@@ -155,21 +161,21 @@ pub fn path(figures: &Figures, base: &Schedule, taste: Taste, effort: Effort, wa
 }
 
 struct Search<'a> {
-    figures: &'a Figures<'a>,
-    taste: Taste,
+    figures: &'a CostTables<'a>,
+    heuristic: Heuristic,
     effort: Effort,
 }
 
 impl Search<'_> {
     fn point(&self, schedule: Schedule) -> Point {
         let live = Storage::new(self.figures, &schedule).live();
-        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Way::Down }
+        Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Direction::Down }
     }
 
     /// The way up from the end of the way down. At each level the chain of blocks says what it would do; the faster of that and of
     /// what came from below is where what is dear is tried another way.
     fn rise(&self, base: &Schedule, end: &Point, high: u64, bottom: u64) -> Vec<Point> {
-        let chained = self.taste.chained && base.events.len() <= EVENTS_CHAINED;
+        let chained = self.heuristic.chained && base.events.len() <= EVENTS_CHAINED;
         let blocks = if !chained { None } else { Blocks::new(self.figures, base) };
         let every = if blocks.is_some() { TRIED_FEWER } else { TRIED };
         let mut risen = end.schedule.clone();
@@ -197,7 +203,7 @@ impl Search<'_> {
             risen = self.improve(risen, target, every);
             points.push(self.point(risen.clone()));
         }
-        points.iter_mut().for_each(|point| point.way = Way::DownAndUp);
+        points.iter_mut().for_each(|point| point.way = Direction::DownAndUp);
         points
     }
 
@@ -213,7 +219,7 @@ impl Search<'_> {
         let (mut lowest, mut live, mut tries) = (from.clone(), u64::MAX, 0);
         let mut nanos = 0.0;
         loop {
-            let state = State::new(self.figures, &schedule, self.taste);
+            let state = State::new(self.figures, &schedule, self.heuristic);
             if state.live() <= target {
                 return Ok(schedule);
             }
@@ -267,7 +273,7 @@ impl Search<'_> {
         // As many at once as the profile has room for. Where values then share fewer bytes than before, half as many.
         let (mut most, mut passed) = (usize::MAX, 0);
         for _ in 0..4 + DROPPED_EVENTS / best.events.len() {
-            let state = State::new(self.figures, &best, self.taste);
+            let state = State::new(self.figures, &best, self.heuristic);
             let mut profile = state.profile.clone();
             let mut extras = self.extras(&best);
             extras.sort_by(|a, b| b.price().total_cmp(&a.price()).then(a.events.cmp(&b.events)));

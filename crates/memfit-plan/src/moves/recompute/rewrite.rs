@@ -2,7 +2,7 @@
 
 use memfit_ir::{NodeId, TensorId};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::moves::recompute::segments::Segments;
 use crate::schedule::{Event, Schedule};
 
@@ -11,7 +11,7 @@ const DEPTH: usize = 256;
 
 /// The events of a schedule as they are written anew.
 pub struct Rewrite<'a> {
-    figures: &'a Figures<'a>,
+    figures: &'a CostTables<'a>,
     segments: &'a Segments,
     /// What does not wait.
     given_up: Vec<bool>,
@@ -29,7 +29,7 @@ pub struct Rewrite<'a> {
 
 /// A whole schedule without the wait of some values; none where one cannot be brought back.
 pub fn without_waits(
-    figures: &Figures,
+    figures: &CostTables,
     segments: &Segments,
     schedule: &Schedule,
     given_up: impl Iterator<Item = TensorId>,
@@ -50,7 +50,7 @@ pub fn without_waits(
 
 impl<'a> Rewrite<'a> {
     /// Nothing written, nothing given up.
-    pub fn new(figures: &'a Figures<'a>, segments: &'a Segments) -> Rewrite<'a> {
+    pub fn new(figures: &'a CostTables<'a>, segments: &'a Segments) -> Rewrite<'a> {
         let tensors = figures.bytes.len();
         Rewrite {
             figures,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memfit_ir::{Kind, TensorId};
 
-use crate::figures::Figures;
+use crate::figures::CostTables;
 use crate::lives::{Life, Lives};
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
@@ -56,7 +56,7 @@ pub struct Waiting {
 
 impl Segments {
     /// Cuts a schedule with nothing computed twice; none where it has no backward.
-    pub fn new(figures: &Figures, schedule: &Schedule) -> Option<Segments> {
+    pub fn new(figures: &CostTables, schedule: &Schedule) -> Option<Segments> {
         let graph = figures.graph();
         let body = schedule.body..schedule.epilogue;
         let is_backward = |event: &Event| match event {
@@ -157,7 +157,7 @@ impl Segments {
     }
 
     /// Segments are the same whose events cost the same, on values of the same sizes that are wired in the same way.
-    fn find_same(&mut self, figures: &Figures, schedule: &Schedule) {
+    fn find_same(&mut self, figures: &CostTables, schedule: &Schedule) {
         let mut seen: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
         for index in 0..self.all.len() {
             let described = self.describe(figures, schedule, index);
@@ -165,7 +165,7 @@ impl Segments {
         }
     }
 
-    fn describe(&self, figures: &Figures, schedule: &Schedule, index: usize) -> Vec<u64> {
+    fn describe(&self, figures: &CostTables, schedule: &Schedule, index: usize) -> Vec<u64> {
         let segment = &self.all[index];
         let mut names: BTreeMap<TensorId, u64> = BTreeMap::new();
         let mut words = vec![segment.forward.len() as u64, segment.backward.len() as u64];
@@ -217,7 +217,7 @@ impl Segments {
 }
 
 /// The ends of the segments that forward can be cut into, each with the one value that leads on; the last with none.
-fn cuts(figures: &Figures, lives: &Lives, forward: Range<usize>) -> Vec<(usize, Option<TensorId>)> {
+fn cuts(figures: &CostTables, lives: &Lives, forward: Range<usize>) -> Vec<(usize, Option<TensorId>)> {
     // Of each life that is read on in forward: its first and its last event there.
     let reach = |life: &Life| {
         let reads = lives.reads(life);
@@ -253,7 +253,7 @@ fn cuts(figures: &Figures, lives: &Lives, forward: Range<usize>) -> Vec<(usize, 
 }
 
 /// What waits from forward to backward and may be given up, with the event that writes it, in the order of these.
-fn waits(figures: &Figures, lives: &Lives, turn: usize, epilogue: usize) -> Vec<(usize, Waiting)> {
+fn waits(figures: &CostTables, lives: &Lives, turn: usize, epilogue: usize) -> Vec<(usize, Waiting)> {
     let keep = &figures.graph().keep;
     let mut waits: BTreeMap<(usize, usize), Waiting> = BTreeMap::new();
     let mut of_stretch: BTreeMap<usize, (usize, usize)> = BTreeMap::new();

@@ -322,7 +322,7 @@ pub(in super::super) unsafe fn write<L: Lanes>(
     if relu {
         let positive = max.between(L::splat(0.0), L::splat(f32::INFINITY));
         max = max.at_least(L::splat(0.0));
-        let none = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
+        let none = L::splat(f32::from_bits(u32::from(Pool2D::NO_ARGMAX)));
         place = none.or_where(positive, place);
     }
     // SAFETY: the caller's promise.

@@ -238,7 +238,7 @@ impl Masked<'_> {
                 let (dy, argmax) = (&dy[at..at + self.columns], &argmax[at..at + self.columns]);
                 // SAFETY: both have `columns` elements.
                 unsafe {
-                    let none = L::bytes_equal(argmax.as_ptr(), Pool2D::NOBODY, self.columns);
+                    let none = L::bytes_equal(argmax.as_ptr(), Pool2D::NO_ARGMAX, self.columns);
                     sum = sum.add(load::<L>(dy.as_ptr(), self.columns).keep(!none));
                 }
             }

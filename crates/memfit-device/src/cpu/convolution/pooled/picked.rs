@@ -125,7 +125,7 @@ impl Taps<'_> {
             // SAFETY: checked above.
             unsafe {
                 let place = L::load_bytes(argmax, columns).pick(places.as_ptr());
-                let none = L::bytes_equal(argmax, Pool2D::NOBODY, columns);
+                let none = L::bytes_equal(argmax, Pool2D::NO_ARGMAX, columns);
                 let dy_here = load::<L>(dy, columns).keep(!none);
                 bias = bias.add(dy_here);
                 for (row, partial) in partial.iter_mut().enumerate() {

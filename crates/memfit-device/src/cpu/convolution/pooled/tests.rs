@@ -4,7 +4,7 @@ use memfit_ir::{Pads, Pool2D, PooledConv2D};
 
 use super::super::super::gemm::tests::{assert_close, noise};
 use super::super::super::lanes::Level;
-use super::super::super::pool::largest;
+use super::super::super::pool::max;
 use super::super::super::threads::Threads;
 use super::super::{self as convolution, Convolution};
 use super::*;
@@ -89,7 +89,7 @@ fn check_forward(threads: &[Threads], pooled: &Pooled) {
         let sizes = [conv.output, pooled.output()];
         let pool = PooledConv2D::POOL;
         let relu = pooled.relu;
-        largest::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places, relu);
+        max::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places, relu);
         let mut results = Vec::new();
         for threads in threads {
             let (mut y, mut argmax) = (vec![f32::NAN; expected.len()], vec![9; expected.len()]);
@@ -117,7 +117,7 @@ fn assert_near(pooled: &Pooled, between: &[f32], [y, expected]: [&[f32]; 2], arg
         let (row, down) = (line / height, line % height);
         let y = row * pooled.conv.output[0] + 2 * down + place / 2;
         let x = 2 * across + place % 2;
-        let none = *argmax == Pool2D::NOBODY;
+        let none = *argmax == Pool2D::NO_ARGMAX;
         let value_there =
             if none { 0.0 } else { between[(y * pooled.conv.output[1] + x) * channels + channel] };
         assert!(
@@ -169,13 +169,13 @@ fn check_gradient(threads: &[Threads], pooled: &Pooled) {
 /// A random argmax for the gradient of a pool's output, and the gradient of the pool's input that follows.
 fn unpooled(threads: &Threads, pooled: &Pooled, dy: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let place = |draw: &f32| match (draw.to_bits() >> 3) % 5 {
-        4 if pooled.relu => Pool2D::NOBODY,
+        4 if pooled.relu => Pool2D::NO_ARGMAX,
         place => (place % 4) as u8,
     };
     let argmax: Vec<u8> = noise(dy.len(), 3).iter().map(place).collect();
     let (conv, mut between) = (&pooled.conv, vec![0.0; pooled.conv.output_floats()]);
     let sizes = [conv.output, pooled.output()];
-    largest::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &argmax, &mut between);
+    max::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &argmax, &mut between);
     (argmax, between)
 }
 

@@ -38,7 +38,7 @@ const TILES_MOST: usize = 4 * ROWS_MAX;
 pub(super) fn applies(shape: &Convolution) -> bool {
     let Convolution { kernel, strides, dilation, groups, input, output, .. } = *shape;
     Conv2D { kernel, strides, dilation, groups, pads: Pads::default() }
-        .is_at_points([input[1], output[1]], [input[2], output[2]])
+        .uses_winograd([input[1], output[1]], [input[2], output[2]])
 }
 
 /// Tiles of all images: two by two positions of the grid each.

@@ -455,7 +455,7 @@ impl Windows<'_> {
             // SAFETY: checked above.
             unsafe {
                 let argmax = self.argmax.as_ptr().add(at);
-                let none = L::bytes_equal(argmax, Pool2D::NOBODY, columns);
+                let none = L::bytes_equal(argmax, Pool2D::NO_ARGMAX, columns);
                 let value = load::<L>(dpooled.as_ptr().add(at), columns).keep(!none);
                 sum = sum.add(value);
                 L::load_bytes(argmax, columns).pick(places.as_ptr()).store(to);
@@ -544,7 +544,7 @@ impl Windows<'_> {
             let at = window * self.channels + column;
             // SAFETY: checked above.
             unsafe {
-                let none = L::bytes_equal(self.argmax.as_ptr().add(at), Pool2D::NOBODY, columns);
+                let none = L::bytes_equal(self.argmax.as_ptr().add(at), Pool2D::NO_ARGMAX, columns);
                 let made = L::load(windows.as_ptr().add((3 * window + 2) * L::COUNT)).keep(!none);
                 store(made, to.as_mut_ptr().add(at), columns);
             }

@@ -7,20 +7,24 @@ use super::driver::{CudaError, Event, Stream};
 use super::memory::Pinned;
 
 /// Steps whose words the host may not have read yet.
-pub(crate) const TURNS: usize = 2;
+pub(crate) const STEPS_IN_FLIGHT: usize = 2;
 
 /// Pinned memory with a part for each turn, and when what was asked for there has come.
 pub(crate) struct Readback {
     memory: Pinned,
     bytes: usize,
-    over: [Event; TURNS],
+    over: [Event; STEPS_IN_FLIGHT],
 }
 
 impl Readback {
     /// Room for `bytes` bytes of each step.
     pub(crate) fn new(bytes: Bytes) -> Result<Readback, CudaError> {
         let bytes = bytes.to_usize();
-        Ok(Readback { memory: Pinned::new(bytes * TURNS)?, bytes, over: [Event::new()?, Event::new()?] })
+        Ok(Readback {
+            memory: Pinned::new(bytes * STEPS_IN_FLIGHT)?,
+            bytes,
+            over: [Event::new()?, Event::new()?],
+        })
     }
 
     /// Begins to copy ranges of the device, by address and bytes, one after the other to the part of one step

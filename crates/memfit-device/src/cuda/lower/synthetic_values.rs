@@ -1,15 +1,20 @@
 //! Synthetic rows, drawn on the device: the same numbers as the host draws.
 
-use memfit_ir::{MadeUp, Tensor, Values};
+use memfit_ir::{SyntheticValues, Tensor, Values};
 
 use crate::cuda::call::{THREADS, blocks_for, long};
 use crate::cuda::work::{Address, Argument, Kernel, Lowered, Source, c_type};
 
-const TEXT: &str = include_str!("../kernels/made_up.cu");
+const TEXT: &str = include_str!("../kernels/synthetic_values.cu");
 
 /// Draws `rows` rows of a tensor, the first of which is row `row_start` of the micro-batch.
-pub(crate) fn made_up(tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: usize) -> Lowered {
-    let (entry, low, high) = match made_up.values {
+pub(crate) fn synthetic_values(
+    tensor: &Tensor,
+    synthetic_values: SyntheticValues,
+    rows: usize,
+    row_start: usize,
+) -> Lowered {
+    let (entry, low, high) = match synthetic_values.values {
         Values::Uniform { low, high } => {
             ("uniform", low.to_bits().cast_signed(), high.to_bits().cast_signed())
         }
@@ -28,7 +33,7 @@ pub(crate) fn made_up(tensor: &Tensor, made_up: MadeUp, rows: usize, row_start: 
             long(count),
             long(tensor.shape.elements_per_row()),
             long(row_start),
-            Argument::Long(made_up.seed.cast_signed()),
+            Argument::Long(synthetic_values.seed.cast_signed()),
             Argument::Long(low),
             Argument::Long(high),
         ],

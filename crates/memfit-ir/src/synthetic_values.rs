@@ -23,7 +23,7 @@ pub enum Values {
 
 /// How the rows of a field are drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MadeUp {
+pub struct SyntheticValues {
     /// What they hold.
     pub values: Values,
     /// The seed of the field's sequence.

@@ -4,26 +4,26 @@ use crate::{Chain, Fused, Link, Norm, Op, Unary};
 
 /// What makes a value out of one of the same shape: a normalisation by the batch's statistics, a function, or both.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Maker {
+pub struct Producer {
     /// The normalisation, where there is one: what it reads stands behind the value, as in [`Op::BatchNorm`].
     pub norm: Option<Norm>,
     /// The function behind it, or of the value itself.
     pub function: Option<Unary>,
 }
 
-impl Maker {
+impl Producer {
     /// The maker of what an op writes, where it reads one value for each that it writes.
-    pub fn of(op: &Op) -> Option<Maker> {
+    pub fn of(op: &Op) -> Option<Producer> {
         let single = |chain: &Chain| match chain.links[..] {
             [Link::Unary(function, 0)] if chain.inputs == 1 => Some(function),
             _ => None,
         };
         if let Op::BatchNorm(norm) = op {
-            Some(Maker { norm: Some(norm.clone()), function: None })
+            Some(Producer { norm: Some(norm.clone()), function: None })
         } else if let Op::Fused(Fused::BatchNormThen(norm, chain)) = op {
-            Some(Maker { norm: Some(norm.clone()), function: Some(single(chain)?) })
+            Some(Producer { norm: Some(norm.clone()), function: Some(single(chain)?) })
         } else if let Op::Elementwise(chain) = op {
-            Some(Maker { norm: None, function: Some(single(chain)?) })
+            Some(Producer { norm: None, function: Some(single(chain)?) })
         } else {
             None
         }

@@ -4,7 +4,7 @@ use crate::{Norm, Op};
 
 /// What computes a term that another value is added to while it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Summand {
+pub enum AddEpilogue {
     /// As [`Op::Dense`].
     Dense,
     /// As [`Op::DenseGradInput`].
@@ -13,15 +13,15 @@ pub enum Summand {
     LayerNormGrad(Norm, usize),
 }
 
-impl Summand {
+impl AddEpilogue {
     /// The term of an op, where a value can be added to what it writes.
-    pub fn of(op: &Op) -> Option<Summand> {
+    pub fn of(op: &Op) -> Option<AddEpilogue> {
         if let Op::Dense = op {
-            Some(Summand::Dense)
+            Some(AddEpilogue::Dense)
         } else if let Op::DenseGradInput = op {
-            Some(Summand::DenseGradInput)
+            Some(AddEpilogue::DenseGradInput)
         } else if let Op::LayerNormGrad(norm, axes) = op {
-            Some(Summand::LayerNormGrad(norm.clone(), *axes))
+            Some(AddEpilogue::LayerNormGrad(norm.clone(), *axes))
         } else {
             None
         }
@@ -30,9 +30,9 @@ impl Summand {
     /// The op that computes the term alone.
     pub fn op(&self) -> Op {
         match self {
-            Summand::Dense => Op::Dense,
-            Summand::DenseGradInput => Op::DenseGradInput,
-            Summand::LayerNormGrad(norm, axes) => Op::LayerNormGrad(norm.clone(), *axes),
+            AddEpilogue::Dense => Op::Dense,
+            AddEpilogue::DenseGradInput => Op::DenseGradInput,
+            AddEpilogue::LayerNormGrad(norm, axes) => Op::LayerNormGrad(norm.clone(), *axes),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::source::{Field, Source, require_rows};
 
 /// An array of somebody else, rows one after the other.
 #[derive(Clone, Copy, Debug)]
-pub struct LentArray<'a> {
+pub struct BorrowedArray<'a> {
     /// NumPy's name of its elements, as in `<f4`.
     pub description: &'a str,
     /// Its dimensions, rows first.
@@ -23,7 +23,7 @@ pub struct LentArray<'a> {
 
 /// The order of rows of lent arrays.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum LentOrder<'a> {
+pub enum BorrowedOrder<'a> {
     /// As they stand.
     #[default]
     Stored,
@@ -40,14 +40,14 @@ pub enum LentOrder<'a> {
 
 /// Rows of lent arrays, one array a field.
 #[derive(Debug)]
-pub struct Lent<'a> {
+pub struct Borrowed<'a> {
     rows: u64,
     fields: &'a [Field],
     arrays: Vec<(Stored, &'a [u8])>,
     order: Order<'a>,
 }
 
-/// [`LentOrder`] with what it takes to find a row.
+/// [`BorrowedOrder`] with what it takes to find a row.
 #[derive(Debug)]
 enum Order<'a> {
     Stored,
@@ -55,13 +55,13 @@ enum Order<'a> {
     Shuffled(Box<Permutation>),
 }
 
-impl<'a> Lent<'a> {
+impl<'a> Borrowed<'a> {
     /// Checks that the arrays suit the fields and each other. Where there is an `order`, row `i` is the arrays' row `order[i]`.
     pub fn new(
         fields: &'a [Field],
-        arrays: &[LentArray<'a>],
-        order: LentOrder<'a>,
-    ) -> Result<Lent<'a>, DataError> {
+        arrays: &[BorrowedArray<'a>],
+        order: BorrowedOrder<'a>,
+    ) -> Result<Borrowed<'a>, DataError> {
         assert_eq!(fields.len(), arrays.len(), "one array for each field");
         let rows = arrays.first().and_then(|array| array.dims.first()).copied().unwrap_or(0);
         let mut known = Vec::with_capacity(arrays.len());
@@ -70,26 +70,26 @@ impl<'a> Lent<'a> {
             known.push((check(field, array, rows, &fields[0])?, array.bytes));
         }
         let (order, count) = match order {
-            LentOrder::Stored => (Order::Stored, rows),
-            LentOrder::Rows(order) => {
+            BorrowedOrder::Stored => (Order::Stored, rows),
+            BorrowedOrder::Rows(order) => {
                 let is_beyond = |row: &&i64| !u64::try_from(**row).is_ok_and(|row| row < rows);
                 if let Some(row) = order.iter().find(is_beyond) {
                     return Err(DataError::BeyondEnd { start: row.unsigned_abs(), count: 1, rows });
                 }
                 (Order::Rows(order), order.len() as u64)
             }
-            LentOrder::Shuffled { seed, epoch } => {
+            BorrowedOrder::Shuffled { seed, epoch } => {
                 let mut permutation = Permutation::new(seed, rows);
                 permutation.set_epoch(epoch);
                 (Order::Shuffled(Box::new(permutation)), rows)
             }
         };
-        Ok(Lent { rows: count, fields, arrays: known, order })
+        Ok(Borrowed { rows: count, fields, arrays: known, order })
     }
 }
 
 /// How an array is stored, where it suits its field.
-fn check(field: &Field, array: &LentArray<'_>, rows: u64, first: &Field) -> Result<Stored, DataError> {
+fn check(field: &Field, array: &BorrowedArray<'_>, rows: u64, first: &Field) -> Result<Stored, DataError> {
     let path = place(field);
     let stored = Stored::from_description(array.description).ok_or_else(|| DataError::ElementType {
         path: path.clone(),
@@ -116,7 +116,7 @@ fn place(field: &Field) -> PathBuf {
     format!("the array for `{}`", field.name).into()
 }
 
-impl Source for Lent<'_> {
+impl Source for Borrowed<'_> {
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
     }

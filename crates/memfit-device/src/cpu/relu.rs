@@ -5,7 +5,7 @@ use super::tasks::{self, Cut, Tasks};
 use super::threads::{Shared, Threads};
 
 /// What is negative becomes 0; what is not a number stays so.
-pub(crate) fn rectify(threads: &Threads, values: &mut [f32]) {
+pub(crate) fn relu_in_place(threads: &Threads, values: &mut [f32]) {
     let cut = Cut::items(values.len(), 1);
     let work = Rectify { cut, values: Shared::new(values) };
     tasks::run(threads, cut.count(), &work);

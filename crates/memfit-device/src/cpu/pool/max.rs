@@ -123,7 +123,7 @@ impl Forward<'_> {
             if self.relu {
                 let positive = max.between(L::splat(0.0), L::splat(f32::INFINITY));
                 max = max.at_least(L::splat(0.0));
-                let no_argmax = L::splat(f32::from_bits(u32::from(Pool2D::NOBODY)));
+                let no_argmax = L::splat(f32::from_bits(u32::from(Pool2D::NO_ARGMAX)));
                 argmax = no_argmax.or_where(positive, argmax);
             }
             // SAFETY: `count` channels are left.

@@ -7,13 +7,13 @@ use memfit_device::Device;
 use memfit_ir::{Bytes, CheckedPlan, Op, Slot, TensorId};
 
 /// Where a step leaves what it tells.
-pub(crate) struct Told {
+pub(crate) struct Readback {
     /// Each tensor with its slot, and where its floats begin among those that are copied.
     places: Vec<(TensorId, Slot, usize)>,
 }
 
-impl Told {
-    pub(crate) fn of(plan: &CheckedPlan) -> Told {
+impl Readback {
+    pub(crate) fn of(plan: &CheckedPlan) -> Readback {
         let mut places: Vec<(TensorId, Slot, usize)> = Vec::new();
         let mut end = 0;
         for node in &plan.problem().graph.nodes {
@@ -36,7 +36,7 @@ impl Told {
             places.push((tensor, *slot, end));
             end += slot.bytes.to_usize() / size_of::<f32>();
         }
-        Told { places }
+        Readback { places }
     }
 
     /// All that a step tells.
@@ -55,7 +55,7 @@ impl Told {
         let (_, slot, start) = *place.expect("only what a step tells is asked for");
         match device.steps_ahead() {
             0 => device.floats(slot),
-            _ => &device.told(turn)[start..start + slot.bytes.to_usize() / size_of::<f32>()],
+            _ => &device.readback(turn)[start..start + slot.bytes.to_usize() / size_of::<f32>()],
         }
     }
 }
