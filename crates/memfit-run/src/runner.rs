@@ -252,7 +252,7 @@ impl Runner {
         let plan = self.plan.plan();
         let stays = plan.persistent.iter().any(|(_, slot)| from < slot.end());
         assert!(!stays, "only what holds nothing between steps is given back");
-        assert!(self.in_flight.is_empty(), "what was in_flight has ended");
+        assert!(self.in_flight.is_empty(), "what was in flight has ended");
         // Rows that wait on the device go with its memory.
         self.staged = None;
         self.device.give_back(from);
