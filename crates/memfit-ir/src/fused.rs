@@ -8,8 +8,8 @@
 //! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
 
 use crate::{
-    AddEpilogue, Binary, Chain, Conv2D, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D, Producer,
-    ShapeError, Tensor, TensorId, Type, Unary, infer,
+    AddEpilogue, Binary, Chain, Conv2D, CostClass, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D,
+    Producer, ShapeError, Tensor, TensorId, Type, Unary, infer,
 };
 
 /// A small graph of ops with a kernel of its own.
@@ -175,6 +175,27 @@ impl Fused {
             | Fused::MaskBitsOfSum
             | Fused::BatchNormThen(..)
             | Fused::Applied(_) => false,
+        }
+    }
+
+    /// Which ops its estimated time errs like.
+    pub fn cost_class(&self) -> CostClass {
+        match self {
+            Fused::Plus(of) => of.op().cost_class(),
+            Fused::Applied(update) => update.gradient.cost_class(),
+            Fused::Conv2DRelu(_)
+            | Fused::Conv2DGradKernelOf(..)
+            | Fused::Conv2DMaxPool(_)
+            | Fused::Conv2DMaxPoolGradKernel(_)
+            | Fused::Conv2DMaxPoolGradInput(..)
+            | Fused::Conv2DMaxPoolDense(_)
+            | Fused::Conv2DMaxPoolDenseGrad(_) => CostClass::Convolution,
+            Fused::SignBitsOf(..)
+            | Fused::MaskBitsBiasGrad
+            | Fused::MaskBitsOfSum
+            | Fused::BatchNormThen(..)
+            | Fused::BatchNormReluGrad(..)
+            | Fused::BatchNormGradOfSum(_) => CostClass::Bytes,
         }
     }
 

@@ -251,6 +251,17 @@ impl Graph {
         self.slice_of(&self.nodes[node.0]).map_or(rows, |slice| slice.rows(rows))
     }
 
+    /// Whether a node runs for every micro-batch and gives the same for each row, whatever other rows are there, but for sums that it
+    /// adds to: so that it may run on a slice of the rows. A sum of the step is such a sum too; where it must see all rows at once, ask
+    /// [`Op::is_sum_of_step`] besides.
+    pub fn has_own_rows(&self, node: &Node) -> bool {
+        let batched = |id: &TensorId| self.tensors[id.0].shape.batched;
+        node.phase == Phase::Piece
+            && !node.op.mixes_rows()
+            && node.inputs.iter().any(batched)
+            && node.outputs.iter().all(batched)
+    }
+
     /// The node that writes a tensor, where there is one.
     pub fn producer(&self, tensor: TensorId) -> Option<NodeId> {
         self.nodes.iter().position(|node| node.outputs.contains(&tensor)).map(NodeId)

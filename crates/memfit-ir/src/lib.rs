@@ -121,7 +121,7 @@ pub use mask::Mask;
 pub use matmul::{MatMul, MatMulSizes};
 pub use metric::{ClassAverage, ClassOf, FBeta, Iou, Metric, RowValue};
 pub use noise::{Noise, NoiseKind};
-pub use op::{Loss, LossKind, Norm, Op};
+pub use op::{CostClass, Loss, LossKind, Norm, Op};
 pub use pinned::Pinned;
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, LOW_WORKSPACE, LowWorkspace, Nanos, Problem, Transfers};

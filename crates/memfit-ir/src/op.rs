@@ -327,7 +327,114 @@ impl LossKind {
     }
 }
 
+/// Ops whose estimated times err alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CostClass {
+    /// Moves bytes.
+    Bytes,
+    /// Multiplies matrices.
+    Product,
+    /// Convolves.
+    Convolution,
+}
+
+impl CostClass {
+    /// How many classes there are.
+    pub const COUNT: usize = 3;
+}
+
 impl Op {
+    /// Which ops its estimated time errs like. A fused op errs like its dearest part.
+    pub fn cost_class(&self) -> CostClass {
+        match self {
+            Op::Fused(fused) => fused.cost_class(),
+            Op::Conv2D(..)
+            | Op::Conv2DGradInput(..)
+            | Op::Conv2DGradKernel(..)
+            | Op::Conv3D(..)
+            | Op::Conv3DGradInput(..)
+            | Op::Conv3DGradKernel(..) => CostClass::Convolution,
+            Op::Dense
+            | Op::DenseGradInput
+            | Op::DenseGradKernel
+            | Op::Attention(..)
+            | Op::AttentionGrad(..)
+            | Op::Recurrent(..)
+            | Op::RecurrentGrad(..)
+            | Op::MatMul(..) => CostClass::Product,
+            Op::BiasGrad
+            | Op::MaxPool2D(..)
+            | Op::MaxPool2DRelu(..)
+            | Op::WinnersBiasGrad
+            | Op::MaxPool2DGrad(..)
+            | Op::AveragePool2D(..)
+            | Op::AveragePool2DGrad(..)
+            | Op::GlobalAveragePool2D
+            | Op::GlobalAveragePool2DGrad(..)
+            | Op::GlobalMaxPool2D
+            | Op::GlobalMaxPool2DGrad(..)
+            | Op::Elementwise(..)
+            | Op::SignBits { .. }
+            | Op::MaskBits
+            | Op::Softmax
+            | Op::SoftmaxGrad
+            | Op::BalanceWeights
+            | Op::Loss(..)
+            | Op::ActivityPenalty(..)
+            | Op::Mask(..)
+            | Op::Metric(..)
+            | Op::Dropout { .. }
+            | Op::Augment(..)
+            | Op::Noise(..)
+            | Op::Affine { .. }
+            | Op::AffineGradScale
+            | Op::AffineConstant { .. }
+            | Op::BatchNormStatistics
+            | Op::BatchNorm(..)
+            | Op::BatchNormGrad(..)
+            | Op::BatchNormMoving { .. }
+            | Op::BatchNormInference(..)
+            | Op::BatchNormInferenceGrad(..)
+            | Op::LayerNorm(..)
+            | Op::LayerNormGrad(..)
+            | Op::Pad2D(..)
+            | Op::Crop2D(..)
+            | Op::UpSample2D(..)
+            | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(..)
+            | Op::Broadcast(..)
+            | Op::SumTo(..)
+            | Op::Concat(..)
+            | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Embedding
+            | Op::EmbeddingGrad
+            | Op::Reshape(..)
+            | Op::Cast(..)
+            | Op::TakeRows
+            | Op::PutRows
+            | Op::Zero
+            | Op::AddZero
+            | Op::SumSquares
+            | Op::CheckFinite(..)
+            | Op::Accumulate(..)
+            | Op::AddAccumulated(..)
+            | Op::KeepAccumulated
+            | Op::CorrectSquares(..)
+            | Op::Update(..)
+            | Op::CheckUpdate(..)
+            | Op::Penalty(..)
+            | Op::Constrain(..) => CostClass::Bytes,
+        }
+    }
+
+    /// Whether it adds to a sum over the step that is read when the step ends: a loss or a metric.
+    pub fn is_sum_of_step(&self) -> bool {
+        matches!(self, Op::Loss(_) | Op::Metric(_) | Op::ActivityPenalty(_))
+    }
+
     /// Whether rows of the batch meet, so that a batch may not be split without changing the result.
     pub fn mixes_rows(&self) -> bool {
         self.is_of_batch_norm()

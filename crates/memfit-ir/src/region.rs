@@ -137,7 +137,7 @@ impl Cut {
             if forward.binary_search(&id).is_ok() || !(touches || flows) {
                 continue;
             }
-            if may_slice(graph, node) {
+            if !node.op.is_sum_of_step() && graph.has_own_rows(node) {
                 node.outputs.iter().for_each(|id| inside[id.0] = true);
                 backward.push(id);
             } else if touches {
@@ -191,7 +191,7 @@ fn ancestors(graph: &Graph, boundary: TensorId) -> Option<Vec<NodeId>> {
         if std::mem::replace(&mut found[id.0], true) {
             continue;
         }
-        if !may_slice(graph, node) || !node.updates.is_empty() {
+        if node.op.is_sum_of_step() || !graph.has_own_rows(node) || !node.updates.is_empty() {
             return None;
         }
         let known =
@@ -199,17 +199,6 @@ fn ancestors(graph: &Graph, boundary: TensorId) -> Option<Vec<NodeId>> {
         open.extend(node.inputs.iter().filter(known));
     }
     Some((0..found.len()).filter(|index| found[*index]).map(NodeId).collect())
-}
-
-/// Whether a node gives the same for each row, whatever other rows are there.
-fn may_slice(graph: &Graph, node: &Node) -> bool {
-    let batched = |id: &TensorId| graph.tensors[id.0].shape.batched;
-    let is_sum_of_step = matches!(node.op, Op::Loss(_) | Op::Metric(_) | Op::ActivityPenalty(_));
-    node.phase == Phase::Piece
-        && !node.op.mixes_rows()
-        && !is_sum_of_step
-        && node.inputs.iter().any(batched)
-        && node.outputs.iter().all(batched)
 }
 
 fn needed_again(graph: &Graph, forward: &[NodeId], backward: &[NodeId], boundary: TensorId) -> Vec<NodeId> {

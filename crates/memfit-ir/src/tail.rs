@@ -6,7 +6,7 @@
 //!         └ take ─▶ last layer ─▶ loss ─▶ gradients ─▶ put ┘  slice 2
 //! ```
 
-use crate::{Bytes, Graph, Kind, Node, NodeId, Op, Phase, TensorId};
+use crate::{Bytes, Graph, Kind, Node, NodeId, Op, TensorId};
 
 /// What runs in slices at the end of a network.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Tail {
         let stays =
             |node: &Node| node.outputs.iter().all(|output| [prediction, gradient, boundary].contains(output));
         let fits =
-            nodes.iter().map(|id| &graph.nodes[id.0]).all(|node| stays(node) && may_slice(graph, node));
+            nodes.iter().map(|id| &graph.nodes[id.0]).all(|node| stays(node) && graph.has_own_rows(node));
         let is_gradient = |id: TensorId| graph.tensors[id.0].kind == Kind::Flow;
         let is_whole = graph.tensors.iter().all(|tensor| tensor.slice.is_none());
         let is_kept = graph.keep.iter().any(|id| *id == prediction || *id == gradient);
@@ -66,13 +66,4 @@ impl Tail {
     pub fn layers(&self, graph: &Graph) -> Vec<String> {
         self.nodes.first().map(|node| graph.layers[graph.nodes[node.0].layer.0].clone()).into_iter().collect()
     }
-}
-
-/// Whether a node of the tail gives the same for each row, whatever other rows are there, but for sums that it adds to.
-fn may_slice(graph: &Graph, node: &Node) -> bool {
-    let batched = |id: &TensorId| graph.tensors[id.0].shape.batched;
-    node.phase == Phase::Piece
-        && !node.op.mixes_rows()
-        && node.inputs.iter().any(batched)
-        && node.outputs.iter().all(batched)
 }

@@ -69,9 +69,12 @@ pub fn costs_line(used: &CostsUsed) -> String {
     let rest = if kinds_measured == kinds {
         String::new()
     } else {
+        let share = match 100.0 * share {
+            percent if percent < 1.0 => "less than 1".to_owned(),
+            percent => format!("{percent:.0}"),
+        };
         format!(
-            ": {kinds_measured} of {kinds} kinds of nodes with {:.0} % of the time, and the rest estimated in proportion",
-            100.0 * share
+            ": {kinds_measured} of {kinds} kinds of nodes with {share} % of the time, and the rest estimated in proportion"
         )
     };
     format!("costs    measured on this machine {text}{rest}")
@@ -119,7 +122,7 @@ fn split(summary: &Summary) -> String {
         );
     }
     if summary.bytes_offloaded != Bytes::ZERO {
-        text += &format!(", {} copied out to disk for each micro-batch", summary.bytes_offloaded);
+        text += &format!(", {} copied out for each micro-batch", summary.bytes_offloaded);
     }
     if summary.time_relative > 1.0005 {
         let slower = (summary.time_relative - 1.0) * 100.0;

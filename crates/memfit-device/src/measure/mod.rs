@@ -7,7 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use memfit_ir::{AddEpilogue, Bytes, Cost, Fused, Graph, Nanos, NodeId, Op};
+use memfit_ir::{Bytes, Cost, CostClass, Graph, Nanos, NodeId};
 
 use crate::{Setup, process};
 use scratch::{RUNS, Scratch};
@@ -115,7 +115,9 @@ pub(crate) fn measure(
 fn most_telling_first(graph: &Graph, kinds: &mut [Kind]) {
     kinds.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.signature.cmp(&b.signature)));
     let mut seen = [false; 3];
-    kinds.sort_by_cached_key(|kind| std::mem::replace(&mut seen[class(&graph.nodes[kind.node.0].op)], true));
+    kinds.sort_by_cached_key(|kind| {
+        std::mem::replace(&mut seen[graph.nodes[kind.node.0].op.cost_class() as usize], true)
+    });
 }
 
 /// Which nodes' times are known.
@@ -244,16 +246,16 @@ fn level(mut nanos: Vec<f64>, total: f64) -> f64 {
 fn costs(graph: &Graph, estimates: Vec<Cost>, batch: usize, known: &Table) -> Vec<Cost> {
     let lines: Vec<Option<Line>> =
         graph.nodes.iter().map(|node| known.get(&graph.signature(node)).copied()).collect();
-    let mut ratios: [Vec<f64>; 3] = Default::default();
+    let mut ratios: [Vec<f64>; CostClass::COUNT] = Default::default();
     for ((node, line), estimate) in graph.nodes.iter().zip(&lines).zip(&estimates) {
         if let Some(line) = line {
-            ratios[class(&node.op)].push(line.nanos(batch) / estimate.nanos(batch));
+            ratios[node.op.cost_class() as usize].push(line.nanos(batch) / estimate.nanos(batch));
         }
     }
     let overall = median(ratios.concat()).unwrap_or(1.0);
     let ratios = ratios.map(|ratios| median(ratios).unwrap_or(overall));
     let cost = |((node, line), estimate): ((&memfit_ir::Node, &Option<Line>), Cost)| {
-        let ratio = ratios[class(&node.op)];
+        let ratio = ratios[node.op.cost_class() as usize];
         let Line { nanos_fixed, nanos_per_row } = match line {
             _ if node.op.is_view() => Line { nanos_fixed: 0.0, nanos_per_row: 0.0 },
             Some(line) => *line,
@@ -265,39 +267,6 @@ fn costs(graph: &Graph, estimates: Vec<Cost>, batch: usize, known: &Table) -> Ve
         Cost { measured: Some(Nanos { fixed: nanos_fixed, per_row: nanos_per_row }), ..estimate }
     };
     graph.nodes.iter().zip(&lines).zip(estimates).map(cost).collect()
-}
-
-/// Ops whose estimates err alike: convolutions, other products, and the rest, which moves bytes.
-fn class(op: &Op) -> usize {
-    let convolves = matches!(
-        op,
-        Op::Conv2D(_)
-            | Op::Fused(Fused::Conv2DRelu(_))
-            | Op::Conv2DGradInput(..)
-            | Op::Conv2DGradKernel(_)
-            | Op::Fused(Fused::Conv2DGradKernelOf(..))
-    );
-    let pools = matches!(
-        op,
-        Op::Fused(Fused::Conv2DMaxPool(_))
-            | Op::Fused(Fused::Conv2DMaxPoolGradKernel(_))
-            | Op::Fused(Fused::Conv2DMaxPoolGradInput(..))
-            | Op::Fused(Fused::Conv2DMaxPoolDense(_))
-            | Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))
-    );
-    if convolves || pools {
-        0
-    } else if matches!(
-        op,
-        Op::Dense
-            | Op::DenseGradInput
-            | Op::DenseGradKernel
-            | Op::Fused(Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput))
-    ) {
-        1
-    } else {
-        2
-    }
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

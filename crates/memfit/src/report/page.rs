@@ -323,7 +323,10 @@ fn batch(report: &Report) -> String {
         );
     }
     if summary.bytes_offloaded != Bytes::ZERO {
-        text += &format!(" {} of each micro-batch are copied out to disk and back.", summary.bytes_offloaded);
+        text += &format!(
+            " {} of each micro-batch are copied out of the arena and back.",
+            summary.bytes_offloaded
+        );
     }
     if summary.time_relative > 1.0005 {
         text += &format!(" Estimated cost {:.2}×.", summary.time_relative);
