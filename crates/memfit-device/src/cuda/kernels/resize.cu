@@ -50,7 +50,7 @@ __device__ __forceinline__ i64 reached_end(i64 from, i64 to, i64 pixel) { return
 extern "C" __global__ void resize_grad(const X* dy, X* dx, i64 count, int height, int width, int channels, int out_height, int out_width) {
     for (i64 i = first_item(); i < count; i += item_stride()) {
         i64 channel = i % channels, w = i / channels % width, h = i / channels / width % height, row = i / channels / width / height;
-        const X* from = dy + row * out_height * out_width * channels + channel;
+        const X* dy_image = dy + row * out_height * out_width * channels + channel;
         i64 down_end = reached_end(height, out_height, h), across_start = reached_start(width, out_width, w), across_end = reached_end(width, out_width, w);
         float sum = 0.0f;
         for (i64 down = reached_start(height, out_height, h); down < down_end; down++) {
@@ -58,7 +58,7 @@ extern "C" __global__ void resize_grad(const X* dy, X* dx, i64 count, int height
             if (high == 0.0f) continue;
             for (i64 across = across_start; across < across_end; across++) {
                 float share = high * share_of(width, out_width, w, across);
-                if (share != 0.0f) sum += share * load(from, (down * out_width + across) * channels);
+                if (share != 0.0f) sum += share * load(dy_image, (down * out_width + across) * channels);
             }
         }
         store(dx, i, sum);

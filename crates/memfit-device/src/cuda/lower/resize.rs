@@ -22,8 +22,8 @@ pub(super) fn grad(call: &Call<'_>, interpolation: Interpolation) -> Lowered {
 fn resize(
     entry: &'static str,
     interpolation: Interpolation,
-    [from, to]: [Operand<'_>; 2],
     [before, after]: [Operand<'_>; 2],
+    [from, to]: [Operand<'_>; 2],
 ) -> Lowered {
     let bilinear = match interpolation {
         Interpolation::Nearest => 0,
