@@ -1,4 +1,5 @@
-//! Rows from arrays in the caller's memory, read where they stand: in their own order, or in one that he gives.
+//! Rows from arrays in the caller's memory, read in place: in their own order, or in an order that the
+//! caller gives.
 
 use std::path::PathBuf;
 
@@ -10,7 +11,7 @@ use crate::npy::same_elements;
 use crate::permutation::Permutation;
 use crate::source::{Field, Source, require_rows};
 
-/// An array of somebody else, rows one after the other.
+/// An array that belongs to the caller, rows one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedArray<'a> {
     /// NumPy's name of its elements, as in `<f4`.
@@ -21,10 +22,10 @@ pub struct BorrowedArray<'a> {
     pub bytes: &'a [u8],
 }
 
-/// The order of rows of lent arrays.
+/// The order of the rows of borrowed arrays.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum BorrowedOrder<'a> {
-    /// As they stand.
+    /// The arrays' own order.
     #[default]
     Stored,
     /// Row `i` is the arrays' row at place `i` here.
@@ -38,7 +39,7 @@ pub enum BorrowedOrder<'a> {
     },
 }
 
-/// Rows of lent arrays, one array a field.
+/// Rows of borrowed arrays, one array for each field.
 #[derive(Debug)]
 pub struct Borrowed<'a> {
     rows: u64,
@@ -176,7 +177,7 @@ impl Source for Borrowed<'_> {
     }
 }
 
-/// The answer to a number that does not fit, of a stretch that begins with this row.
+/// The error for a number that does not fit. The range that was read begins with this row.
 fn answer(field: &Field, first: usize, misfit: Misfit) -> DataError {
     let (path, name) = (place(field), field.name.clone());
     let row = |element: usize| (first + element / field.elements().max(1)) as u64;

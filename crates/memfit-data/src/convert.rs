@@ -26,7 +26,7 @@ pub(crate) enum StoredKind {
     Bool,
 }
 
-/// A number that is no 32-bit integer, and which element of the stretch it is.
+/// A number that is not a 32-bit integer, and its index among the elements that were converted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Misfit {
     NotWhole { element: usize, value: f64 },

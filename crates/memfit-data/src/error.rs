@@ -155,7 +155,7 @@ pub enum DataError {
         /// The file.
         path: PathBuf,
     },
-    /// Rows behind the last were asked for.
+    /// Rows after the last one were asked for.
     #[error("rows {start} to {} were asked for and there are {rows}; ask for rows before the end", start.saturating_add(*count as u64))]
     BeyondEnd {
         /// The first row asked for.

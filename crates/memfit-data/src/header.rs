@@ -39,8 +39,8 @@ pub(crate) fn read(file: &mut File, path: &Path) -> Result<Header, DataError> {
     Ok(Header { description, shape: header.shape().to_vec(), data })
 }
 
-/// Refuses a header that claims to be long, or elements that nobody can count, before the parser allocates, recurses or
-/// multiplies over it.
+/// Refuses a header that is too long, or whose number of elements overflows. This check runs before the
+/// parser allocates, recurses or multiplies.
 fn require_modest(file: &mut File, path: &Path) -> Result<(), DataError> {
     let failed = |source| DataError::Read { path: path.to_owned(), source };
     let refuse = |reason: String| Err(DataError::NotNpy { path: path.to_owned(), reason });
@@ -71,6 +71,6 @@ fn is_countable(header: &str) -> bool {
             .map(|digits| digits.parse::<u64>().ok())
             .try_fold(1u64, |product, size| product.checked_mul(size?))
     };
-    // The word may stand in a name too: whatever follows it is looked at.
+    // The word may also be part of a name, so every occurrence is checked.
     header.split("shape").skip(1).all(|text| product(text).is_some())
 }

@@ -1,4 +1,4 @@
-//! Rows for training: sources that read or make any range of rows straight into the bytes they are given.
+//! Rows for training: sources that read or draw any range of rows straight into the given bytes.
 //!
 //! A source holds no more than [`Source::bytes`] says; nothing is mapped, cached or read ahead without the
 //! budget's knowledge.
@@ -20,7 +20,7 @@
 //!   position of any epoch can be read first, and a checkpoint keeps a seed and a position.
 //! - **Shuffled rows are read one by one to their places** ([`Source::read_scattered`]); messages name the
 //!   row of the file ([`Source::file_row`]).
-//! - **A caller's arrays are read where they stand** (`lent`).
+//! - **A caller's arrays are read in place** (`borrowed`).
 
 mod borrowed;
 mod convert;

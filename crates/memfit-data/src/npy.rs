@@ -1,4 +1,4 @@
-//! Rows from .npy files, one file a field, read in stretches straight into the bytes that are given.
+//! Rows from .npy files, one file for each field, read in ranges straight into the given bytes.
 //!
 //! Files are read by position and never mapped, so nothing of them stays resident.
 
@@ -174,8 +174,8 @@ fn open(path: &Path, field: &Field) -> Result<(Opened, u64), DataError> {
     Ok((Opened { path: path.to_owned(), file, stored, data }, *rows))
 }
 
-/// Reads much on two threads, the second from a place on: what the system has in memory is copied, and nothing computes
-/// meanwhile.
+/// Reads a large range on two threads; the second one starts at `half`. Data that the system has cached is
+/// copied, and nothing else computes during that time.
 fn on_two_threads(
     to: &mut [u8],
     half: usize,
@@ -193,7 +193,7 @@ fn on_two_threads(
         };
         (here, other.ok().map(join))
     });
-    // Where there is no thread to be had, the rest is read here.
+    // If no thread can be started, the rest is read here.
     here.and_then(|()| there.unwrap_or_else(|| read(half, &mut to[half..])))
 }
 
@@ -221,7 +221,8 @@ impl Opened {
         })
     }
 
-    /// The answer to a number that does not fit, of a stretch that begins with this element of the file.
+    /// The error for a number that does not fit. The range that was read begins with this element of the
+    /// file.
     fn misfit(&self, field: &Field, first: u64, misfit: Misfit) -> DataError {
         let (path, name) = (self.path.clone(), field.name.clone());
         let row = |element: usize| (first + element as u64) / field.elements().max(1) as u64;

@@ -1,10 +1,10 @@
 //! The header of a .npy file of float rows, as NumPy writes it.
 
-/// What stands in front of rows of 32-bit floats.
+/// The header before rows of 32-bit floats.
 pub fn npy_header(rows: u64, dims: &[usize]) -> Vec<u8> {
     let sizes: String = dims.iter().map(|size| format!("{size}, ")).collect();
     let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {sizes}), }}");
-    // The data begins at a multiple of 64, behind magic, version, length and a line break.
+    // The data begins at a multiple of 64, after magic, version, length and a line break.
     let length = (10 + text.len() + 1).next_multiple_of(64) - 10;
     text.push_str(&" ".repeat(length - text.len() - 1));
     text.push('\n');

@@ -46,10 +46,10 @@ pub trait Source: Send {
         None
     }
 
-    /// Bytes on the host that the source holds beside what it is given.
+    /// Bytes on the host that the source holds, without the bytes that it is given.
     fn bytes(&self) -> Bytes;
 
-    /// How a field is drawn, where it is made up: a device that can draws it by itself.
+    /// How a synthetic field is drawn. A device that can draw it does so by itself.
     fn synthetic_values(&self, _field: usize) -> Option<SyntheticValues> {
         None
     }
@@ -115,7 +115,7 @@ pub(crate) fn runs(order: RowOrder<'_>, from: usize, to: usize) -> impl Iterator
     })
 }
 
-/// Refuses rows behind the last.
+/// Refuses rows after the last one.
 pub(crate) fn require_rows(rows: Option<u64>, start: u64, count: usize) -> Result<(), DataError> {
     match rows {
         Some(rows) if start.checked_add(count as u64).is_none_or(|end| rows < end) => {

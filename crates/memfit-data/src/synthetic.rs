@@ -1,4 +1,4 @@
-//! Made-up rows: every element is a function of a seed and its place, so any stretch can be made again.
+//! Synthetic rows: every element is a function of a seed and its index, so any range can be computed again.
 
 use memfit_ir::{Bytes, DType, SyntheticValues, Values, random};
 
@@ -84,7 +84,7 @@ fn fill(to: &mut [u8], first: u64, draw: impl Fn(u64) -> [u8; 4]) {
     }
 }
 
-/// One draw for each stretch of the last dimension says where its 1 stands.
+/// One draw for each vector of the last dimension gives the index of its 1.
 fn one_hot(to: &mut [u8], field: &Field, start: u64, seed: u64) {
     let classes = field.dims.last().copied().unwrap_or(1);
     let stretches = (field.elements() / classes.max(1)) as u64;

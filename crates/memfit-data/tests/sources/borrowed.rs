@@ -1,4 +1,4 @@
-//! Rows of arrays that a caller lends.
+//! Rows of borrowed arrays.
 
 use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, DataError, Field, Permutation, Source};
 use memfit_ir::DType;

@@ -1,4 +1,4 @@
-//! Rows from .npy files: every type, every stretch, and every file that is not what it should be.
+//! Rows from .npy files: every type, every range, and every kind of wrong file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ fn other_types_pass_through_a_buffer_that_is_counted() {
 }
 
 #[test]
-fn stretches_beyond_the_buffer_join_without_a_seam() {
+fn ranges_larger_than_the_buffer_join_without_a_seam() {
     let folder = TempDir::new().unwrap();
     let rows = 30_001i64;
     let data = bytes_of((0..rows * 3).map(i64::to_le_bytes));
@@ -127,7 +127,7 @@ fn answer(result: Result<impl Sized, DataError>, folder: &TempDir) -> String {
 }
 
 #[test]
-fn wrong_files_are_told_before_training() {
+fn wrong_files_are_reported_before_training() {
     let folder = TempDir::new().unwrap();
     let four = |name: &str, shape: &str| write(&folder, name, "<f4", shape, &[0; 16]);
     let raw = |name: &str, bytes: &[u8]| {
@@ -194,7 +194,7 @@ fn wrong_files_are_told_before_training() {
 }
 
 #[test]
-fn files_of_different_lengths_are_told() {
+fn files_of_different_lengths_are_reported() {
     let folder = TempDir::new().unwrap();
     let x = write(&folder, "x.npy", "<f4", "(2, 2)", &[0; 16]);
     let y = write(&folder, "y.npy", "<i4", "(3,)", &[0; 12]);
@@ -204,7 +204,7 @@ fn files_of_different_lengths_are_told() {
 }
 
 #[test]
-fn numbers_that_do_not_fit_are_told_with_their_row() {
+fn numbers_that_do_not_fit_are_reported_with_their_row() {
     let folder = TempDir::new().unwrap();
     let labels = bytes_of([1.0f32, 2.0, 0.0, 2.5].map(f32::to_le_bytes));
     let path = write(&folder, "labels.npy", "<f4", "(2, 2)", &labels);

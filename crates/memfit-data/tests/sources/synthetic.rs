@@ -1,4 +1,4 @@
-//! Made-up rows: the published numbers, the same on every reading.
+//! Synthetic rows: the published numbers, the same on every reading.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ fn read(source: &mut Synthetic, start: u64, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn any_stretch_reads_the_same_again() {
+fn any_range_reads_the_same_again() {
     let uniform = Values::Uniform { low: -1.0, high: 1.0 };
     for (dtype, values) in [
         (DType::F32, uniform),
