@@ -17,7 +17,7 @@ const CENTRAL_BYTES: u64 = 46;
 const END_BYTES: u64 = 22;
 const LOCATOR_BYTES: u64 = 20;
 const END_64_BYTES: u64 = 56;
-/// A comment may stand behind the archive's end.
+/// A comment may follow the end of the archive.
 const LONGEST_COMMENT: u64 = u16::MAX as u64;
 /// Sizes in 64 bits: id, length, then the two sizes and in the directory the offset.
 const LOCAL_EXTRA: u64 = 4 + 16;
@@ -158,7 +158,7 @@ pub(crate) fn archive_bytes<'a>(entries: impl Iterator<Item = (&'a str, u64)>) -
     each.sum::<u64>() + END_64_BYTES + LOCATOR_BYTES + END_BYTES
 }
 
-/// Writes an archive, one entry behind the other.
+/// Writes an archive, one entry after the other.
 pub(crate) struct ArchiveWriter<'a> {
     file: &'a File,
     position: u64,
@@ -283,7 +283,8 @@ fn central_header(entry: &Entry) -> Vec<u8> {
     header
 }
 
-/// What both headers say: version, flags, method, date, checksum, sizes (which stand in 64 bits behind), length of the name.
+/// The fields of both headers: version, flags, method, date, checksum, sizes and the length of the name. The
+/// sizes themselves follow in a field of 64 bits.
 fn common(header: &mut Vec<u8>, checksum: u32, name: &str) {
     put(header, VERSION, 2);
     put(header, 0u32, 4);
@@ -294,7 +295,7 @@ fn common(header: &mut Vec<u8>, checksum: u32, name: &str) {
     put(header, name.len() as u64, 2);
 }
 
-/// A little-endian number of so many bytes.
+/// Appends a little-endian number of `width` bytes.
 pub(crate) fn put(bytes: &mut Vec<u8>, number: impl Into<u64>, width: usize) {
     let number = number.into().to_le_bytes();
     bytes.extend((0..width).map(|place| number.get(place).copied().unwrap_or(0)));

@@ -1,4 +1,4 @@
-//! JSON of files that nobody vouches for: counted before it is taken apart, so that a short text cannot become much memory
+//! JSON of untrusted files. It is counted before it is parsed, so that a short text cannot take much memory
 //! and a deep one cannot use up the stack.
 
 use std::fs::File;

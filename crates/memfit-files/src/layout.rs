@@ -76,8 +76,8 @@ impl Layout {
         Layout { arrays, body, state: None }
     }
 
-    /// Leaves room in a `.keras` archive for the state of the run: a JSON text of at most so many bytes, which is given when the
-    /// file is written.
+    /// Leaves room in a `.keras` archive for the state of the run: a JSON text of at most
+    /// `bytes_most` bytes, which is given when the file is written.
     ///
     /// # Panics
     /// Where the file is no archive.
@@ -108,13 +108,13 @@ impl Layout {
         }
     }
 
-    /// Memory that writing takes, beside what is laid out already.
+    /// Memory that writing takes, besides the layout.
     pub fn bytes_writing(&self) -> u64 {
         let block = match &self.body {
             Body::Keras(_, tree) | Body::WeightsH5(tree) => tree.bytes_at_once(),
             Body::Safetensors(_) => 0,
         };
-        // A block grows by doubling while it is made.
+        // A block grows by doubling while it is built.
         2 * block + BUFFER as u64
     }
 

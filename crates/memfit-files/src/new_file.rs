@@ -1,4 +1,5 @@
-//! A file that appears whole or not at all: written without a name, or under one beside it, synced, and put over the old one.
+//! A file that appears whole or not at all: written without a name, or under a temporary one, synced, and put
+//! over the old one.
 //!
 //! Where the system can do it, a file has no name until it is whole, so that a process that is killed leaves nothing. Else it is
 //! `.NAME.PID.N@HOST.part` beside it, held under a lock that ends with its process: [`remove_leftovers`] removes those
@@ -106,7 +107,7 @@ impl NewFile {
         fs::rename(&beside, &self.path).inspect_err(|_| self.beside = Some(beside))
     }
 
-    /// Gives the file a name beside its place; copies it there where its file system cannot.
+    /// Gives the file a temporary name in its folder; copies it there where its file system cannot.
     fn name(&mut self) -> io::Result<()> {
         let beside = name_beside(&self.path);
         if link(&self.file, &beside).is_ok() {
@@ -215,7 +216,7 @@ fn name_of(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// A file under a name of its own beside another, locked.
+/// A locked file under a temporary name in the folder of another.
 fn named(path: &Path) -> io::Result<(File, PathBuf)> {
     loop {
         let beside = name_beside(path);

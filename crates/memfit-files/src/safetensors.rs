@@ -1,4 +1,4 @@
-//! `.safetensors`: a header in JSON, then every array in one stretch.
+//! `.safetensors`: a header in JSON, then every array as one contiguous block.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! A stretch of an open file, read at offsets that are checked before a byte is asked for.
+//! A range of an open file, read at offsets that are checked before a byte is asked for.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// A stretch of a file that is a file of its own, as an entry of an archive is.
+/// A range of a file that is a file of its own, as an entry of an archive is.
 #[derive(Clone, Copy)]
 pub(crate) struct Section<'a> {
     file: &'a File,
@@ -31,12 +31,12 @@ impl<'a> Section<'a> {
         self.start + offset
     }
 
-    /// Whether so many bytes lie behind an offset.
+    /// Whether `bytes` bytes follow the offset.
     pub(crate) fn holds(&self, offset: u64, bytes: u64) -> bool {
         offset.checked_add(bytes).is_some_and(|end| end <= self.length)
     }
 
-    /// So many bytes from an offset; nothing is taken for what is not there.
+    /// Reads `bytes` bytes at an offset. It allocates nothing if the file is too short.
     pub(crate) fn bytes(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, Problem> {
         if !self.holds(offset, bytes) {
             return Err(format!("ends before byte {}", offset.saturating_add(bytes)));
@@ -50,7 +50,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Little-endian numbers out of bytes, one behind the other.
+/// Reads little-endian numbers from bytes, one after the other.
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
 }

@@ -34,7 +34,7 @@ pub(crate) struct Stored {
 pub(crate) enum StoredElement {
     /// What can be read.
     Known(Element),
-    /// Something else, of so many bytes.
+    /// Another type, with the number of its bytes.
     Other { what: &'static str, bytes: u64 },
 }
 

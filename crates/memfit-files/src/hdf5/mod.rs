@@ -1,4 +1,4 @@
-//! The part of HDF5 that h5py writes for Keras: groups as symbol tables, arrays that lie in one stretch.
+//! The part of HDF5 that h5py writes for Keras: groups as symbol tables, contiguous arrays.
 
 mod messages;
 mod read;

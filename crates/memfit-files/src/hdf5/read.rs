@@ -12,9 +12,9 @@ use super::{NOWHERE, SIGNATURE};
 const MOST_LEVELS: usize = 64;
 /// More objects than any model has; a damaged file that says more is not followed.
 const MOST_OBJECTS: usize = 4_000_000;
-/// Messages of one header lie within so many bytes.
+/// The most bytes of the messages of one header.
 const LONGEST_HEADER: u64 = 1 << 20;
-/// Names of one group lie within so many bytes; those of all groups around it are held at once.
+/// The most bytes of the names of one group; the names of all groups around it are held at once.
 const LONGEST_NAMES: u64 = 4 << 20;
 /// Bytes of all paths. Names may overlap in a file, so that a short one could describe long paths.
 const MOST_PATH_BYTES: usize = 256 << 20;
@@ -152,7 +152,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The names of a group, one behind the other.
+    /// The names of a group, one after the other.
     fn heap(&mut self, address: u64) -> Result<Vec<u8>, Problem> {
         let bytes = self.description(address, 32)?;
         let mut cursor = Cursor::new(&bytes);

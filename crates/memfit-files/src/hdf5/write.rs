@@ -1,4 +1,5 @@
-//! Laying an HDF5 file out and writing it in one pass: first what describes it, then every array in one stretch.
+//! Laying an HDF5 file out and writing it in one pass: first what describes it, then every array as one
+//! contiguous block.
 //!
 //! ```text
 //! superblock │ groups: header, tree, symbols, names │ headers of the arrays │ arrays
@@ -21,7 +22,7 @@ const SYMBOL_BYTES: usize = 40;
 const SYMBOLS_BYTES: u64 = (8 + 2 * LEAF_K * SYMBOL_BYTES) as u64;
 const TREE_NODE_BYTES: u64 = (24 + (4 * TREE_K + 1) * 8) as u64;
 const HEAP_BYTES: u64 = 32;
-/// Says that a heap has no free stretch.
+/// Says that a heap has no free block.
 const HEAP_IS_FULL: u32 = 1;
 /// Arrays begin on a cache line.
 const ALIGNMENT: u64 = 64;
@@ -90,7 +91,7 @@ impl GroupTree {
         self.bytes
     }
 
-    /// The most bytes that are made at once while writing.
+    /// The most bytes that are buffered at once while writing.
     pub(crate) fn bytes_at_once(&self) -> u64 {
         self.groups
             .iter()
@@ -135,7 +136,7 @@ impl GroupTree {
                 self.groups[group].children.push((part.to_owned(), Child::Array(array)));
                 return;
             }
-            // Neighbours of a path are inserted one behind the other.
+            // Neighbours of a path are inserted one after the other.
             let known = self.groups[group].children.iter().rev().find_map(|(name, child)| match child {
                 Child::Group(inner) if name == part => Some(*inner),
                 Child::Group(_) | Child::Array(_) => None,
@@ -272,7 +273,7 @@ impl Group {
         levels
     }
 
-    /// Names stand behind the empty one, each filled up to a multiple of 8.
+    /// Names follow the empty one, each padded to a multiple of 8.
     fn name_offsets(&self) -> Vec<u64> {
         let starts = self.children.iter().scan(8, |end, (name, _)| {
             let start = *end;
@@ -339,7 +340,7 @@ fn array_header(array: &Array, place: u64) -> Vec<u8> {
     // Version 2; space taken late, written where set; defined, and empty.
     put(&mut messages, 0x0102_0202u32, 8);
     message_prefix(&mut messages, message::LAYOUT, 24);
-    // Version 3, class 1: one stretch.
+    // Version 3, class 1: contiguous.
     put(&mut messages, 0x0103u32, 2);
     put(&mut messages, place, 8);
     put(&mut messages, array.bytes(), 8);

@@ -1,4 +1,4 @@
-//! Files that were cut off, damaged or made to harm: an error that names the part, or exactly what was written.
+//! Truncated, damaged and hostile files: an error that names the part, or exactly what was written.
 
 use std::borrow::Cow;
 use std::fs;
@@ -62,7 +62,8 @@ fn find(bytes: &[u8], part: &[u8]) -> usize {
     bytes.windows(part.len()).position(|window| window == part).unwrap()
 }
 
-/// Where the bytes of an entry stand: behind its local header, which has a name and an extra field of 20 bytes.
+/// The range of the bytes of an entry. They follow its local header, which has a name and an extra field of
+/// 20 bytes.
 fn entry(bytes: &[u8], name: &str, next: &str) -> Range<usize> {
     let start = find(bytes, name.as_bytes()) + name.len() + 20;
     let end = if next.is_empty() { find(bytes, b"PK\x01\x02") } else { find(bytes, next.as_bytes()) - 30 };
@@ -83,9 +84,9 @@ fn a_file_cut_off_anywhere_says_so() {
         assert_eq!(problem(&path, &bytes), None);
         let lengths = (0..bytes.len()).step_by(4096).chain(bytes.len() - 200..bytes.len());
         for length in lengths {
-            let told = problem(&path, &bytes[..length]);
-            let told = told.unwrap_or_else(|| panic!("{name} of {length} bytes was accepted"));
-            assert!(told.contains(name), "{told}");
+            let answer = problem(&path, &bytes[..length]);
+            let answer = answer.unwrap_or_else(|| panic!("{name} of {length} bytes was accepted"));
+            assert!(answer.contains(name), "{answer}");
         }
     }
 }
@@ -98,7 +99,7 @@ fn a_flipped_byte_of_an_archive_is_found_and_its_part_named() {
     let config = entry(&bytes, "config.json", "model.weights.h5");
     let weights = entry(&bytes, "model.weights.h5", "");
     assert_eq!(&bytes[config.clone()], CONFIG.as_bytes());
-    // Every byte of what is small, and every so many of the arrays.
+    // Every byte outside the middle of the arrays, and every 997th byte in it.
     let ends = weights.start + 5000..weights.end - 5000;
     let places = (0..bytes.len()).filter(|place| !ends.contains(place) || place % 997 == 0);
     let (mut found, mut harmless) = (0, 0);
@@ -106,10 +107,10 @@ fn a_flipped_byte_of_an_archive_is_found_and_its_part_named() {
         let mut damaged = bytes.clone();
         damaged[place] ^= [0x01, 0x80, 0xff][round % 3];
         match problem(&path, &damaged) {
-            Some(told) => {
+            Some(answer) => {
                 found += 1;
                 for (range, part) in [(&config, "config.json"), (&weights, "model.weights.h5")] {
-                    assert!(!range.contains(&place) || told.contains(part), "byte {place}: {told}");
+                    assert!(!range.contains(&place) || answer.contains(part), "byte {place}: {answer}");
                 }
             }
             None => {
@@ -132,31 +133,32 @@ fn a_zip_bomb_is_refused_before_it_unfolds() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.keras");
     let bytes = whole(FileKind::Keras);
-    let told = |change: &dyn Fn(&mut [u8])| {
+    let answer = |change: &dyn Fn(&mut [u8])| {
         let mut damaged = bytes.clone();
         change(&mut damaged);
         problem(&path, &damaged).expect("a bomb is no model")
     };
     let config = in_directory(&bytes, "config.json");
     let weights = in_directory(&bytes, "model.weights.h5");
-    // Sizes in 64 bits stand behind the name and a head of 4 bytes: as it is, as it lies, and where.
+    // Sizes in 64 bits follow the name and a head of 4 bytes: the original size, the stored size and the
+    // offset.
     let sizes = |directory: usize, name: &str| directory + 46 + name.len() + 4;
     for size in [64 << 20 | 1, 8 << 30, u64::MAX, u64::MAX - 16] {
-        let text = told(&|bytes| {
+        let text = answer(&|bytes| {
             let at = sizes(config, "config.json");
             bytes[at..at + 8].copy_from_slice(&size.to_le_bytes());
             bytes[at + 8..at + 16].copy_from_slice(&size.to_le_bytes());
         });
         assert!(text.contains("`config.json`"), "{text}");
-        let text = told(&|bytes| {
+        let text = answer(&|bytes| {
             let at = sizes(weights, "model.weights.h5");
             bytes[at..at + 8].copy_from_slice(&size.to_le_bytes());
         });
         assert!(text.contains("two sizes") && text.contains("`model.weights.h5`"), "{text}");
     }
-    let text = told(&|bytes| bytes[config + 10] = 8);
+    let text = answer(&|bytes| bytes[config + 10] = 8);
     assert!(text.contains("`config.json` compressed"), "{text}");
-    let text = told(&|bytes| {
+    let text = answer(&|bytes| {
         let end = bytes.len() - 22;
         bytes[end + 8..end + 12].copy_from_slice(&[0xff; 4]);
         bytes[end - 20 - 56 + 32..end - 20 - 56 + 40].copy_from_slice(&u64::MAX.to_le_bytes());
@@ -168,20 +170,20 @@ fn a_zip_bomb_is_refused_before_it_unfolds() {
 fn json_that_would_take_the_stack_or_the_memory_is_counted_first() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.json");
-    let told = |text: &str| {
+    let answer = |text: &str| {
         fs::write(&path, text).unwrap();
         json_text(&path).expect_err("no model is like that").to_string()
     };
     let open = r#"{"class_name": "Sequential", "config": {"layers": ["#;
     for text in ["[".repeat(1_000_000), open.repeat(100_000), format!("{}1", r#"{"a":"#.repeat(1_000_000))] {
-        let text = told(&text);
+        let text = answer(&text);
         assert!(text.contains("model.json") && text.contains("more than 120 deep"), "{text}");
     }
-    let text = told(&format!("[{}]", "{},".repeat(1_000_001)));
+    let text = answer(&format!("[{}]", "{},".repeat(1_000_001)));
     assert!(text.contains("more than 1000000 objects"), "{text}");
-    let text = told(&format!("[{}0]", "0,".repeat(8_000_001)));
+    let text = answer(&format!("[{}0]", "0,".repeat(8_000_001)));
     assert!(text.contains("8000000 values"), "{text}");
-    let text = told(&" ".repeat((64 << 20) + 1));
+    let text = answer(&" ".repeat((64 << 20) + 1));
     assert!(text.contains("has 67108865 bytes or more"), "{text}");
     // Brackets within texts count for nothing.
     fs::write(&path, format!(r#"{{"name": "\"{}"}}"#, "[{".repeat(1000))).unwrap();
@@ -246,31 +248,31 @@ fn names_that_lead_in_circles_or_claim_too_much_come_to_an_end() {
     };
     let (heaps, trees, nodes) = (places(b"HEAP"), places(b"TREE"), places(b"SNOD"));
     assert!(4 < heaps.len() && heaps.len() == trees.len());
-    let told = |change: &dyn Fn(&mut [u8])| {
+    let answer = |change: &dyn Fn(&mut [u8])| {
         let mut damaged = bytes.clone();
         change(&mut damaged);
         problem(&path, &damaged).expect("it is no model's file")
     };
     for heap in &heaps {
         for length in [(4 << 20) + 1, 1 << 40, u64::MAX] {
-            let text = told(&|bytes| put(bytes, heap + 8, length));
+            let text = answer(&|bytes| put(bytes, heap + 8, length));
             assert!(text.contains("bytes of names in one group"), "{text}");
         }
         // All names of the file, again and again: no byte describes two groups.
-        told(&|bytes| {
+        answer(&|bytes| {
             let all = bytes.len() as u64;
             put(bytes, heap + 8, all);
             put(bytes, heap + 24, 0);
         });
     }
     for tree in &trees {
-        let text = told(&|bytes| put(bytes, tree + 24 + 8, *tree as u64));
+        let text = answer(&|bytes| put(bytes, tree + 24 + 8, *tree as u64));
         assert!(text.contains("circle") || text.contains("no symbols"), "{text}");
     }
     for node in &nodes {
         // The group's first object is the root.
         let root = u64::from_le_bytes(bytes[64..72].try_into().unwrap());
-        let text = told(&|bytes| put(bytes, node + 8 + 8, root));
+        let text = answer(&|bytes| put(bytes, node + 8 + 8, root));
         assert!(text.contains("in a circle"), "{text}");
     }
 }

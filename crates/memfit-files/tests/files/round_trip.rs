@@ -93,10 +93,11 @@ fn forms_that_keras_does_not_write_are_refused_by_name() {
     let reference =
         |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../references/keras").join(name);
     let file = WeightsFile::open(&reference("chunked.weights.h5")).unwrap();
-    let told = |place: &str, dims: &[usize]| file.check(place, "dense/kernel", dims).unwrap_err().to_string();
-    let text = told("layers/dense/vars/0", &[4, 5]);
+    let answer =
+        |place: &str, dims: &[usize]| file.check(place, "dense/kernel", dims).unwrap_err().to_string();
+    let text = answer("layers/dense/vars/0", &[4, 5]);
     assert!(text.contains("`dense/kernel`") && text.contains("in chunks"), "{text}");
-    let text = told("layers/dense/vars/1", &[5]);
+    let text = answer("layers/dense/vars/1", &[5]);
     assert!(text.contains("expected float32, got floats of 8 bytes"), "{text}");
     let Err(error) = WeightsFile::open(&reference("latest.weights.h5")) else { panic!("it should not open") };
     assert!(error.to_string().contains("latest.weights.h5"), "{error}");
