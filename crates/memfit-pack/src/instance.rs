@@ -36,7 +36,7 @@ pub(crate) struct Block {
     pub(crate) size: u64,
     /// At least 1.
     pub(crate) alignment: u64,
-    /// Length of the life in time, which sections do not tell.
+    /// Length of the life in time, which sections do not show.
     pub(crate) duration: u64,
     /// Which pieces are this block's; they stand in the order of time.
     pieces: Range<u32>,

@@ -7,14 +7,14 @@ use crate::{Effort, Item, pack};
 pub struct Irreducible {
     /// Indices of the items in rising order.
     pub items: Vec<usize>,
-    /// Whether it is certain that they do not fit; otherwise the effort found no way.
+    /// Whether it is certain that they do not fit; otherwise the effort found no packing.
     pub proven: bool,
 }
 
 /// A set of items that does not fit in `capacity` while every smaller part of it does, or nothing
 /// if all items fit.
 ///
-/// The effort is spent anew for each set that is tried, which is about as many as there are items
+/// The effort is spent again for each set that is tried, which is about as many as there are items
 /// in the answer times a logarithm.
 ///
 /// ```

@@ -18,8 +18,8 @@ pub fn pack(items: &[Item], effort: Effort) -> Packing {
     pack_while(items, effort, &|| true)
 }
 
-/// Heap that a search for a lower packing holds at the most, besides the items and what greedy placements take, whatever its threads do
-/// when.
+/// The most heap that a search for a lower packing holds, without the items and the memory of greedy
+/// placements. The timing of its threads does not change it.
 pub fn bytes_of_search(items: &[Item]) -> u64 {
     let parts = Instance::new(items).components();
     parts.iter().map(search::bytes).max().unwrap_or(0)

@@ -18,7 +18,7 @@ const PAIRS_MOST: u64 = 1_500_000;
 /// Above this many blocks, a height within a thousandth of the goal is not improved upon.
 const BLOCKS_MANY: usize = 10_000;
 
-/// One way to place everything. What is nearly always good or cheap stands first.
+/// One algorithm to place everything. The ones that are nearly always good or cheap come first.
 #[derive(Clone, Copy, Debug)]
 enum Placement {
     Skyline(Order),

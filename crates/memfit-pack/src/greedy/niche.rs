@@ -16,7 +16,7 @@ const VISITS_PER_BLOCK: u64 = 500;
 
 /// Offsets of the blocks, each niche taking the first block of `order` that fits in it.
 ///
-/// Nothing comes back where the search for blocks that fit would take too long.
+/// Returns nothing if the search for blocks that fit would take too long.
 /// A block that rests is treated as if it did not.
 pub(crate) fn place(instance: &Instance, order: &[u32]) -> Option<Vec<u64>> {
     let mut waiting = Waiting::new(instance, order);
@@ -119,7 +119,7 @@ impl Skyline {
     }
 }
 
-/// The blocks not yet placed, as a tree by birth that tells where one may fit in a niche.
+/// The blocks not yet placed, as a tree by birth that shows where one may fit in a niche.
 struct Waiting {
     /// Births in the order of the leaves, and the block of each leaf.
     births: Vec<(u32, u32)>,

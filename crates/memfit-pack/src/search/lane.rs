@@ -99,8 +99,8 @@ pub(crate) fn run(lanes: &mut [Lane], task: &Task<'_>) -> Round {
                 builder.spawn_scoped(scope, move || run_lane(lane, task, decided))
             };
             let threads: Vec<_> = lanes.iter().map(|lane| (lane, start(lane))).collect();
-            // A thread that cannot be started is done without: the caller makes its attempts where its stack has room, else they
-            // are left out.
+            // If a thread cannot be started, the caller makes its attempts if the caller's stack has room.
+            // Otherwise they are left out.
             let finish =
                 |(lane, thread): (&Lane, std::io::Result<thread::ScopedJoinHandle<'_, Vec<Step>>>)| {
                     match thread {
@@ -142,7 +142,7 @@ fn run_lane(mut lane: Lane, task: &Task<'_>, decided: &AtomicUsize) -> Vec<Step>
     let mut steps: Vec<Step> = Vec::new();
     let mut left = task.placements;
     for index in 0..task.attempts {
-        // What comes after the attempt that decided is thrown away, so it need not be made.
+        // Results after the deciding attempt are discarded, so they need not be computed.
         let wanted = || index <= decided.load(Ordering::Relaxed);
         if left == 0 || !wanted() || !(task.keep_going)() {
             break;

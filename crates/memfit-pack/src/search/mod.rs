@@ -44,7 +44,7 @@ pub(crate) fn is_possible(instance: &Instance) -> bool {
     presences <= PRESENCES_MOST && instance.pairs() <= PAIRS_MOST
 }
 
-/// Heap that a search holds at the most, with all its lanes: none where the problem is too large to be searched.
+/// The most heap that a search holds, with all its lanes; none if the problem is too large to be searched.
 pub(crate) fn bytes(instance: &Instance) -> u64 {
     /// A pair is written out from both sides, first in lists that grow, then in a single one; each lane can take back what it lifted.
     const PER_PAIR: u64 = 160;

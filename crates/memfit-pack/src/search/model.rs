@@ -1,4 +1,4 @@
-//! What the search knows before it starts: who meets whom, and who is in which section.
+//! What the search knows before it starts: which blocks meet, and which sections each block is in.
 
 use std::ops::Range;
 

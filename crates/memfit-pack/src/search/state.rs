@@ -146,7 +146,7 @@ impl<'a> State<'a> {
         &self.entries[begin..begin + self.unplaced[section] as usize]
     }
 
-    /// Moves a block behind the unplaced ones of its sections.
+    /// Moves a block after the unplaced ones of its sections.
     fn take_out(&mut self, block: usize) {
         let model = self.model;
         let presences = model.presences.range(block);

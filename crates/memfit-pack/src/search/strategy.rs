@@ -1,5 +1,5 @@
-//! Many ways to go through the tree: a few that are often good, then as many as one likes, led by
-//! where the earlier ones got stuck.
+//! Search strategies for the tree: first a few that are often good, then any number of others, led by
+//! where the earlier ones failed.
 
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ pub(crate) struct Strategies<'a> {
     features: Vec<Features>,
 }
 
-/// What tells blocks apart, as logarithms so that weights turn into powers.
+/// Features that distinguish blocks, as logarithms so that weights turn into powers.
 #[derive(Clone, Copy)]
 struct Features {
     load: i64,
