@@ -96,7 +96,7 @@ pub(crate) fn evaluate(
                         && query_mask.is_none_or(|mask| mask[row * queries + query] == 1.0)
                         && key_mask.is_none_or(|mask| mask[row * keys + key] == 1.0)
                 };
-                // Who sees nothing takes the mean of everything.
+                // A query that sees nothing takes the mean of everything.
                 let is_blind = !(0..keys).any(sees);
                 let kept = |key: usize| match kind.dropout {
                     None => 1.0,

@@ -1,8 +1,9 @@
-//! The corpus of frozen problems: which jobs it is made of, how each becomes a problem, and the table of their plans.
+//! The corpus of frozen problems: which jobs it contains, how each becomes a problem, and the table of their
+//! plans.
 //!
 //! `corpus/NAME.txt` is a problem without a budget; `corpus/plans.tsv` has a row for each problem and budget. Problems are frozen: tests
-//! read the texts alone. `tools/corpus.py` makes them again, which changes problems wherever layers, gradients or costs have changed, and
-//! migrates them where the text form alone has.
+//! read the texts alone. `tools/corpus.py` regenerates them, which changes problems wherever layers,
+//! gradients or costs have changed. Where only the text form has changed, it migrates them.
 
 use std::path::{Path, PathBuf};
 
@@ -18,13 +19,14 @@ use memfit_ir::{
 /// A budget that nothing reaches.
 pub const UNCONSTRAINED: Bytes = Bytes(1 << 40);
 
-/// What the program holds besides the arena, on a processor and beside a GPU: fixed, so that no machine changes a plan.
+/// What the program holds besides the arena, on a processor and with a GPU. It is fixed, so that no machine
+/// changes a plan.
 const RUNTIME: [Bytes; 2] = [Bytes(32 << 20), Bytes(512 << 20)];
 
-/// What a GPU's memory is taken in.
+/// The unit in which a GPU's memory is allocated.
 const GRANULE_GPU: Bytes = Bytes(2 << 20);
 
-/// Host memory that values may be offloaded to beside a GPU.
+/// Host memory to which values may be offloaded from a GPU.
 const HOST_GPU: Bytes = Bytes(2 << 30);
 
 /// One frozen problem.
@@ -96,7 +98,7 @@ pub fn entries() -> Vec<Entry> {
     ]
 }
 
-/// Makes an entry's problem again; `models` is the folder of the models' JSON.
+/// Regenerates an entry's problem; `models` is the folder of the models' JSON.
 pub fn problem(entry: &Entry, models: &Path) -> Problem {
     let job = job(entry, models);
     let opened = ModelFile::open(&job, Mode::Training).expect("the model opens");

@@ -1,5 +1,5 @@
-//! Training graphs for one device beside another that the op table does not have: every optimizer with all that goes with it, and
-//! sizes at which a device with many threads cuts its work in another way.
+//! Training graphs on which two devices are compared and that the op table does not have: every optimizer
+//! with all its options, and sizes at which a device with many threads divides its work differently.
 
 use memfit_grad::{ClipBy, Optimizer, Training, training_graph};
 use memfit_ir::{
@@ -30,7 +30,7 @@ pub fn size_cases() -> Vec<OpCase> {
     };
     crate::rectified_cases::add_sizes(&mut add);
     let norm = Norm { epsilon: 1e-3, scale: true, center: true };
-    // A warp, a warp with a rest, two warps, four, eight, and rows that are read again.
+    // A warp, a warp with a remainder, two warps, four, eight, and rows that are read again.
     for width in [768, 129, 1030, 2052, 4104, 8200] {
         add(&format!("layer_norm of {width}"), &|b| {
             let x = b.input([7, width]);

@@ -1,4 +1,5 @@
-//! Training graphs whose nodes other devices are compared on with the CPU: the op table in every type, and what it does not reach.
+//! Training graphs on whose nodes other devices are compared with the CPU: the op table in every type, and
+//! cases that it does not have.
 
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Attention, DType, Graph, Kind, Op, Shape, TensorId};
@@ -55,7 +56,8 @@ fn trained(case: &OpCase, forward: &Graph, for_gpu: bool) -> Graph {
     training_graph(forward, &training).expect("the case trains")
 }
 
-/// Attention and its gradients, from queries, keys, values and slopes that are cast where they are not of this type.
+/// Attention and its gradients, from queries, keys, values and `dy` that are cast where they are not of this
+/// type.
 pub fn attention(dtype: DType, sizes: [usize; 5], causal: bool) -> Graph {
     let [queries, keys, heads, key_heads, width] = sizes;
     let mut graph = Graph::default();

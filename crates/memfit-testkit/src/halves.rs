@@ -1,10 +1,10 @@
-//! Forward graphs in half types: what a mixed policy makes of a graph in single precision.
+//! Forward graphs in f16 and bf16: what a mixed policy makes of a graph in single precision.
 
 use std::collections::BTreeMap;
 
 use memfit_ir::{DType, Graph, Kind, Op, Tensor, TensorId, infer};
 
-/// The graph with its inputs cast to a type and everything behind them computed in it. Tensors keep their ids.
+/// The graph with its inputs cast to a type and everything after them computed in it. Tensors keep their ids.
 pub fn in_type(forward: &Graph, dtype: DType) -> Graph {
     let mut graph = Graph { nodes: vec![], ..forward.clone() };
     let mut cast: BTreeMap<TensorId, TensorId> = BTreeMap::new();
@@ -12,7 +12,7 @@ pub fn in_type(forward: &Graph, dtype: DType) -> Graph {
         let mut node = node.clone();
         for input in &mut node.inputs {
             let tensor = &graph.tensors[input.0];
-            // Numbers of rows of a table are not cast, and neither are weights.
+            // Indices of rows of a table are not cast, and neither are weights.
             let is_value = tensor.kind == Kind::Input && node.op != Op::Embedding;
             if is_value && tensor.dtype == DType::F32 {
                 let layer = node.layer;

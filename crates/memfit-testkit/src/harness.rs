@@ -13,7 +13,7 @@ pub type Values = BTreeMap<TensorId, Vec<f64>>;
 /// A budget nothing can exceed.
 pub const UNLIMITED: Bytes = Bytes(1 << 40);
 
-/// A training graph with the device's costs and as much memory as it likes.
+/// A training graph with the device's costs and without a budget.
 pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
     problem_on(Choice::Cpu, forward, training, batch)
 }
@@ -40,7 +40,7 @@ pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: u
     }
 }
 
-/// A runner for the whole batch in one piece.
+/// A runner for the whole batch in one micro-batch.
 pub fn runner(problem: &Problem) -> Runner {
     runner_of(problem, memfit_plan::plan(problem).expect("everything fits an unlimited budget"))
 }

@@ -1,4 +1,5 @@
-//! Graphs of one metric each, for one device beside another: with and without weights of rows and of samples, of single and half precision.
+//! Graphs of one metric each, on which two devices are compared: with and without weights of rows and of
+//! samples, in single and half precision.
 
 use memfit_ir::{
     Chain, ClassAverage, ClassOf, Counts, DType, Distance, FBeta, Graph, Iou, Kind, LayerId, LossKind,

@@ -1,11 +1,12 @@
-//! Every node of a graph alone, as the CPU runs it: what another device is compared with, from the same bytes.
+//! Every node of a graph alone, as the CPU runs it. Another device is compared with this, from the same
+//! bytes.
 
 use memfit_device::{Choice, Context, Device};
 use memfit_ir::{Bytes, DType, Graph, Kind, Node, NodeId, Slot, TensorId, random};
 
 use crate::op_cases::{ROWS, draw_values};
 
-/// The step and piece of every run.
+/// The step and micro-batch of every run.
 pub const CONTEXT: Context = Context {
     step: 3,
     iteration: 3,
@@ -25,11 +26,11 @@ pub struct NodeRun<'a> {
     pub node: &'a Node,
     /// Its operands.
     pub ids: Vec<TensorId>,
-    /// Whether updates count as zero.
+    /// Whether updates are overwritten (beta = 0).
     pub fresh: bool,
-    /// Bytes of the operands before.
+    /// Bytes of the operands before the launch.
     pub before: Vec<Vec<u8>>,
-    /// Bytes of the operands behind.
+    /// Bytes of the operands after the launch.
     pub after: Vec<Vec<u8>>,
 }
 
@@ -47,7 +48,7 @@ impl NodeRun<'_> {
         (gap(dtype, got, wanted), format!("`{}` {dtype} {}", tensor.name, sample(dtype, got, wanted)))
     }
 
-    /// Whether an operand is compared. Which of two values that are nearly the same is the larger may change when factors are rounded.
+    /// Whether an operand is compared. An argmax of nearly equal values may change when factors are rounded.
     pub fn is_compared(&self, graph: &Graph, place: usize, tf32: bool) -> bool {
         !tf32 || graph.tensors[self.ids[place].0].dtype != DType::U8
     }
@@ -64,7 +65,7 @@ impl NodeRun<'_> {
     }
 }
 
-/// A slot for every tensor, one behind the other, and room for a workspace.
+/// A slot for every tensor, one after the other, and room for a workspace.
 pub fn layout(graph: &Graph, workspace: Bytes) -> (Vec<Slot>, Slot) {
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {
@@ -87,7 +88,8 @@ pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Device, Vec<Slot>, 
     (setup.seal(arena).expect("the arena is small"), slots, workspaces)
 }
 
-/// Runs every node on the CPU, first as one that opens sums, then as one that adds to what is there, as a second piece does.
+/// Runs every node on the CPU, first so that it overwrites sums, then so that it adds to them, as in a second
+/// micro-batch.
 pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
     let (mut cpu, slots, workspaces) = device(Choice::Cpu, graph, false);
     for (tensor, values) in draw_values(graph, ROWS, 11) {
@@ -97,7 +99,7 @@ pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
             *four = if is_integer { (value as i32).to_ne_bytes() } else { (value as f32).to_ne_bytes() };
         }
     }
-    // States of optimizers as they are behind some steps.
+    // States of optimizers as they are after some steps.
     let states = graph.tensors.iter().enumerate().filter(|(_, tensor)| tensor.kind == Kind::Optimizer);
     for (index, _) in states {
         for (at, four) in cpu.bytes_mut(slots[index]).as_chunks_mut().0.iter_mut().enumerate() {

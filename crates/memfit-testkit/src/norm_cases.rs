@@ -84,7 +84,7 @@ pub(crate) fn add(add: Add<'_>) {
     }
 }
 
-/// A ReLU that saturates where many values are.
+/// A ReLU with a max value that many values reach.
 const BOUNDED: Unary = Unary::ReluGeneral { negative_slope: 0.0, max_value: 0.5, threshold: 0.0 };
 
 /// A dense layer, whose bias learns nothing, and its normalisation.

@@ -1,5 +1,5 @@
-//! The op table: one row an op gives its shape, its value against the f64 reference and its gradient against finite
-//! differences.
+//! The op table: one row for each op checks its shape, its value against the f64 reference and its gradient
+//! against finite differences.
 
 use memfit_ir::{
     Binary, Chain, Conv2D, DType, Distance, Graph, Initializer, Interpolation, Kind, LayerId, Link, Loss,
@@ -13,7 +13,7 @@ pub const ROWS: usize = 3;
 
 /// One row of the table.
 pub struct OpCase {
-    /// A claim-like name.
+    /// A name that says what the row tests.
     pub name: String,
     /// The forward graph, with one output.
     pub forward: Graph,
@@ -77,7 +77,7 @@ pub fn op_cases() -> Vec<OpCase> {
         });
     }
     add("relu kept as bits", &|b| {
-        // Nobody but the relu's own gradient wants its output.
+        // Only the gradient of the relu reads its output.
         let x = b.input([4, 5, 3]);
         let dense = b.dense(x, 3, true);
         let relu = b.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[dense]);
@@ -120,7 +120,7 @@ pub fn op_cases() -> Vec<OpCase> {
         let both = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[left, right]);
         let branch = b.dense(both, 8, true);
         let sum = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[x, branch]);
-        // Slopes stay within halves, also where they are scaled.
+        // Gradients stay within the range of f16, also where they are scaled.
         b.op(Op::Elementwise(Chain::unary(Unary::Scale(0.1))), &[sum])
     });
     add("a shared layer", &|b| {
@@ -308,7 +308,7 @@ fn losses() -> Vec<OpCase> {
     for kind in kinds {
         for sample_weights in [false, true].into_iter().filter(|weights| !weights || !kind.mixes_rows()) {
             let name = format!("loss {kind:?} weights {sample_weights}");
-            // A reshape behind the sigmoid keeps its probabilities from being taken back to logits.
+            // A reshape after the sigmoid keeps its probabilities from being turned back into logits.
             let mut case = case(&name, kind.clone(), &|b| {
                 let x = b.input([2, 4]);
                 let sigmoid = b.op(Op::Elementwise(Chain::unary(Unary::Sigmoid)), &[x]);
@@ -340,7 +340,7 @@ pub(crate) fn case(name: &str, kind: LossKind, build: &dyn Fn(&mut Builder) -> T
     }
 }
 
-/// Writes a forward graph, one call an op.
+/// Builds a forward graph, one call for each op.
 pub struct Builder {
     /// The graph so far.
     pub graph: Graph,

@@ -88,7 +88,7 @@ fn elementwise(add: Add<'_>) {
     });
 }
 
-/// One product behind the other.
+/// One product after the other.
 pub(crate) fn products(kind: MatMul, a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Vec<f64> {
     let mut y = Vec::new();
     for (a, b) in a.chunks(m * k).zip(b.chunks(k * n)) {
@@ -101,7 +101,7 @@ pub(crate) fn products(kind: MatMul, a: &[f64], b: &[f64], [m, n, k]: [usize; 3]
     y
 }
 
-/// Zeros around an axis: stretches of `run` elements with `before` and `after` around them.
+/// Zeros around an axis: chunks of `run` elements with `before` and `after` around them.
 pub(crate) fn padded(x: &[f64], run: usize, before: usize, after: usize) -> Vec<f64> {
     let zeros = |count: usize| std::iter::repeat_n(0.0, count);
     x.chunks(run).flat_map(|part| zeros(before).chain(part.iter().copied()).chain(zeros(after))).collect()

@@ -1,17 +1,18 @@
-//! The oracle: the least time in which an order of events can run below a line of live bytes, found exactly.
+//! The oracle: the exact least time in which an order of events can run within a budget of live bytes.
 //!
-//! It shares no code with the planner. The events of a plan with nothing computed twice are given; between them, any node
-//! that changes nothing in place may run again, any input may be fed again, and any value may be given up at any moment for
-//! nothing. At an event are alive: what is kept, what the event reads, what it writes, and its scratch memory, each rounded up
-//! to the arena's alignment. An output may stand where an input stood that is given up there, wherever the op allows it. A node
-//! may not run again behind a change of what it reads.
+//! It shares no code with the planner. The events of a plan with no recomputation are given. Between them,
+//! any node that changes nothing in place may run again, any input may be fed again, and any value may be
+//! discarded at any moment without cost. At an event, these are alive: what is kept, what the event reads,
+//! what it writes, and its workspace, each rounded up to the arena's alignment. An output may take the place
+//! of an input that is discarded there, if the op allows it. A node may not run again after a change of what
+//! it reads.
 //!
-//! That is a shortest path: a place is how many of the given events are done and which values are alive, a step runs
-//! something or gives a value up. What must run again at least, because somebody waits for it and it is gone, is
-//! the distance that every path still has to go, and leads the search (A*).
+//! That is a shortest path. A state is the number of given events that are done and the set of live values;
+//! an edge runs something or discards a value. The values that are needed and not alive must at least run
+//! again. Their time is a lower bound of the remaining distance, and leads the search (A*).
 //!
-//! Left out: offsets (so an arena may need more), the second store, views, pieces, another order. All but the last two can only
-//! make the oracle's answer smaller than what a planner can reach.
+//! Left out: offsets (so an arena may need more), offload memory, views, micro-batches, another order. All
+//! but the last two can only make the oracle's answer smaller than what a planner can reach.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -24,30 +25,31 @@ const PER_NANO: f64 = 1000.0;
 /// What the oracle says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
-    /// The least time that is spent on running things again, in seconds.
+    /// The least time that is spent on recomputation, in seconds.
     Least(f64),
-    /// No way of running things again stays below the line.
+    /// No recomputation stays within the budget.
     Impossible,
-    /// The search met more places than it may.
+    /// The search met more states than it may.
     TooLarge,
 }
 
 /// Values that are alive, a bit each.
 type Values = u128;
 
-/// A graph's order with all that is asked of it again and again.
+/// A graph's order, with tables for what the search asks repeatedly.
 pub struct Oracle {
     /// The given events in order.
     events: Vec<Run>,
-    /// What may run again.
+    /// What may be recomputed.
     again: Vec<Again>,
     /// Bytes of each value in the arena.
     bytes: Vec<u64>,
-    /// Which of `again` brings each value back.
+    /// Which of `again` recomputes each value.
     producers: Vec<Option<usize>>,
-    /// Behind so many events, values that are written and still have a reader among the given events.
+    /// For each number of finished events, the values that are written and still have a reader among the
+    /// given events.
     needed: Vec<Values>,
-    /// The same, and values from which such a value may be computed again.
+    /// The same, and values from which such a value may be recomputed.
     useful: Vec<Values>,
     persistent: u64,
 }
@@ -57,25 +59,25 @@ pub struct Oracle {
 struct Run {
     reads: Values,
     writes: Values,
-    /// Sums it adds to: alive already, or opened by it.
+    /// Sums it adds to: alive already, or first written by it.
     adds: Values,
     workspace: u64,
     time: u64,
-    /// Which written value may stand where which read one stood.
+    /// Which written value may take the place of which read one.
     in_place: Vec<(usize, usize)>,
 }
 
-/// Something that may run again.
+/// Something that may be recomputed.
 struct Again {
     run: Run,
-    /// Only when the given event of this number is done,
+    /// Only after the given event of this number is done,
     behind: usize,
-    /// and before this one is.
+    /// and before this one is done.
     until: usize,
 }
 
 impl Oracle {
-    /// Reads the order off a plan in one piece with nothing computed twice.
+    /// Takes the order from a plan with one micro-batch and no recomputation.
     pub fn new(problem: &Problem, plan: &Plan) -> Oracle {
         assert!(plan.prologue.is_empty() && plan.epilogue.is_empty(), "the batch is in one piece");
         let graph = &problem.graph;
@@ -108,7 +110,7 @@ impl Oracle {
         oracle
     }
 
-    /// The least time that must be spent on running things again below a line, which is an arena's size in bytes.
+    /// The least time that must be spent on recomputation within a budget, which is an arena's size in bytes.
     pub fn least(&self, line: Bytes, most_places: usize) -> Answer {
         let Some(room) = line.align_up(ALIGNMENT).0.checked_sub(self.persistent) else {
             return Answer::Impossible;
@@ -140,7 +142,7 @@ impl Oracle {
         bits(values).map(|value| self.bytes[value]).sum()
     }
 
-    /// Time that any way from here still has to spend; none where there is no way.
+    /// Time that any path from here still has to spend; none where there is no path.
     fn distance(&self, done: usize, values: Values) -> Option<u64> {
         let mut missing = self.needed[done] & !values;
         let (mut seen, mut time) = (0, 0);
@@ -159,7 +161,7 @@ impl Oracle {
 
     fn useful_behind(&self, done: usize) -> Values {
         let mut useful = self.needed[done];
-        // Nodes read what stands before them, so one walk from the back meets every reader first.
+        // Nodes read the results of earlier nodes, so one walk in reverse meets every reader first.
         for again in self.again.iter().rev() {
             if again.behind < done && done <= again.until && again.run.writes & useful != 0 {
                 useful |= again.run.reads;
@@ -171,9 +173,9 @@ impl Oracle {
 
 struct Search<'a> {
     oracle: &'a Oracle,
-    /// The least time in which each place was reached.
+    /// The least time in which each state was reached.
     best: HashMap<(usize, Values), u64>,
-    /// Places to go on from: by the time of the whole way, then by events left.
+    /// States to go on from: by the time of the whole path, then by events left.
     open: BinaryHeap<Reverse<(u64, usize, Values, u64)>>,
 }
 
@@ -195,11 +197,11 @@ impl Search<'_> {
             let wanted = again.run.writes & oracle.useful[done] & !values != 0;
             if again.behind < done && done <= again.until && wanted {
                 let spent = spent + again.run.time;
-                // What it writes a second time need not have waited for it.
+                // The values that it writes a second time need not be alive before it.
                 blocked |= self.run(&again.run, done, values & !again.run.writes, spent, room);
             }
         }
-        // Giving up can wait until there is somebody who wants the room.
+        // A value is discarded only when its room is needed.
         if blocked {
             for value in bits(values) {
                 self.reach(done, values & !(1 << value), spent);
@@ -207,7 +209,8 @@ impl Search<'_> {
         }
     }
 
-    /// Runs something in all ways of giving up what it may stand on; whether one did not fit.
+    /// Runs something with every choice of discarded inputs whose place its outputs may take. Returns whether
+    /// one choice did not fit.
     fn run(&mut self, run: &Run, done: usize, values: Values, spent: u64, room: u64) -> bool {
         let oracle = self.oracle;
         if run.reads & !values != 0 {
@@ -223,7 +226,7 @@ impl Search<'_> {
         for choice in 0..1usize << under.len() {
             let chosen = under.iter().enumerate().filter(|(index, _)| choice >> index & 1 == 1);
             let given_up: Values = chosen.fold(0, |all, (_, value)| all | 1 << value);
-            // What nobody wants any more is given up in any case.
+            // What is no longer needed is discarded in any case.
             let given_up = given_up | under.iter().fold(0, |all, value| all | (1 << value & !useful));
             let stands: Values = run
                 .in_place
@@ -312,7 +315,7 @@ impl Index {
     }
 }
 
-/// How many events may be done at most when the event of a number runs again; none where it never may.
+/// The most events that may be done when the event of this number is recomputed; none where it never may be.
 fn last_chance(graph: &Graph, plan: &Plan, time: usize, step: &Step) -> Option<usize> {
     let Step::Launch { node, .. } = step else { return Some(plan.body.len()) };
     let node = &graph.nodes[node.0];
@@ -329,7 +332,7 @@ fn last_chance(graph: &Graph, plan: &Plan, time: usize, step: &Step) -> Option<u
     Some(change.map_or(plan.body.len(), |after| time + 1 + after))
 }
 
-/// Behind so many events, what is written and has a reader yet to come.
+/// For each number of finished events, the values that are written and have a later reader.
 fn needed(events: &[Run], kept: Values) -> Vec<Values> {
     let mut read = vec![kept];
     for event in events.iter().rev() {

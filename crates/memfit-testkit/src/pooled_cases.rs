@@ -1,10 +1,11 @@
-//! Rows of the op table, and slow values, for convolutions with a max pool behind them, which run as one.
+//! Rows of the op table, and slow values, for convolutions with a max pool after them, which run as one
+//! kernel.
 
 use memfit_ir::{Chain, Conv2D, Fused, Op, Pads, PooledConv2D, Unary};
 
 use crate::op_cases::{Add, Builder};
 
-/// Filter, margins, height, width and channels of the image, and filters.
+/// Filter, padding, height, width and channels of the image, and filters.
 type Sizes = ([usize; 2], Pads, [usize; 3], usize);
 
 pub(crate) fn add(add: Add<'_>) {
@@ -23,23 +24,24 @@ pub(crate) fn add(add: Add<'_>) {
         let name = format!("{kernel:?} on {image:?} to {filters}");
         for relu in [false, true] {
             let tail = if relu { ", relu" } else { "" };
-            let behind = move |b: &mut Builder, between| {
+            let pool_after = move |b: &mut Builder, between| {
                 let pooled = b.op(Op::MaxPool2D(PooledConv2D::POOL), &[between]);
                 let function = Op::Elementwise(Chain::unary(Unary::Relu));
                 if relu { b.op(function, &[pooled]) } else { pooled }
             };
-            // Of many windows some have two places that halves do not tell apart: few filters.
+            // Few filters: among many windows, some have two values that are equal when rounded to f16 or
+            // bf16.
             if filters <= 6 {
                 add(&format!("conv2d and max_pool2d {name}{tail}"), &{
                     let conv = conv.clone();
                     move |b: &mut Builder| {
                         let x = b.input(image);
                         let between = b.conv(x, conv.clone(), filters);
-                        behind(b, between)
+                        pool_after(b, between)
                     }
                 });
             }
-            // Of an image that no weight leads to, only the filter's gradient is asked for.
+            // An image that depends on no weight needs only the filter's gradient.
             add(&format!("first conv2d and max_pool2d {name}{tail}"), &{
                 let conv = conv.clone();
                 move |b: &mut Builder| {
@@ -47,12 +49,13 @@ pub(crate) fn add(add: Add<'_>) {
                     let colours = b.fixed("colours", &[50, image[2]]);
                     let x = b.op(Op::Embedding, &[ids, colours]);
                     let between = b.conv(x, conv.clone(), filters);
-                    behind(b, between)
+                    pool_after(b, between)
                 }
             });
         }
     }
-    // At points, where filters have many taps: theirs are not learned, since differences of each would take minutes.
+    // Winograd, for filters with many taps. The filters are not learned, since the finite differences of each
+    // tap would take minutes.
     for learned in ["image", "bias"] {
         let conv = Conv2D { kernel: [5, 5], strides: [1, 1], dilation: [1, 1], groups: 1, pads: around(2) };
         add(&format!("conv2d_max_pool at points, by its {learned}"), &{
@@ -82,7 +85,7 @@ pub(crate) fn add(add: Add<'_>) {
     }
 }
 
-/// Dense layers that take the pool before them inside: image, filter, margins, filters and units.
+/// Dense layers that fuse with the pool before them: image, filter, padding, filters and units.
 pub(crate) fn add_dense(add: Add<'_>) {
     let none = Pads::default();
     let around = |pad: usize| Pads { top: pad, bottom: pad, left: pad, right: pad };

@@ -1,4 +1,4 @@
-//! Random forward graphs for property tests: small images through layers that are drawn, with branches that meet again.
+//! Random forward graphs for property tests: small images through drawn layers, with branches that rejoin.
 
 use memfit_ir::{
     Attention, Binary, Chain, Conv2D, Graph, Interpolation, Norm, Op, Pads, Pool2D, TensorId, Unary, random,
@@ -6,7 +6,7 @@ use memfit_ir::{
 
 use crate::op_cases::Builder;
 
-/// A forward graph drawn from a seed; rows never meet in it unless `batch_norm`.
+/// A forward graph drawn from a seed. Its rows are independent unless `batch_norm`.
 pub fn random_graph(seed: u64, batch_norm: bool) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("random");
@@ -23,7 +23,7 @@ pub fn random_graph(seed: u64, batch_norm: bool) -> Graph {
     with_head(builder, last)
 }
 
-/// Drawn layers in which rows never meet, then a batch normalisation of the last of them.
+/// Drawn layers with independent rows, then a batch normalisation of the last of them.
 pub fn random_prefix(seed: u64) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("random");
@@ -49,7 +49,7 @@ pub fn random_prefix(seed: u64) -> Graph {
     with_head(builder, active)
 }
 
-/// Convolutions of drawn kinds, each with a batch normalisation and mostly a function behind it.
+/// Convolutions of drawn kinds, each followed by a batch normalisation and mostly by an activation.
 pub fn random_stack(seed: u64) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("random");
@@ -121,7 +121,7 @@ fn random_layer(
         }
         6 | 7 => builder.op(Op::Elementwise(Chain::unary(Unary::Relu)), &[from]),
         8 => {
-            // A branch that meets one of the same shape; itself, if there is no other.
+            // A branch that joins one of the same shape, or itself if there is no other.
             let shape = &builder.graph.tensors[from.0].shape;
             let twins: Vec<TensorId> =
                 values.iter().copied().filter(|id| builder.graph.tensors[id.0].shape == *shape).collect();

@@ -32,14 +32,14 @@ pub fn trained(choice: Choice, forward: &Graph) -> Problem {
     problem_on(choice, forward, &training, BATCH)
 }
 
-/// The same under a line.
+/// The same under a budget.
 pub fn with_budget(problem: &Problem, total: Bytes) -> Problem {
     let mut tight = problem.clone();
     tight.budget.total = total;
     tight
 }
 
-/// The weights behind two steps.
+/// The weights after two steps.
 pub fn trained_weights(problem: &Problem, mut runner: Runner) -> Vec<Vec<f32>> {
     let values = draw_values(&problem.graph, BATCH, 3);
     write_weights(&mut runner, &values);
@@ -53,8 +53,8 @@ pub fn trained_weights(problem: &Problem, mut runner: Runner) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// How far weights may be off when the batch was split: a sum in another order, and where values are halves, those of the
-/// second step rounded to the other side.
+/// How far weights may differ when the batch was split: sums run in another order, and values of the second
+/// step may round to the other side in f16 or bf16.
 pub fn tolerance(problem: &Problem) -> f32 {
     let holds = |dtype: DType| problem.graph.tensors.iter().any(|tensor| tensor.dtype == dtype);
     if holds(DType::BF16) {

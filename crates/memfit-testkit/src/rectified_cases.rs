@@ -1,5 +1,5 @@
-//! Rows of the op table for ReLUs that run in the convolution or the max pool before them, and for biases whose gradients are summed on
-//! the way through those.
+//! Rows of the op table for ReLUs that run in the convolution or the max pool before them, and for biases
+//! whose gradients are summed in the same kernels.
 
 use memfit_ir::{Chain, Conv2D, Op, Pads, Pool2D, TensorId, Unary};
 
@@ -54,7 +54,7 @@ pub(crate) fn add(add: Add<'_>) {
     }
 }
 
-/// Rows for devices alone: of many values some lie so near to 0 that halves do not tell their sign.
+/// Rows for devices only: among many values, some are so near to 0 that f16 and bf16 lose their sign.
 pub(crate) fn add_sizes(add: Add<'_>) {
     add("conv2d 1 by 1, relu and conv2d", &|b| {
         let x = b.input([3, 4, 6]);
@@ -64,13 +64,14 @@ pub(crate) fn add_sizes(add: Add<'_>) {
     });
 }
 
-/// A ReLU, and a convolution behind it.
+/// A ReLU, and a convolution after it.
 fn rectified(b: &mut Builder, x: TensorId) -> TensorId {
     let y = b.op(relu(), &[x]);
     convolved(b, y)
 }
 
-/// A convolution to few numbers that are small: slopes of two layers, times a loss's scale, stay within halves.
+/// A convolution to few small numbers: gradients of two layers, times the loss scale, stay within the range
+/// of f16.
 fn convolved(b: &mut Builder, x: TensorId) -> TensorId {
     let y = b.conv(x, same(), 2);
     b.op(Op::Elementwise(Chain::unary(Unary::Scale(0.0625))), &[y])

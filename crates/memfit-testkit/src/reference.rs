@@ -459,11 +459,11 @@ fn unary(function: Unary, x: f64) -> f64 {
                 f(negative_slope) * (x - f(threshold))
             }
         }
-        Unary::LeakyRelu(slope) => {
+        Unary::LeakyRelu(negative_slope) => {
             if x > 0.0 {
                 x
             } else {
-                f(slope) * x
+                f(negative_slope) * x
             }
         }
         Unary::Elu(alpha) => {

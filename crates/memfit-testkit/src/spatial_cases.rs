@@ -1,5 +1,5 @@
-//! Rows of the op table, and slow values, for noise, scales and offsets, axes in another order, resized images and convolutions
-//! backwards.
+//! Rows of the op table, and slow values, for noise, scales and offsets, axes in another order, resized
+//! images and transposed convolutions.
 
 use memfit_ir::{Conv2D, Interpolation, Noise, NoiseKind, Op, Pads, random};
 

@@ -1,4 +1,5 @@
-//! Graphs of ops that no row of the op table has, since they have no gradient or come from a rewrite: for one device beside another.
+//! Graphs of ops that no row of the op table has, since they have no gradient or come from a rewrite. Two
+//! devices are compared on them.
 
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
@@ -43,7 +44,7 @@ fn like_tensorflow() -> Graph {
     training_graph(&forward, &training).expect("Adam can do as TensorFlow does")
 }
 
-/// A normalisation with a chain behind it, and its moving statistics.
+/// A normalisation with a chain after it, and its moving statistics.
 fn batch_norm_then(norm: &Norm, dtype: DType) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("norm");
@@ -109,7 +110,8 @@ fn augment(change: Change, dtype: DType) -> Graph {
     graph
 }
 
-/// Convolutions of all kinds behind normalisations and functions, whose images the gradients of their kernels make again.
+/// Convolutions of all kinds after normalisations and activations. The gradients of their kernels recompute
+/// their images.
 fn folded() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let mut x = b.input([6, 5, 4]);
@@ -132,8 +134,8 @@ fn folded() -> Graph {
             if kernel == 1 {
                 // What is normalised is read once more, so the signs of what the ReLU gave are needed.
                 let other = b.op(Op::Elementwise(Chain::unary(Unary::Gelu)), &[normal]);
-                let behind = b.conv(x, one_by_one.clone(), 6);
-                x = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[behind, other]);
+                let convolved = b.conv(x, one_by_one.clone(), 6);
+                x = b.op(Op::Elementwise(Chain::binary(Binary::Add)), &[convolved, other]);
             }
         }
         b.conv(x, one_by_one, 3)
@@ -166,7 +168,7 @@ fn in_slices() -> Graph {
     Region { boundary, slices: 2, keeps: false }.applied(&problem).expect("it can be cut there").graph
 }
 
-/// Dense layers whose kernels change by gradients that never exist whole.
+/// Dense layers with fused optimizer updates: their kernels' gradients never exist as whole tensors.
 fn applied() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let x = b.input([3, 40]);
@@ -184,7 +186,7 @@ fn applied() -> Graph {
     FusedUpdate::rewritten(&problem, &gradients).expect("both can be applied").graph
 }
 
-/// The same of a dense layer that takes the pool before it inside.
+/// The same for a dense layer whose gradient is fused with that of the pool before it.
 fn applied_behind_a_pool() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let ids = b.ids([8, 9], 50);

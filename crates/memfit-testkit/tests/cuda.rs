@@ -1,7 +1,9 @@
-//! The GPU beside the CPU: every kernel compiles, and every node of the op table gives what the CPU gives.
+//! The GPU compared with the CPU: every kernel compiles, and every node of the op table gives what the CPU
+//! gives.
 //!
 //! Compiling needs NVRTC alone (`pip install nvidia-cuda-nvrtc`, then `MEMFIT_CUDA_LIBS=…/site-packages`), running a GPU. Tests
-//! skip with a word where there is neither. Built here, this binary can be carried to a machine that has a GPU and no cargo.
+//! print why they skip where there is neither. This binary can be copied to a machine that has a GPU and no
+//! cargo.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -107,7 +109,7 @@ fn every_node_agrees_with_the_cpu() {
     assert!(failures.is_empty(), "{} nodes differ", failures.len());
 }
 
-/// What came of an op's nodes.
+/// The results of an op's nodes.
 #[derive(Default)]
 struct Tally {
     agree: usize,
@@ -173,10 +175,10 @@ fn compare_nodes(
     });
 }
 
-/// How long convolutions of well-known networks take, and their workspaces: to be read, not to fail.
+/// Prints the times and workspaces of convolutions of well-known networks; it never fails.
 #[test]
 #[ignore = "a table to be read"]
-fn convolutions_take_so_long() {
+fn times_of_convolutions() {
     if !has_gpu() {
         return;
     }
@@ -270,7 +272,7 @@ fn time_convolution(dtype: DType, rows: usize, side: usize, from: usize, to: usi
 /// Where the time of a job's step goes, node by node: `JOB` names its file, `BATCH` and `POLICY` change it.
 #[test]
 #[ignore = "a table to be read"]
-fn nodes_of_a_job_take_so_long() {
+fn times_of_the_nodes_of_a_job() {
     let Ok(path) = std::env::var("JOB") else { return };
     if !has_gpu() {
         return;

@@ -1,4 +1,5 @@
-//! The rules that a machine can hold: every file says what lives in it, dependencies go down, the map is true.
+//! The rules that a machine can check: every file says what lives in it, dependencies go down, the map is
+//! true.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -93,7 +94,7 @@ fn every_op_runs_in_some_graph_of_the_device_tests() {
 
 #[test]
 fn dependencies_go_down() {
-    // A crate may use those named behind it, and nothing of ours besides.
+    // A crate may use the crates listed after its name, and no others of this workspace.
     let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
         ("memfit-ir", &[][..]),
         ("memfit-pack", &[]),

@@ -1,4 +1,5 @@
-//! Steps that are begun before the one in front of them was looked at: what they tell, what they change, and what that gains.
+//! Steps in flight: a step begins before the readback of the one before it. Tested are what they report, what
+//! they change, and the time that they save.
 
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ fn opened(problem: &Problem) -> Runner {
     runner
 }
 
-/// Losses of some batches, with so many steps begun ahead, up to the first that fails.
+/// Losses of some batches, up to the first step that fails, with `ahead` more steps in flight.
 fn run(runner: &mut Runner, graph: &Graph, batches: &[Values], ahead: usize) -> (Vec<u64>, Option<RunError>) {
     let mut losses = Vec::new();
     for step in 0..batches.len() {
@@ -38,11 +39,11 @@ fn run(runner: &mut Runner, graph: &Graph, batches: &[Values], ahead: usize) -> 
 }
 
 #[test]
-fn steps_that_were_begun_ahead_tell_what_they_tell_alone() {
+fn steps_in_flight_report_the_same_as_single_steps() {
     if !has_gpu() {
         return;
     }
-    // More than the contexts that are on their way.
+    // More steps than contexts in flight.
     let problem = problem(2);
     let batches: Vec<Values> = (0..7).map(|seed| draw_values(&problem.graph, BATCH, seed)).collect();
     let batches: Vec<Values> = (0..70).map(|step| batches[step % batches.len()].clone()).collect();
@@ -57,7 +58,7 @@ fn steps_that_were_begun_ahead_tell_what_they_tell_alone() {
 }
 
 #[test]
-fn a_step_that_is_not_finite_is_named_though_the_next_was_begun() {
+fn a_step_that_is_not_finite_is_named_with_the_next_in_flight() {
     if !has_gpu() {
         return;
     }
@@ -96,7 +97,8 @@ device = "cuda"
 budget = "12GiB"
 "#;
 
-/// Rows from the host, with and without steps ahead and batches that are announced. Nothing is held to a time.
+/// Times of rows from the host, with and without steps in flight and batches that are announced. No limit is
+/// checked.
 #[test]
 #[ignore = "it only tells times"]
 fn times_of_rows_from_the_host() {
@@ -137,11 +139,12 @@ fn times_of_rows_from_the_host() {
     }
 }
 
-/// Copies to the host and back beside launches, and one after the other. Nothing is held to a time.
+/// Times of copies to the host and back, concurrent with launches and one after the other. No limit is
+/// checked.
 #[test]
 #[ignore = "it only tells times"]
 fn times_of_copies_beside_launches() {
-    // Rows meet, so that the batch is not split.
+    // Rows depend on each other, so that the batch is not split.
     let normalised = r#"{class="BatchNormalization"}, {class="GlobalAveragePooling2D"}"#;
     let text = IMAGES.replace(r#"{class="GlobalAveragePooling2D"}"#, normalised);
     let mut job = Job::parse(&text, "".into()).unwrap();

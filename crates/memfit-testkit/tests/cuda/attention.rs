@@ -9,10 +9,10 @@ use memfit_testkit::node_runs::CONTEXT;
 
 use super::has_gpu;
 
-/// How long attention as in GPT-2 takes: to be read, not to fail.
+/// Prints the time of attention as in GPT-2; it never fails.
 #[test]
 #[ignore = "a table to be read"]
-fn attention_takes_so_long() {
+fn times_of_attention() {
     if !has_gpu() {
         return;
     }
@@ -63,7 +63,7 @@ fn attention_takes_so_long() {
             };
             run(3);
             let seconds = run(RUNS);
-            // Two products forward, five backward; what is computed twice does not count.
+            // Two products forward, five backward; recomputation does not count.
             let products = match node.op.name() {
                 "attention" => 2.0,
                 "attention_grad" => 5.0,

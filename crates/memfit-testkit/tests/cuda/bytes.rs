@@ -11,11 +11,11 @@ use memfit_testkit::node_runs::CONTEXT;
 
 use super::has_gpu;
 
-/// How long the nodes of well-known networks take, and how many bytes of their operands they move in a second: to be read, not to
-/// fail. `ONLY` picks cases by a part of their names.
+/// Prints the times of the nodes of well-known networks, and how many bytes of their operands they move in a
+/// second; it never fails. `ONLY` picks cases by a part of their names.
 #[test]
 #[ignore = "a table to be read"]
-fn nodes_move_so_many_bytes() {
+fn throughput_of_nodes() {
     if !has_gpu() {
         return;
     }

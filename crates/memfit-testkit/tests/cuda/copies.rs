@@ -1,4 +1,5 @@
-//! Values that are copied to the host and back beside launches, and rows that wait on the host for the next step.
+//! Values that are copied to the host and back concurrently with launches, and rows that wait on the host for
+//! the next step.
 
 use memfit_device::Choice;
 use memfit_grad::{Optimizer, Training, training_graph};
@@ -12,10 +13,10 @@ use memfit_testkit::random_graphs::random_graph;
 
 use super::has_gpu;
 
-/// So many rows that a copy takes longer than a launch.
+/// With this many rows, a copy takes longer than a launch.
 pub(super) const BATCH: usize = 4096;
 
-/// Steps: launch by launch, recorded, and played.
+/// Steps: launch by launch, captured, and replayed.
 const STEPS: u64 = 5;
 
 #[test]
@@ -35,7 +36,7 @@ fn values_that_are_copied_out_come_back_to_the_bit() {
         assert_eq!(whole.bytes_host, Bytes::ZERO);
         let beside = trained(&problem, plan.clone());
         assert_eq!(beside, trained(&problem, one_after_the_other(plan)), "seed {seed}");
-        // What opens a sum elsewhere, a library may compute in another order.
+        // A library may compute in another order where another node writes a sum first.
         for (got, wanted) in beside.iter().flatten().zip(trained(&problem, whole).iter().flatten()) {
             assert!((got - wanted).abs() <= 1e-5, "seed {seed}: {got} instead of {wanted}");
         }
@@ -44,7 +45,7 @@ fn values_that_are_copied_out_come_back_to_the_bit() {
     assert!(Bytes(1 << 20) < copied);
 }
 
-/// The plan with a wait right behind every copy.
+/// The plan with a wait right after every copy.
 pub(super) fn one_after_the_other(mut plan: Plan) -> Plan {
     let steps = std::mem::take(&mut plan.body);
     for step in steps.into_iter().filter(|step| !matches!(step, Step::Wait(_))) {
@@ -60,7 +61,7 @@ pub(super) fn one_after_the_other(mut plan: Plan) -> Plan {
 }
 
 pub(super) fn problem(seed: u64) -> Problem {
-    // Rows meet, so that the batch is not split.
+    // Rows depend on each other, so that the batch is not split.
     let training = Training {
         losses: vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }],
         ..Training::new(Optimizer::adam())
@@ -110,10 +111,11 @@ fn rows_that_were_staged_ahead_are_those_of_their_batch() {
     if !has_gpu() {
         return;
     }
-    // Recorded, played, and short ones among them: what was promised and staged need not have been recorded.
+    // Captured and replayed steps, with short ones among them: the batch that was announced and staged need
+    // not have been captured.
     let rows = [BATCH, BATCH, BATCH / 2, BATCH, BATCH, BATCH / 2, BATCH, BATCH, 5, BATCH];
     let problem = problem(2);
-    let [ahead, behind] = [true, false].map(|promises| {
+    let [staged, unstaged] = [true, false].map(|promises| {
         let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), BATCH, false).unwrap();
         let plan = check(&problem, memfit_plan::plan(&problem).unwrap()).unwrap();
         assert!(plan.plan().ahead.is_some(), "rows have a place to wait on the device");
@@ -129,10 +131,10 @@ fn rows_that_were_staged_ahead_are_those_of_their_batch() {
         }
         weights(&problem, &runner)
     });
-    assert_eq!(ahead, behind);
+    assert_eq!(staged, unstaged);
 }
 
-/// This batch and those behind it.
+/// This batch and those after it.
 pub(super) struct Batches<'a> {
     pub(super) graph: &'a Graph,
     pub(super) batches: &'a [Values],

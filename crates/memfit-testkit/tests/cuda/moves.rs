@@ -11,10 +11,11 @@ use super::has_gpu;
 
 const GPU: Choice = Choice::Cuda(0);
 
-/// How far two devices are apart behind two steps, as a multiple of what splitting a batch may change.
+/// How far two devices are apart after two steps, as a multiple of what splitting a batch may change.
 const DEVICES_APART: f32 = 10.0;
 
-/// Halves round to the other side now and then, and every op rounds: only f32 says much of two devices.
+/// Whether a graph has values of f16 or bf16. Every op rounds them, sometimes to the other side, so only f32
+/// is a strict comparison of two devices.
 fn holds_halves(problem: &memfit_ir::Problem) -> bool {
     problem.graph.tensors.iter().any(|tensor| matches!(tensor.dtype, DType::F16 | DType::BF16))
 }
@@ -28,7 +29,7 @@ fn every_move_agrees_on_the_gpu() {
     let mut leaner = 0;
     for seed in 0..24 {
         let mut problem = random_problem(GPU, seed, seed % 4 == 0);
-        // These graphs are far smaller than what the device gives out at once.
+        // These graphs are far smaller than the unit in which the device allocates.
         problem.budget.granule = Bytes(4096);
         let offered = problem.clone();
         // The same algorithms under every budget.

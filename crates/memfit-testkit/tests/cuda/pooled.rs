@@ -1,4 +1,4 @@
-//! Convolutions with a max pool behind them, on images large enough for many tiles, with TF32 and without.
+//! Convolutions with a max pool after them, on images large enough for many tiles, with TF32 and without.
 
 use memfit_device::{Choice, Context};
 use memfit_ir::{
@@ -12,12 +12,13 @@ use super::has_gpu;
 /// Images of one launch.
 const ROWS: usize = 3;
 
-/// Height and width of the filter, margin on every side, height, width and channels of the image, filters, and whether a ReLU follows.
+/// Height and width of the filter, padding on every side, height, width and channels of the image, filters,
+/// and whether a ReLU follows.
 type Case = ([usize; 2], usize, [usize; 3], usize, bool);
 
 /// Eighths and quarters: rounding to TF32 changes none of them, all sums are exact, and many places of windows are equal.
 #[test]
-fn windows_have_the_winners_that_exact_sums_give() {
+fn windows_have_the_argmax_of_exact_sums() {
     if !has_gpu() {
         return;
     }
@@ -75,7 +76,7 @@ fn check(case: Case, tf32: bool) {
         gpu.launch(&graph, NodeId(index), &args, workspace, false, &context);
     }
     gpu.synchronise();
-    let [x, filter, bias, y, winners, dy, dfilter, dbias] = ids.map(|id| id.0);
+    let [x, filter, bias, y, argmax, dy, dfilter, dbias] = ids.map(|id| id.0);
     let expected =
         expect(&pooled, image, filters, [x, filter, bias, dy, dfilter, dbias].map(|id| &values[id][..]));
     let floats = |id: usize| -> Vec<f64> {
@@ -83,13 +84,14 @@ fn check(case: Case, tf32: bool) {
         bytes.iter().map(|four| f64::from(f32::from_ne_bytes(*four))).collect()
     };
     let name = format!("{case:?} tf32 {tf32}");
-    assert!(gpu.bytes(slots[winners]) == expected.winners, "{name}: other winners");
+    assert!(gpu.bytes(slots[argmax]) == expected.winners, "{name}: other winners");
     assert!(floats(y) == expected.y, "{name}: other values");
     assert!(floats(dfilter) == expected.dfilter, "{name}: another gradient of the filter");
     assert!(floats(dbias) == expected.dbias, "{name}: another gradient of the bias");
 }
 
-/// A convolution with its pool and the gradient of its weights: tensors in the order x, filter, bias, y, winners, dy and both sums.
+/// A convolution with its pool and the gradient of its weights: tensors in the order x, filter, bias, y,
+/// argmax, dy and both sums.
 fn graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [TensorId; 8]) {
     let mut graph = Graph::default();
     let layer = graph.layer("layer");
@@ -100,8 +102,8 @@ fn graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [T
     let bias = graph.tensor("bias", Shape::fixed([filters]), DType::F32, weight, layer);
     let made =
         graph.push(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, filter, bias], layer).unwrap();
-    let behind = graph.tensors[made[0].0].shape.clone();
-    let dy = graph.tensor("dy", behind, DType::F32, Kind::Input, layer);
+    let pooled_shape = graph.tensors[made[0].0].shape.clone();
+    let dy = graph.tensor("dy", pooled_shape, DType::F32, Kind::Input, layer);
     let dfilter = graph.tensor("dfilter", shape, DType::F32, Kind::Gradient, layer);
     let dbias = graph.tensor("dbias", Shape::fixed([filters]), DType::F32, Kind::Gradient, layer);
     graph.nodes.push(Node {
@@ -132,7 +134,7 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
         Expected { y: vec![], winners: vec![], dfilter: dfilter.to_vec(), dbias: dbias.to_vec() };
     for window in 0..ROWS * down * across {
         let (row, h, w) = (window / (down * across), window / across % down, window % across);
-        // What the taps of a place see, with their places in the filter.
+        // The inputs of the taps at a place, with their indices in the filter.
         let seen = |place: usize| {
             (0..r * s * channels).filter_map(move |tap| {
                 let y = (2 * h + place / 2 + tap / (s * channels)).checked_sub(top)?;
@@ -145,20 +147,20 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
             let sum = |place: usize| {
                 bias[f] + seen(place).map(|(tap, at)| x[at] * filter[tap * filters + f]).sum::<f64>()
             };
-            let (mut most, mut winner) = (sum(0), 0);
+            let (mut most, mut argmax) = (sum(0), 0);
             for place in 1..4 {
                 if most < sum(place) {
-                    (most, winner) = (sum(place), place);
+                    (most, argmax) = (sum(place), place);
                 }
             }
             let none = pooled.relu && most <= 0.0;
             expected.y.push(if none { 0.0 } else { most });
-            expected.winners.push(if none { Pool2D::NO_ARGMAX } else { winner as u8 });
+            expected.winners.push(if none { Pool2D::NO_ARGMAX } else { argmax as u8 });
             if !none {
-                let slope = dy[window * filters + f];
-                expected.dbias[f] += slope;
-                for (tap, at) in seen(winner) {
-                    expected.dfilter[tap * filters + f] += x[at] * slope;
+                let gradient = dy[window * filters + f];
+                expected.dbias[f] += gradient;
+                for (tap, at) in seen(argmax) {
+                    expected.dfilter[tap * filters + f] += x[at] * gradient;
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Gradients of filters in TF32, which a GPU computes by scaled halves.
+//! Gradients of filters in TF32, which a GPU computes in scaled f16.
 
 use memfit_device::{Choice, Context, Device};
 use memfit_ir::{Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot};
@@ -29,7 +29,7 @@ fn filters_of_large_and_small_channels_learn_alike() {
     graph.push_updating(Op::Conv2DGradKernel(conv), &[x, dy], &[dkernel], Kind::Flow, layer).unwrap();
     let wanted = gradient(&graph, Choice::Cpu, false);
     let got = gradient(&graph, Choice::Cuda(0), true);
-    // The largest difference within each pair of channels, beside the largest number there.
+    // The largest difference within each pair of channels, with the largest number there.
     let pairs = CHANNELS * CHANNELS;
     let mut worst = 0.0f32;
     for pair in 0..pairs {

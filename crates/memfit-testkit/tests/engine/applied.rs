@@ -1,4 +1,4 @@
-//! Gradients applied where they are made: the same bits, less memory, and only where the graph allows it.
+//! Fused optimizer updates: the same bits, less memory, and only where the graph allows it.
 
 use memfit_grad::{ClipBy, Optimizer, Training};
 use memfit_ir::{
@@ -41,7 +41,7 @@ fn random_dense(seed: u64) -> Graph {
     let mut x = b.input([positions, first]);
     for index in 0..1 + draws.below(4) {
         b.layer = b.graph.layer(&format!("dense{index}"));
-        // Of more columns than a task has, some.
+        // Some have more columns than a task has.
         let most = if draws.below(4) == 0 { 1200 } else { 90 };
         x = b.dense(x, 1 + draws.below(most), draws.below(2) == 0);
         x = b.op(Op::Elementwise(Chain::unary(Unary::Tanh)), &[x]);
@@ -77,7 +77,7 @@ fn gradients(problem: &Problem) -> Vec<TensorId> {
 }
 
 #[test]
-fn a_random_graph_trains_to_the_bits_of_gradients_made_whole() {
+fn a_random_graph_trains_to_the_same_bits_with_fused_updates() {
     let (mut applied, mut whole) = (0, 0);
     for seed in 0..60 {
         let problem = trained(&random_dense(seed), random_optimizer(seed));
@@ -93,7 +93,8 @@ fn a_random_graph_trains_to_the_bits_of_gradients_made_whole() {
         let plan = memfit_plan::plan(&rewritten).unwrap();
         assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1), "seed {seed}");
         assert_eq!(trained_weights(&problem, runner_of(&problem, plan)), reference, "seed {seed}: whole");
-        // Below a line values are computed again, and the weights that they are computed from change at the end.
+        // Under a budget, values are recomputed, and the weights that they are computed from change at the
+        // end.
         for plan in memfit_plan::curve(&rewritten) {
             assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1), "seed {seed}");
             let got = trained_weights(&problem, runner_of(&problem, plan));
@@ -103,7 +104,8 @@ fn a_random_graph_trains_to_the_bits_of_gradients_made_whole() {
     assert!(40 < applied && 20 < whole, "{applied} applied, {whole} made whole");
 }
 
-/// A first convolution and its pool, and a dense layer over all that they give, which takes them inside.
+/// A first convolution and its pool, and a dense layer over their whole output. Its gradient is fused with
+/// theirs.
 fn behind_a_pool() -> Graph {
     let mut b = builder();
     let x = b.input([95, 92, 3]);
@@ -118,7 +120,7 @@ fn behind_a_pool() -> Graph {
 }
 
 #[test]
-fn a_kernel_behind_a_pool_is_trained_to_the_bits_of_its_gradient_made_whole() {
+fn a_kernel_after_a_pool_trains_to_the_same_bits_with_a_fused_update() {
     for (seed, optimizer) in (0..4).map(|seed| (seed, random_optimizer(seed))) {
         let problem = trained(&behind_a_pool(), optimizer);
         let makes = |problem: &Problem| {
@@ -150,7 +152,7 @@ fn large() -> Graph {
 }
 
 #[test]
-fn what_has_no_room_for_a_gradient_trains_in_one_piece() {
+fn what_has_no_room_for_a_gradient_trains_in_one_micro_batch() {
     let problem = trained(&large(), Optimizer::adam());
     let bytes = problem.graph.tensors[gradients(&problem)[0].0].bytes(1);
     let plan = memfit_plan::plan(&problem).unwrap();
@@ -173,7 +175,7 @@ fn what_has_no_room_for_a_gradient_trains_in_one_piece() {
 }
 
 #[test]
-fn a_wide_kernel_is_applied_where_it_is_made_of_little() {
+fn a_wide_kernel_has_a_fused_update_if_its_operands_are_small() {
     let applied = |positions: usize, features: usize, units: usize, batch: usize| {
         let mut b = builder();
         let x = b.input([positions, features]);
@@ -192,8 +194,9 @@ fn a_wide_kernel_is_applied_where_it_is_made_of_little() {
 }
 
 #[test]
-fn a_higher_line_is_never_slower() {
-    // What the last kernel reads must wait until it has changed, so that less than a gradient is spared.
+fn a_larger_budget_is_never_slower() {
+    // The operands of the last kernel's update must live until it has changed, so that less than a gradient
+    // is saved.
     let mut b = builder();
     let x = b.input([20, 20, 3]);
     let mut y = b.op(Op::Reshape(vec![1200]), &[x]);
@@ -223,7 +226,7 @@ fn a_higher_line_is_never_slower() {
 }
 
 #[test]
-fn gradients_that_are_read_or_added_to_by_others_are_made_whole() {
+fn gradients_with_other_readers_or_writers_have_no_fused_update() {
     let graph = |change: &dyn Fn(&mut Builder, TensorId)| {
         let mut b = builder();
         let x = b.input([40]);
@@ -264,7 +267,7 @@ fn gradients_that_are_read_or_added_to_by_others_are_made_whole() {
 }
 
 #[test]
-fn an_application_that_the_graph_does_not_have_is_rejected() {
+fn a_fused_update_that_the_graph_does_not_have_is_rejected() {
     let problem = trained(&large(), Optimizer::adam());
     let plan = memfit_plan::plan(&problem).unwrap();
     let checked = check(&problem, plan.clone()).unwrap();
@@ -280,7 +283,7 @@ fn an_application_that_the_graph_does_not_have_is_rejected() {
         let got = check(&problem, Plan { applied, ..plan.clone() }).unwrap_err();
         assert_eq!(got, CheckError::Applied(wrong));
     }
-    // In pieces, none of which has the gradient of all.
+    // In micro-batches, none of which has the whole gradient.
     let rewritten = FusedUpdate::rewritten(&problem, &plan.applied).unwrap();
     let pieces = pieces_of(&rewritten, 2);
     assert_eq!(check(&problem, pieces).unwrap_err(), CheckError::Applied(plan.applied[0]));

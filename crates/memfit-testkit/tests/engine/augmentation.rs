@@ -27,7 +27,7 @@ fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
     }
 }
 
-/// What the layer makes of images at a step, with the batch in pieces of so many rows.
+/// The layer's output for images at a step, with the batch in micro-batches of `piece` rows.
 fn output(problem: &Problem, images: &[f64], number: u64, rows: usize, piece: usize) -> Vec<f32> {
     let graph = &problem.graph;
     let values = Values::from([(graph.inputs[0], images.to_vec())]);
@@ -107,7 +107,7 @@ fn draws_depend_on_the_step_and_not_on_how_the_batch_is_split() {
         assert_eq!(first, again, "{layer}");
         let elsewhere = (1..6).any(|number| output(&problem, &images(), number, 16, 16) != first);
         assert!(elsewhere, "{layer}: {next:?}");
-        // The last piece is what is left of the output: it must be the batch's last rows.
+        // Only the output of the last micro-batch remains: it must be the batch's last rows.
         let split = output(&problem, &images(), 0, 16, 4);
         let rows = first.len() / 16;
         assert_eq!(split[..4 * rows], first[12 * rows..], "{layer}");

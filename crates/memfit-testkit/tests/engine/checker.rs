@@ -21,7 +21,7 @@ fn small_problem(batch_norm: bool) -> Problem {
     problem(&forward(batch_norm), &training(), BATCH)
 }
 
-/// Two convolutions, a normalisation, a branch that meets again, and a head.
+/// Two convolutions, a normalisation, a branch that rejoins, and a head.
 fn forward(batch_norm: bool) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("small");
@@ -46,7 +46,7 @@ fn forward(batch_norm: bool) -> Graph {
     builder.graph
 }
 
-/// A valid plan, a way to spoil it, and what the checker must say.
+/// A valid plan, a function that corrupts it, and the error that the checker must give.
 type Corruption = (&'static str, fn(&Problem, &mut Plan), fn(&CheckError) -> bool);
 
 const CORRUPTIONS: &[Corruption] = &[
@@ -173,7 +173,7 @@ fn sections_may_not_be_exchanged_when_the_batch_is_split() {
 }
 
 #[test]
-fn a_fold_that_the_graph_does_not_have_is_rejected() {
+fn a_recomputation_in_the_consumer_that_the_graph_does_not_have_is_rejected() {
     let (problem, plan) = (0..100)
         .find_map(|seed| {
             let problem = problem(&random_graph(seed, true), &training(), BATCH);
@@ -184,11 +184,12 @@ fn a_fold_that_the_graph_does_not_have_is_rejected() {
     let checked = check(&problem, plan.clone()).unwrap();
     assert_eq!(checked.problem().graph.folds, plan.folds);
 
-    // Readers are launched with what they would make the value of: with the value itself they have too many operands.
+    // Readers are launched with the operands from which they recompute the value. Together with the value
+    // itself, they have too many operands.
     let unfolded = Plan { folds: vec![], ..plan.clone() };
     assert!(matches!(check(&problem, unfolded), Err(CheckError::Operands(_))));
 
-    // Neither twice, nor an input, nor what no tensor is.
+    // No tensor twice, no input, and no index outside the graph.
     for wrong in [plan.folds[0], problem.graph.inputs[0], TensorId(problem.graph.tensors.len())] {
         let mut folds = plan.folds.clone();
         folds.push(wrong);
@@ -203,7 +204,7 @@ fn a_fold_that_the_graph_does_not_have_is_rejected() {
 }
 
 #[test]
-fn rows_of_the_next_piece_wait_behind_everything_else() {
+fn rows_of_the_next_micro_batch_lie_after_everything_else() {
     let mut problem = small_problem(false);
     let without = memfit_plan::plan(&problem).unwrap();
     assert_eq!(without.ahead, None);
@@ -220,7 +221,7 @@ fn rows_of_the_next_piece_wait_behind_everything_else() {
         assert_eq!(got, CheckError::Ahead(wrong));
     }
 
-    // Nothing is given up for it.
+    // No other value is recomputed or moved to make room for it.
     problem.budget.total = problem.budget.smallest(without.bytes_peak);
     assert_eq!(memfit_plan::plan(&problem).unwrap(), without);
 }
@@ -266,7 +267,7 @@ fn every_copy_is_waited_for_before_its_bytes_are_touched() {
 }
 
 #[test]
-fn copies_to_the_second_store_are_held_to_what_was_copied_there() {
+fn copies_from_offload_memory_must_match_what_was_copied_there() {
     let (problem, plan) = plans_that_copy_out().next().expect("some graph copies values out");
     check(&problem, plan.clone()).unwrap();
 
@@ -347,14 +348,15 @@ fn run_update_twice(problem: &Problem, plan: &mut Plan) {
     steps.push(again);
 }
 
-/// In one piece: the update moves to the front. In pieces: it moves into the body, before its gradient is whole.
+/// With one micro-batch, the update moves to the front. With several, it moves into the body, before its
+/// gradient is complete.
 fn update_first(problem: &Problem, plan: &mut Plan) {
     let (in_body, index) = section_with(plan, problem, is_update);
     if in_body {
         let update = plan.body.remove(index);
         plan.body.insert(1, update);
     } else {
-        // Two updates exchanged harm nothing, so a sum is added to behind its update instead.
+        // Exchanging two updates changes nothing, so a sum is added to after its update instead.
         let add = plan.body.iter().rposition(|step| matches!(step, Step::Launch { node, .. } if !problem.graph.nodes[node.0].updates.is_empty())).unwrap();
         let moved = plan.body[add].clone();
         if let Step::Launch { args, .. } = &moved {

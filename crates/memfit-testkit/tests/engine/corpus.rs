@@ -1,4 +1,5 @@
-//! The fence: every problem of the corpus has the plan that the table says, at every budget. `UPDATE_EXPECT=1` writes the table again.
+//! Regression test: every problem of the corpus has the plan in the table, at every budget. `UPDATE_EXPECT=1`
+//! rewrites the table.
 
 use std::fs;
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ fn row(name: &str, problem: &Problem) -> String {
     }
 }
 
-/// All of some work on all processors, in order.
+/// Runs all of some work on all processors, with results in order.
 fn on_all<T: Sync, R: Send>(work: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -123,7 +124,7 @@ fn the_table_has_every_entry_at_four_budgets() {
 
 #[test]
 #[ignore = "makes the corpus again, which changes what is frozen: tools/corpus.py runs it"]
-fn makes_the_corpus_again() {
+fn regenerates_the_corpus() {
     let models = PathBuf::from(std::env::var_os("MEMFIT_CORPUS_MODELS").expect("the folder of the models"));
     let entries = entries();
     let lists = on_all(&entries, |entry| {

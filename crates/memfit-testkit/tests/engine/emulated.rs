@@ -1,7 +1,8 @@
 //! Kernels for GPUs without a GPU: every node of the op table gives what the CPU gives when its kernels run as C++.
 //!
-//! Needs a compiler for C++ and skips with a word where there is none. Kernels with instructions that are not told in C++ (products of
-//! groups of warps) are counted as not run. What it cannot see: speed, and whether threads that run at once get in each other's way.
+//! Needs a compiler for C++, and says that it skips where there is none. Kernels with instructions that have
+//! no form in C++ (products of groups of warps) are counted as not run. What it cannot see: speed, and
+//! whether threads that run at once get in each other's way.
 
 mod emulator;
 
@@ -21,7 +22,7 @@ use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, on_cpu};
 use memfit_testkit::op_cases::ROWS;
 
-/// What came of an op's nodes.
+/// The results of an op's nodes.
 #[derive(Default)]
 struct Tally {
     agree: usize,
@@ -41,7 +42,7 @@ struct Findings {
 #[test]
 fn every_kernel_gives_what_the_cpu_gives() {
     let only = std::env::var("ONLY").unwrap_or_default();
-    // The two half types differ in how a value is read alone: a few graphs are enough for the second.
+    // f16 and bf16 differ only in how a value is read: a few graphs are enough for the second type.
     let of_first = |(index, (name, _)): &(usize, (String, Graph))| !name.starts_with("f16") || index % 8 == 0;
     let graphs = device_graphs().into_iter().enumerate().filter(of_first).map(|(_, graph)| graph);
     let graphs: Vec<_> = graphs.filter(|(name, _)| name.contains(&only)).collect();
@@ -86,7 +87,7 @@ fn every_kernel_gives_what_the_cpu_gives() {
     assert!(failures.is_empty(), "{} nodes differ", failures.len());
 }
 
-/// Kernels with a mistake each: the emulator sees it, one way or the other.
+/// Kernels with a mistake each: the emulator finds each mistake in at least one order of threads.
 #[test]
 fn mistakes_are_found() {
     const TEXT: &str = r#"
@@ -137,7 +138,7 @@ fn mistakes_are_found() {
 /// Bytes between operands, which no kernel may write.
 const MARGIN: usize = 256;
 
-/// What nobody has written yet: not a number in every type of float.
+/// Fills memory that is not written yet: NaN in every type of float.
 const POISON: u8 = 0xFF;
 
 /// Memory of a launch: the context, the operands, and the workspace.
@@ -145,17 +146,17 @@ struct Memory {
     bytes: Vec<u8>,
     operands: Vec<u64>,
     workspace: u64,
-    /// Stretches that a kernel may write, and where they end.
+    /// Buffers that a kernel may write, and where they end.
     used: Vec<(usize, usize)>,
 }
 
 impl Memory {
-    /// Memory for a run in which some outputs stand where inputs do.
+    /// Memory for a run in which some outputs share the buffer of an input.
     fn new(run: &NodeRun<'_>, workspace: usize, shared: &[(usize, usize)]) -> Memory {
         let mut memory = Memory { bytes: Vec::new(), operands: Vec::new(), workspace: 0, used: Vec::new() };
         memory.take(&context());
         for (place, (id, bytes)) in run.ids.iter().zip(&run.before).enumerate() {
-            // A tensor that is read twice stands at one place.
+            // A tensor that is read twice has one buffer.
             let mut known = run.ids[..place].iter().position(|other| other == id);
             known = known.or(shared.iter().find(|(output, _)| *output == place).map(|(_, input)| *input));
             let known = known.map(|other| memory.operands[other]);
@@ -175,7 +176,7 @@ impl Memory {
         start as u64
     }
 
-    /// Whether nothing was written where nothing stands.
+    /// Whether nothing was written outside the buffers.
     fn is_intact(&self) -> bool {
         let starts = self.used.iter().skip(1).map(|(start, _)| *start).chain([self.bytes.len()]);
         let mut margins = self.used.iter().zip(starts).flat_map(|((_, end), next)| &self.bytes[*end..next]);
@@ -220,7 +221,7 @@ fn compare(
     }
 }
 
-/// One way to run a node: in full precision, or in TF32.
+/// Compares one lowering of a node: in full precision, or in TF32.
 fn compare_one(
     running: &mut Running<'_>,
     name: &str,

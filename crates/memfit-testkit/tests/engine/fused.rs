@@ -11,7 +11,7 @@ use memfit_testkit::node_runs::{CONTEXT, NodeRun, device, on_cpu};
 fn a_fused_op_gives_what_its_parts_give() {
     let mut seen = BTreeSet::new();
     for (name, graph) in device_graphs() {
-        // The other half type differs in how a value is read alone.
+        // bf16 and f16 differ only in how a value is read.
         let is_fused = graph.nodes.iter().any(|node| matches!(node.op, Op::Fused(_)));
         if is_fused && !name.starts_with("f16") {
             on_cpu(&graph, &mut |run| compare(&name, &graph, run, &mut seen));

@@ -18,7 +18,7 @@ fn every_op_agrees_with_the_reference_and_its_finite_differences() {
 
 #[test]
 fn every_op_in_half_types_agrees_with_the_reference_up_to_their_last_place() {
-    // Eleven and eight bits, and a few operations one behind the other.
+    // Eleven and eight bits, and a few operations one after the other.
     for (dtype, limit) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
         let mut cases = op_cases();
         for case in &mut cases {
@@ -90,7 +90,7 @@ fn check(case: &OpCase, limits: &Limits) -> Result<(), String> {
     };
     let output = forward.outputs[0];
     let wanted = &evaluate(forward, ROWS, &values)[&output];
-    // Halves are judged by the loss, which is read from them.
+    // f16 and bf16 are checked by the loss, which is computed from them.
     if forward.tensors[output.0].dtype == DType::F32 {
         close("value", difference(runner.floats(output), wanted), limits.value)?;
     }
@@ -100,7 +100,7 @@ fn check(case: &OpCase, limits: &Limits) -> Result<(), String> {
         return Err(format!("{} gradients for {} leaves", gradients.len(), differentiable.len()));
     }
     for (leaf, gradient) in differentiable.iter().zip(&gradients) {
-        let slopes: Vec<f64> = (0..values[leaf].len())
+        let differences: Vec<f64> = (0..values[leaf].len())
             .map(|index| {
                 let at = |shift: f64| {
                     let mut moved = values.clone();
@@ -113,7 +113,7 @@ fn check(case: &OpCase, limits: &Limits) -> Result<(), String> {
         let name = &forward.tensors[leaf.0].name;
         close(
             &format!("gradient of {name}"),
-            difference(&scaled(runner.floats(*gradient)), &slopes),
+            difference(&scaled(runner.floats(*gradient)), &differences),
             limits.gradient,
         )?;
     }

@@ -93,7 +93,7 @@ fn predictions_are_those_of_keras() {
     for case in cases() {
         let scratch = tempfile::tempdir().unwrap();
         let expected = case["predictions"].as_array().unwrap();
-        // Pieces of 4 and a last one that is smaller, and all rows at once.
+        // Micro-batches of 4 and a smaller last one, and all rows at once.
         for batch in [5, 64] {
             let outputs: Vec<PathBuf> =
                 (0..expected.len()).map(|index| scratch.path().join(format!("p{index}.npy"))).collect();
@@ -135,7 +135,7 @@ fn training_goes_on_as_in_keras() {
 }
 
 #[test]
-fn another_optimizer_begins_anew() {
+fn another_optimizer_begins_with_new_state() {
     let case = &cases()[0];
     let scratch = tempfile::tempdir().unwrap();
     let mut job = job(case, &scratch, 0, true);

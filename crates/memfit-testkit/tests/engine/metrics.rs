@@ -1,4 +1,4 @@
-//! Metrics over several batches against what Keras computed, however the rows are cut.
+//! Metrics over several batches against what Keras computed, with any split into micro-batches.
 
 use memfit::parse_metric;
 use memfit_grad::{Optimizer, OutputMetric, Training, evaluation_graph};
@@ -8,7 +8,7 @@ use memfit_testkit::specs::{draw, numbers, references};
 use serde_json::{Value, json};
 
 #[test]
-fn every_metric_is_that_of_keras_behind_every_batch() {
+fn every_metric_is_that_of_keras_after_every_batch() {
     let cases = references("metrics.json");
     assert!(80 <= cases.len(), "the reference file has its cases");
     let mut failures = Vec::new();
@@ -32,7 +32,7 @@ fn check(case: &Value, key: &str, piece: usize) -> Result<(), String> {
     let batch = case["prediction"]["shape"][0].as_u64().unwrap() as usize;
     let problem = problem(case, weighted, batch)?;
     let mut runner = runner_of(&problem, memfit_plan::moves::split::pieces_of(&problem, piece));
-    // What an epoch before told is forgotten.
+    // The results of an earlier epoch are reset.
     for _ in 0..2 {
         runner.begin_epoch();
         let batches = case["batches"].as_array().unwrap();

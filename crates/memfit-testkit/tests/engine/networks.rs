@@ -1,4 +1,5 @@
-//! Small relatives of five known networks: below every line they train to the same bits, and a higher line is never worse.
+//! Small relatives of five known networks: under every budget they train to the same bits, and a larger
+//! budget is never worse.
 
 use memfit_formats::{Mode, Options, graph_from_layers};
 use memfit_grad::{Optimizer, Training};
@@ -15,13 +16,13 @@ struct Network {
 }
 
 #[test]
-fn two_steps_below_any_line_give_the_bits_of_the_unconstrained_run() {
+fn two_steps_under_any_budget_give_the_bits_of_the_unconstrained_run() {
     let (mut recomputed, mut offloaded, mut folded) = (0, 0, 0);
     for network in networks() {
         for with_store in [false, true] {
             let mut problem = network.problem();
             if with_store {
-                // So slow that copying out is often the cheaper way.
+                // Computing is so slow that offloading is often cheaper.
                 problem.budget.host = Bytes(1 << 30);
                 problem.costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 10.0);
             }
@@ -48,7 +49,7 @@ fn two_steps_below_any_line_give_the_bits_of_the_unconstrained_run() {
 }
 
 #[test]
-fn a_higher_line_is_never_slower_and_below_the_smallest_is_refused() {
+fn a_larger_budget_is_never_slower_and_one_below_the_smallest_is_refused() {
     for network in networks() {
         let problem = network.problem();
         let whole = memfit_plan::plan(&problem).unwrap();
@@ -90,7 +91,8 @@ fn below(problem: &Problem, line: Bytes) -> Problem {
     tight
 }
 
-/// Bits of all weights, and of both losses, behind two steps. The runner holds the measured peak against the plan's.
+/// Bits of all weights, and of both losses, after two steps. The runner compares the measured peak with the
+/// plan's.
 fn trained(problem: &Problem, plan: Plan, batch: usize) -> Vec<Vec<u32>> {
     let mut runner = runner_of(problem, plan);
     memfit::initialize(&mut runner);
@@ -116,7 +118,7 @@ fn networks() -> Vec<Network> {
     ]
 }
 
-/// Layers one behind the other, each under a name of its own.
+/// Layers one after the other, each under a name of its own.
 struct List {
     layers: Vec<Value>,
 }
@@ -229,7 +231,7 @@ fn densenet() -> Vec<Value> {
     list.classifier(&x)
 }
 
-/// Down, and up again beside what was kept on the way down.
+/// Down, and up again, with skip connections from the way down.
 fn unet() -> Vec<Value> {
     let (mut list, input) = List::input(&[32, 32, 3]);
     let mut x = input;

@@ -1,4 +1,5 @@
-//! The planner beside an exact oracle: never faster than the optimum, near it, and its lower bound is one.
+//! The planner compared with an exact oracle: never faster than the optimum, near it, and its lower bound is
+//! one.
 
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{Budget, Bytes, Cost, Graph, Loss, LossKind, Op, Plan, Problem, Transfers};
@@ -9,20 +10,20 @@ use memfit_testkit::oracle::{Answer, Oracle};
 use memfit_testkit::random_graphs::{Draws, random_graph};
 
 /// No plan is slower than the optimum by more than this: 31 % is the worst that was seen, where costs are heavy-tailed. Graphs this
-/// small are hard on the planner, which leaves a wait of fewer than 12 events alone, or else counts everything that is computed on
-/// the way; and the oracle need not pack what it holds.
+/// small are hard for the planner. It does not shorten a lifetime of fewer than 12 events, or else it counts
+/// everything that is computed in between. The oracle also need not pack what it holds.
 const WORST: f64 = 0.35;
 
 /// The mean of all plans is this near, and so are nine in ten: 0.6 % and 0.3 % were seen.
 const NEAR: f64 = 0.01;
 
-/// The oracle gives up beyond so many places.
+/// The most states that the oracle may visit.
 const PLACES: usize = 100_000;
 
 /// Sums in another order.
 const ROUNDING: f64 = 1e-9;
 
-/// How a line of so many eighths of the way from the smallest plan to the whole batch was met.
+/// Step times under one budget, which lies some eighths of the way from the smallest plan to the whole batch.
 struct Met {
     best: f64,
     got: f64,
@@ -107,8 +108,8 @@ fn the_oracle_pays_nothing_at_the_whole_peak_and_no_less_below() {
     }
 }
 
-/// `a` waits beside the wide `b` until `d` joins it with `c`. Without it there, the peak is 4096 + 256 bytes, and bringing it back
-/// takes the input's 256 bytes and one dense layer.
+/// `a` is alive together with the wide `b` until `d` joins it with `c`. Without `a`, the peak is 4096 + 256
+/// bytes. Recomputing `a` takes the input's 256 bytes and one dense layer.
 #[test]
 fn the_oracle_answers_as_one_does_by_hand() {
     let mut graph = Graph::default();
@@ -145,9 +146,9 @@ fn the_oracle_answers_as_one_does_by_hand() {
     }
 }
 
-/// Below 7 rows in 2 or 4 pieces, the last piece is smaller and costs less.
+/// With up to 7 rows in 2 or 4 micro-batches, the last one is smaller and costs less.
 #[test]
-fn no_plan_beats_its_bound_in_uneven_pieces_either() {
+fn no_plan_beats_its_bound_in_uneven_micro_batches_either() {
     let mut uneven = 0;
     for seed in 0..12 {
         let problem = drawn(2 * seed + 1, 7);
@@ -163,9 +164,10 @@ fn no_plan_beats_its_bound_in_uneven_pieces_either() {
     assert!(uneven > 20, "{uneven} plans in uneven pieces");
 }
 
-/// A value that is read at the peak and kept for later may leave its place to what is written there.
+/// A value that is read at the peak and needed later may be discarded, and its memory overwritten by an
+/// output.
 #[test]
-fn the_bound_knows_that_what_is_given_up_may_be_written_over() {
+fn the_bound_knows_that_a_discarded_value_may_be_written_over() {
     let problem = drawn(1104, 1);
     let whole = plan(&problem).unwrap();
     let base = seconds(&problem, &whole);

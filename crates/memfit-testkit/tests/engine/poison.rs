@@ -1,5 +1,5 @@
-//! Poisoned trainings: whatever data, optimizer and learning rate do, nothing that is not finite is written to what outlives a step,
-//! and the error names what the step changed: under `guard = "step"` nothing.
+//! Poisoned trainings: with any data, optimizer and learning rate, no value that is not finite is written to
+//! what outlives a step, and the error names what the step changed: under `guard = "step"` nothing.
 //!
 //! Some hundred are drawn here; `MEMFIT_POISONED` asks for more.
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 const BATCH: usize = 6;
 const STEPS: u64 = 3;
 
-/// What is wrong with a training.
+/// The fault of a training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Poison {
     /// One value of an input, at a step.
@@ -45,7 +45,7 @@ struct Case {
 /// How a training ended.
 struct Ended {
     error: Option<NotFinite>,
-    /// What outlives steps, before the last step and when all was over.
+    /// What outlives steps, before the last step and at the end.
     before: BTreeMap<String, Vec<u32>>,
     after: BTreeMap<String, Vec<u32>>,
 }

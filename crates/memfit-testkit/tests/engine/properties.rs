@@ -74,7 +74,7 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
 }
 
 #[test]
-fn folding_all_that_can_be_folded_changes_no_bit() {
+fn recomputing_in_the_consumer_wherever_possible_changes_no_bit() {
     let mut folded = 0;
     for seed in 0..24 {
         let problem = trained(Choice::Cpu, &random_stack(seed));

@@ -112,7 +112,7 @@ fn what_is_frozen_has_no_gradient_no_state_and_nothing_kept_for_it() {
         let of_kind = graph.tensors.iter().filter(|tensor| tensor.kind == kind);
         of_kind.map(|tensor| tensor.shape.bytes(tensor.dtype, 8).0).sum()
     };
-    // Two states of Adam for each trainable weight and none beside: conv2 and the output.
+    // Two states of Adam for each trainable weight and no others: conv2 and the output.
     let learning = bytes_of(&frozen.graph, Kind::Weight { trainable: true });
     assert_eq!(learning, 4 * (3 * 3 * 4 * 4 + 4 + 16 * 5 + 5));
     assert_eq!(bytes_of(&frozen.graph, Kind::Optimizer), 2 * learning);
@@ -161,7 +161,7 @@ fn a_loss_of_the_whole_batch_is_never_split_and_one_of_rows_may_be() {
         let case = cases.iter().find(|case| case["name"] == name).unwrap();
         let batch = case["batch"].as_u64().unwrap() as usize;
         let (mut problem, _) = training_problem(case, batch);
-        // Only statistics of a BatchNormalization may be those of a piece.
+        // Only statistics of a BatchNormalization may be those of a micro-batch.
         problem.allow_batchnorm_split = true;
         assert_eq!(memfit_plan::moves::split::may_split(&problem), may, "{name}");
         let pieces = memfit_plan::moves::split::pieces_of(&problem, batch / 2);
@@ -172,7 +172,7 @@ fn a_loss_of_the_whole_batch_is_never_split_and_one_of_rows_may_be() {
     }
 }
 
-/// The losses of the first steps, with the batch in pieces.
+/// The losses of the first steps, with the batch in micro-batches.
 fn check_training_in_pieces(case: &Value, piece: usize) -> Result<(), String> {
     let batch = case["batch"].as_u64().unwrap() as usize;
     let (problem, optimizer) = training_problem(case, batch);
@@ -236,7 +236,7 @@ fn check_layer(case: &Value) -> Result<(), String> {
         }
         let mut forward = match load(case, mode) {
             Ok(forward) => forward,
-            // What is refused by name is an honest answer; the list is short and looked at here.
+            // An error that names the layer is allowed; the list of such layers is short and checked here.
             Err(error) if case["name"] == "batch_normalization_axis_1" => {
                 assert!(error.contains("axis"), "{error}");
                 return Ok(());
@@ -253,7 +253,7 @@ fn check_layer(case: &Value) -> Result<(), String> {
 fn check_layer_in_mode(case: &Value, forward: &Graph, outputs: &str) -> Result<(), String> {
     let training_mode = outputs == "outputs";
     let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
-    // Values alone are compared in inference mode, where a normalisation hands no gradient to its weights.
+    // Only values are compared in inference mode, where a normalisation gives its weights no gradient.
     let weights = trainable(forward).filter(|_| training_mode);
     let leaves: Vec<TensorId> = forward
         .inputs

@@ -1,4 +1,4 @@
-//! Nodes that a device offers to compute in several ways, here with invented workspaces and times: what a budget chooses.
+//! Nodes with several algorithms, here with synthetic workspaces and times: which of them a budget chooses.
 
 use memfit_device::Choice;
 use memfit_ir::{Bytes, CheckError, LowWorkspace, Nanos, Plan, Problem, Step, check};
@@ -6,8 +6,8 @@ use memfit_testkit::harness::{runner, runner_of};
 use memfit_testkit::random_graphs::Draws;
 use memfit_testkit::random_training::{compare, random_problem, tolerance, trained_weights, with_budget};
 
-/// A random training in which most nodes would like more workspace than they need, by up to so many times 64 bytes. What their
-/// kernels really take is the least of it.
+/// A random training in which most nodes have algorithms with more workspace than needed, each by up to
+/// `most` times 64 bytes. The least workspace is what their kernels really take.
 fn offered(seed: u64, most: usize) -> Problem {
     let mut problem = random_problem(Choice::Cpu, seed, seed.is_multiple_of(4));
     let mut draws = Draws { seed, next: 5000 };
@@ -25,7 +25,7 @@ fn offered(seed: u64, most: usize) -> Problem {
             way(bytes(&more[..1]), slower * 1.5),
             way(Bytes::ZERO, slower * 2.0),
         );
-        // Some nodes have no other way, some have one, some have three.
+        // Some nodes have no other algorithm, some have one, some have three.
         match draws.below(4) {
             0 => {}
             1 => (cost.workspace_fixed, cost.leaner) = (need + bytes(&more), [least, None, None]),
@@ -35,7 +35,7 @@ fn offered(seed: u64, most: usize) -> Problem {
     problem
 }
 
-/// The same where every node is computed in its fastest way.
+/// The same with only the fastest algorithm of every node.
 fn fixed(problem: &Problem) -> Problem {
     let mut fixed = problem.clone();
     fixed.costs.iter_mut().for_each(|cost| cost.leaner = Default::default());
@@ -47,7 +47,7 @@ fn budgets(low: Bytes, high: Bytes, count: u64) -> impl Iterator<Item = Bytes> {
 }
 
 #[test]
-fn every_budget_chooses_ways_that_exist_and_gives_the_same_numbers() {
+fn every_budget_chooses_algorithms_that_exist_and_gives_the_same_numbers() {
     let (mut leaner, mut whole, mut split) = (0, 0, 0);
     for seed in 0..40 {
         let problem = offered(seed, 64);
@@ -116,8 +116,8 @@ fn workspace_is_given_up_before_values_are_where_that_costs_less() {
             });
             memfit_plan::plan(&least).unwrap()
         };
-        // Between the two, nothing but workspaces has to go. An order that spares next to nothing is not looked for, so that there need
-        // be nothing between.
+        // Between the two budgets, only workspaces must shrink. The planner does not search an order that
+        // saves almost nothing, so the two may be equal.
         let Some(between) = plan.bytes_peak.0.checked_sub(least.bytes_peak.0) else { continue };
         let total = Bytes(least.bytes_peak.0 + between / 2);
         let tight = with_budget(&problem, total);
@@ -126,7 +126,8 @@ fn workspace_is_given_up_before_values_are_where_that_costs_less() {
         let launches = memfit_plan::launches_leaner(&tight, &found);
         assert!(seconds(&found) <= seconds(&plan) + 1e-9 * problem.graph.nodes.len() as f64, "seed {seed}");
         given_up += launches;
-        // Predicted times say which ways were chosen: each that is not the fastest takes a nanosecond more.
+        // Predicted times show which algorithms were chosen: each that is not the fastest takes a nanosecond
+        // more.
         if memfit_plan::nodes_recomputed(&found) == 0 && found.micro_batches() == 1 && found.region.is_none()
         {
             let more = (seconds(&found) - seconds(&plan)) * 1e9;
@@ -140,7 +141,7 @@ fn workspace_is_given_up_before_values_are_where_that_costs_less() {
 }
 
 #[test]
-fn a_way_that_does_not_exist_is_no_plan() {
+fn an_algorithm_that_does_not_exist_is_rejected() {
     let problem = offered(1, 64);
     let plan = memfit_plan::plan(&problem).unwrap();
     check(&problem, plan.clone()).unwrap();
@@ -155,14 +156,14 @@ fn a_way_that_does_not_exist_is_no_plan() {
             }
             check(&problem, other)
         };
-        // Less than one way and more than the next, and less than the least.
+        // Less than one algorithm's workspace and more than the next one's, and less than the least.
         for (bytes, _) in cost.ways(problem.batch).filter(|(bytes, _)| Bytes::ZERO < *bytes) {
             let got = with(bytes - Bytes(1));
             if matches!(got, Err(CheckError::Peak(_))) {
                 continue;
             }
             assert!(matches!(got, Err(CheckError::Workspace(wrong)) if wrong == node), "{got:?}");
-            // Another way that exists is one, where it does not raise or lower the peak.
+            // The workspace of another existing algorithm is valid, if it does not change the peak.
             let got = with(bytes);
             assert!(bytes > had || matches!(got, Ok(_) | Err(CheckError::Peak(_))), "{got:?}");
             seen += 1;

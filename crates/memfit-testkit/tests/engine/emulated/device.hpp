@@ -45,7 +45,7 @@ struct Fiber {
     bool started;
     jmp_buf at;
     ucontext_t begin;
-    // Values handed to other lanes, by turns so that nobody overwrites what is still read.
+    // Values for other lanes, double-buffered so that no lane overwrites what another still reads.
     uint64_t handed[2];
     int turn;
 };
@@ -150,7 +150,7 @@ template <class Many, class C> void call_update(void (*kernel)(Many, C), uint64_
     kernel(many, (C)values[9]);
 }
 
-// What each lane of the warp handed over.
+// The value that each lane of the warp wrote.
 template <class T> struct Lanes {
     int first, turn;
     T of(int lane) const {
@@ -209,7 +209,7 @@ using std::isfinite;
 using std::isinf;
 using std::isnan;
 
-// Halves: to the nearest, and of two as near to the even one.
+// f16 and bf16: round to nearest, ties to even.
 inline float float_of_f16(uint16_t bits) {
     int exponent = bits >> 10 & 31, rest = bits & 1023;
     float size = exponent == 31 ? (rest ? NAN : INFINITY) : exponent ? ldexpf((float)(1024 + rest), exponent - 25) : ldexpf((float)rest, -24);
@@ -233,7 +233,7 @@ inline uint16_t bf16_of_float(float x) {
 }
 inline float float_of_bf16(uint16_t bits) { return same_bits<float>((uint32_t)bits << 16); }
 
-// To ten bits behind the first, halves away from zero.
+// To ten bits after the first, ties away from zero.
 inline uint32_t tf32_of_float(float x) {
     uint32_t bits = same_bits<uint32_t>(x);
     return isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
@@ -245,7 +245,8 @@ inline void copy_or_zero(void* to, const void* from, bool there, size_t bytes) {
     else memset(to, 0, bytes);
 }
 
-// Four tiles of eight rows of eight halves, whose rows lanes name: every lane gets a pair of each.
+// Four tiles of eight rows of eight f16 or bf16 values. Lanes give the addresses of rows, and every lane gets
+// a pair of each tile.
 inline void load_tiles_of_halves(uint32_t (&to)[4], const void* row, bool turned) {
     auto rows = emulator::hand_over((uint64_t)row);
     int lane = threadIdx.x % 32, first = lane / 4, second = lane % 4 * 2;
@@ -275,7 +276,7 @@ inline void multiply_floats(float (&sums)[4], const float (&a)[4], const float (
     uint32_t left[4], right[2];
     memcpy(left, a, sizeof left);
     memcpy(right, b, sizeof right);
-    // What is behind the ten bits is not read.
+    // The bits after the ten are not read.
     auto read = [](uint32_t bits) { return same_bits<float>(bits & ~0x1fffu); };
     multiply_tile(sums, left, right, [&](uint32_t x, uint32_t y) { return read(x) * read(y); });
 }

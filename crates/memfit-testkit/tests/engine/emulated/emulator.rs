@@ -1,5 +1,5 @@
-//! Runs what a node is lowered to on the processor: kernels are compiled as C++ beside a header that has a GPU's threads, and
-//! run in a process of their own, which is sent memory and sends it back.
+//! Runs what a node is lowered to on the processor: kernels are compiled as C++ with a header that emulates a
+//! GPU's threads, and run in a process of their own, which is sent memory and sends it back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -219,8 +219,8 @@ impl Drop for Running<'_> {
 }
 
 impl Running<'_> {
-    /// Runs a node's work in memory; threads in their order, or backwards. Words where that cannot go on: then the program is
-    /// started anew.
+    /// Runs a node's work in memory, with threads in their order or in reverse. On an error it returns a
+    /// message, and the program is started again.
     pub(crate) fn run(
         &mut self,
         memory: &mut [u8],

@@ -1,4 +1,4 @@
-//! Launches that are joined, beside the same launches one after the other.
+//! Joined launches, compared with the same launches one after the other.
 
 use memfit_device::cuda::{lowered, lowered_joined};
 use memfit_ir::{Binary, Chain, DType, Graph, Kind, NodeId, Op, Shape, Unary};
@@ -6,15 +6,15 @@ use memfit_testkit::op_cases::ROWS;
 
 use super::{Emulator, Memory, POISON, Places, Wanted, context, kernels};
 
-/// A gradient through gelu, the sums over its columns, and gelu again; rows of so many columns.
+/// A gradient through gelu, its sums over columns, and gelu again; rows have `columns` columns.
 fn graph(dtype: DType, columns: usize) -> Graph {
     let mut graph = Graph::default();
     let layer = graph.layer("dense");
     let [dg, h] =
         ["dg", "h"].map(|name| graph.tensor(name, Shape::rows([70, columns]), dtype, Kind::Input, layer));
     let db = graph.tensor("db", Shape::fixed([columns]), DType::F32, Kind::Gradient, layer);
-    let slope = Op::Elementwise(Chain::binary(Binary::Derivative(Unary::Gelu)));
-    let dh = graph.push(slope, &[dg, h], layer).unwrap()[0];
+    let derivative = Op::Elementwise(Chain::binary(Binary::Derivative(Unary::Gelu)));
+    let dh = graph.push(derivative, &[dg, h], layer).unwrap()[0];
     graph.push_updating(Op::BiasGrad, &[dh], &[db], Kind::Flow, layer).unwrap();
     graph.push(Op::Elementwise(Chain::unary(Unary::Gelu)), &[h], layer).unwrap();
     graph
@@ -53,19 +53,19 @@ fn joined_launches_give_the_bits_of_single_ones() {
     for (dtype, columns, graph) in &cases {
         let values = ROWS * 70 * columns;
         let bytes = values * usize::try_from(dtype.size()).unwrap();
-        // Results, then what the sums become: apart, joined, and joined with results in the place of operands.
+        // Outputs, then the sums: separate, joined, and joined with outputs in the buffers of operands.
         let mut found = Vec::new();
-        for way in 0..3 {
+        for variant in 0..3 {
             let mut memory = Memory { bytes: vec![], operands: vec![], workspace: 0, used: vec![] };
             memory.take(&context());
             let (dg, h) =
                 (memory.take(&numbers(*dtype, values, 1)), memory.take(&numbers(*dtype, values, 2)));
             let db = memory.take(&vec![POISON; columns * 4]);
             let [mut dh, mut g] = [0; 2].map(|_| memory.take(&vec![POISON; bytes]));
-            if way == 2 {
+            if variant == 2 {
                 (dh, g) = (dg, h);
             }
-            let work = if way == 0 {
+            let work = if variant == 0 {
                 let [first, second, third] = single(graph);
                 vec![(first, vec![dg, h, dh]), (second, vec![dh, db]), (third, vec![h, g])]
             } else {
@@ -75,7 +75,7 @@ fn joined_launches_give_the_bits_of_single_ones() {
             memory.workspace = memory.take(&vec![POISON; most]);
             for (lowered, operands) in &work {
                 let places = Places { context: 0, operands, workspace: memory.workspace };
-                running.run(&mut memory.bytes, lowered, &places, way == 0).unwrap();
+                running.run(&mut memory.bytes, lowered, &places, variant == 0).unwrap();
             }
             assert!(memory.is_intact(), "nothing is written outside operands");
             let part = |at: u64, bytes: usize| memory.bytes[usize::try_from(at).unwrap()..][..bytes].to_vec();
