@@ -38,7 +38,7 @@ pub enum Expects {
     Number {
         /// The smallest.
         least: f64,
-        /// Above the largest.
+        /// The number stays below this.
         below: f64,
     },
     /// Two numbers, or one for as much below 0 as above.
@@ -94,17 +94,17 @@ impl Argument {
         matches!(self.expects, Expects::Nothing)
     }
 
-    /// One that must be given.
+    /// An argument that must be given.
     pub(crate) const fn required(name: &'static str, expects: Expects) -> Argument {
         Argument { name, expects, default: None }
     }
 
-    /// One with a default, as JSON.
+    /// An argument with a default, as JSON.
     pub(crate) const fn optional(name: &'static str, expects: Expects, default: &'static str) -> Argument {
         Argument { name, expects, default: Some(default) }
     }
 
-    /// One that Keras has and memfit has not.
+    /// An argument that Keras has and memfit has not.
     pub(crate) const fn refused(name: &'static str) -> Argument {
         Argument::optional(name, Expects::Nothing, "null")
     }
@@ -138,7 +138,7 @@ const fn ends_with(text: &str, end: &str) -> bool {
     true
 }
 
-/// What is wrong with which argument; the layer is added by the reader of layers.
+/// What is wrong with which argument. The reader of layers adds the layer's name.
 #[derive(Debug)]
 pub(crate) struct ArgumentError {
     /// The argument's name, empty while the reader of values speaks.

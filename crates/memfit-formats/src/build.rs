@@ -16,7 +16,7 @@ use crate::stored::{self, LayerRow};
 use crate::table::{Class, LayerClass};
 use crate::{Mode, Options};
 
-/// The most calls of layers, so that a model of models, each of which calls the next twice, is an answer and not a hang.
+/// The most calls of layers. Models that each call the next one twice are refused instead of taking for ever.
 pub(crate) const MOST_CALLS: usize = 200_000;
 
 /// What each call of each layer gives.
@@ -292,7 +292,7 @@ impl Builder {
         }
     }
 
-    /// The dimensions of a tensor behind its batch.
+    /// The dimensions of a tensor after its batch.
     pub(crate) fn dims(&self, tensor: TensorId) -> &[usize] {
         &self.graph.tensors[tensor.0].shape.dims
     }
@@ -307,7 +307,7 @@ impl Builder {
         self.graph.tensors[tensor.0].dtype == DType::I32
     }
 
-    /// The id of a new layer; paths are known to differ, so nobody searches for them.
+    /// The id of a new layer. Paths are known to differ, so no search is needed.
     pub(crate) fn declare(&mut self, path: &str) -> LayerId {
         self.graph.layers.push(path.to_owned());
         LayerId(self.graph.layers.len() - 1)

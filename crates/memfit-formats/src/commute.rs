@@ -1,7 +1,8 @@
-//! An exact rewrite of forward graphs: a ReLU that feeds only a max pool moves behind it.
+//! An exact rewrite of forward graphs: a ReLU that feeds only a max pool moves after it.
 //!
-//! The largest of rectified values is the rectified largest value, with the same winner wherever a gradient flows, so
-//! neither values nor gradients change; the tensors between them shrink to the size of the pool's output.
+//! The max of ReLUs is the ReLU of the max, and its argmax is the same wherever the gradient is not 0. So
+//! neither values nor gradients change, and the tensors between the two shrink to the size of the pool's
+//! output.
 
 use memfit_ir::{Chain, Graph, Op, TensorId, Unary};
 
@@ -13,22 +14,22 @@ pub(crate) fn relu_behind_pool(graph: &mut Graph) {
             readers[tensor.0].push(index);
         }
     }
-    // A ReLU that moved stands further back and may meet the next pool when its turn comes again.
+    // A ReLU that moved comes later in the graph and may meet the next pool there.
     for first in 0..graph.nodes.len() {
         let Some(second) = pool_behind_relu(graph, &readers, first) else { continue };
-        let (before, rectified) = (graph.nodes[first].inputs[0], graph.nodes[first].outputs[0]);
+        let (before, relu) = (graph.nodes[first].inputs[0], graph.nodes[first].outputs[0]);
         let pooled = graph.nodes[second].outputs[0];
         graph.nodes[first].inputs = vec![pooled];
         graph.nodes[second].inputs = vec![before];
         graph.nodes.swap(first, second);
-        graph.tensors[rectified.0].shape = graph.tensors[pooled.0].shape.clone();
+        graph.tensors[relu.0].shape = graph.tensors[pooled.0].shape.clone();
 
         let moved = std::mem::replace(&mut readers[pooled.0], vec![second]);
         for reader in &moved {
-            replace(&mut graph.nodes[*reader].inputs, pooled, rectified);
+            replace(&mut graph.nodes[*reader].inputs, pooled, relu);
         }
-        readers[rectified.0] = moved;
-        replace(&mut graph.outputs, pooled, rectified);
+        readers[relu.0] = moved;
+        replace(&mut graph.outputs, pooled, relu);
     }
 }
 
@@ -38,14 +39,14 @@ fn pool_behind_relu(graph: &Graph, readers: &[Vec<usize>], index: usize) -> Opti
     if node.op != Op::Elementwise(Chain::unary(Unary::Relu)) {
         return None;
     }
-    let rectified = node.outputs[0];
-    let [reader] = readers[rectified.0][..] else { return None };
+    let relu = node.outputs[0];
+    let [reader] = readers[relu.0][..] else { return None };
     let pool = &graph.nodes[reader];
     let elements = |tensor: TensorId| graph.tensors[tensor.0].shape.elements_per_row();
     let suits = matches!(pool.op, Op::MaxPool2D(_))
-        && !graph.outputs.contains(&rectified)
-        && graph.activities.iter().all(|(tensor, _)| *tensor != rectified)
-        && elements(pool.outputs[0]) < elements(rectified);
+        && !graph.outputs.contains(&relu)
+        && graph.activities.iter().all(|(tensor, _)| *tensor != relu)
+        && elements(pool.outputs[0]) < elements(relu);
     suits.then_some(reader)
 }
 

@@ -101,7 +101,7 @@ pub enum FormatError {
         /// The most calls.
         limit: usize,
     },
-    /// A name that nobody can read.
+    /// A name that is too long to read.
     #[error("the name of layer `{layer}…` has more than {limit} bytes; give it a shorter one")]
     LongName {
         /// Its beginning.
@@ -131,7 +131,7 @@ pub enum FormatError {
         /// The circle's layers, in the order they feed each other.
         layers: Vec<String>,
     },
-    /// A layer whose result nobody uses.
+    /// A layer whose result is not used.
     #[error("layer `{layer}` leads to no output; name it among the outputs or remove it")]
     Unused {
         /// The layer's name, with the models around it.

@@ -4,8 +4,8 @@ use crate::model::{Body, Layer, Model};
 use crate::table::Class;
 
 impl Model {
-    /// Whether whole numbers that come in by an input are looked up, as an Embedding does. All other layers compute with floats, so
-    /// that images of bytes are fed as floats.
+    /// Whether whole numbers from an input are looked up, as an Embedding does. All other layers compute with
+    /// floats, so that images of bytes are fed as floats.
     pub(crate) fn looks_up(&self, input: usize) -> bool {
         let mut open = vec![input];
         let mut seen = vec![false; self.layers.len()];

@@ -102,7 +102,7 @@ impl Reader<'_> {
                 // Keras writes down what `training` was by default and, when the model runs, overrides it by the
                 // model's own. Only `trainable` freezes a layer.
                 ("training", _) => {}
-                // Masks are made anew; that there is one is checked where the layer is called.
+                // Masks are recomputed. That there is one is checked where the layer is called.
                 (name, value) if MASKS.contains(&name) && is_tensor(value) => {}
                 ("initial_state", value) if layer.has("return_state") || layer.has("backward_layer") => {
                     leaves_of(value, &is_tensor, &mut leaves);

@@ -10,7 +10,7 @@ use crate::table::{
 /// The classes of this part, as a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Further {
-    /// Of so many axes.
+    /// The number of axes.
     AdaptiveAveragePooling(usize),
     AdaptiveMaxPooling(usize),
     ActivityRegularization,

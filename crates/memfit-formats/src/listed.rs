@@ -11,7 +11,7 @@ use crate::hint::hint;
 use crate::model::{Endpoint, Layer, Model, ModelKind, index};
 use crate::{table, written};
 
-/// The most copies of one layer, so that a slip of the finger is an answer and not a hang.
+/// The most copies of one layer, so that a typing error is answered at once.
 const MOST_COPIES: u64 = 100_000;
 
 /// A list of layers, read.
@@ -196,10 +196,10 @@ pub(crate) fn snake_case(class: &str) -> String {
     let mut name = String::with_capacity(class.len() + 4);
     for (position, letter) in letters.iter().enumerate() {
         let before = position.checked_sub(1).map(|before| letters[before]);
-        let behind = letters.get(position + 1);
+        let after = letters.get(position + 1);
         let begins_word = letter.is_ascii_uppercase()
             && before.is_some_and(|before| {
-                before.is_ascii_lowercase() || behind.is_some_and(char::is_ascii_lowercase)
+                before.is_ascii_lowercase() || after.is_some_and(char::is_ascii_lowercase)
             });
         if begins_word {
             name.push('_');

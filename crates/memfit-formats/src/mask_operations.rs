@@ -1,5 +1,5 @@
-//! The operations that Keras writes into a functional model to hand masks on. memfit makes masks anew from the layers, so
-//! operations that nothing but masks hang on are left out.
+//! The operations that Keras writes into a functional model to pass masks on. memfit recomputes masks from
+//! the layers, so operations that only masks depend on are left out.
 
 use std::collections::{HashMap, HashSet};
 

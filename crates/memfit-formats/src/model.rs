@@ -36,7 +36,7 @@ pub(crate) enum ModelKind {
 /// One layer.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    /// Its name, behind the names of the models around it.
+    /// Its name, after the names of the models around it.
     pub path: String,
     pub body: Body,
     /// Whether its weights learn.
@@ -236,7 +236,7 @@ impl Model {
         self.outputs.iter().map(|endpoint| self.layers[endpoint.layer].path.clone()).collect()
     }
 
-    /// Every call as (layer, call), behind those it reads: in the order written down wherever that is possible.
+    /// Every call as (layer, call), each after those it reads, and otherwise in the order written down.
     ///
     /// It walks without recursion, so that depth costs no stack.
     pub fn order(&self) -> Result<Vec<(usize, usize)>, FormatError> {
@@ -306,7 +306,7 @@ impl Model {
         let start = open.iter().position(|(layer, call, _)| (*layer, *call) == (met.layer, met.call));
         let start = start.expect("a call that is open stands on the stack");
         let name = |layer: usize| self.layers[layer].path.clone();
-        // The stack leads from reader to read, so the circle is told from its end.
+        // The stack leads from reader to producer, so the cycle is reported from its end.
         let layers =
             open[start..].iter().rev().map(|(layer, ..)| name(*layer)).chain([name(open[open.len() - 1].0)]);
         FormatError::Cycle { layers: layers.collect() }

@@ -11,9 +11,9 @@ use crate::table::{
 /// What an `RNN` runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
-    /// One, or those of a stack, each behind the other.
+    /// One cell, or those of a stack in their order.
     pub cells: Vec<Inner>,
-    /// Whether they are a stack, which may be one of one.
+    /// Whether they are a stack, which may have one cell only.
     pub stacked: bool,
 }
 

@@ -31,12 +31,12 @@ pub(crate) struct Site<'a> {
     pub weights: &'a mut Vec<BuiltWeight>,
     /// The mask of each operand, where it has one.
     pub masks: Vec<Option<TensorId>>,
-    /// What it gives behind its first output: states, where they are asked for.
+    /// What it gives after its first output: states, where they are asked for.
     pub further: &'a mut Vec<TensorId>,
 }
 
 impl Site<'_> {
-    /// The dimensions of a tensor behind its batch.
+    /// The dimensions of a tensor after its batch.
     pub fn dims(&self, tensor: TensorId) -> &[usize] {
         &self.graph.tensors[tensor.0].shape.dims
     }

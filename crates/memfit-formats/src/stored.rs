@@ -107,7 +107,7 @@ fn held_at(layer: &Layer, names: &str) -> String {
             Some(Class::TimeDistributed) => "layer",
             Some(Class::Bidirectional) if part.starts_with("forward_") => "forward_layer",
             Some(Class::Bidirectional) => "backward_layer",
-            // Behind it stands the cell's own name, which is that of what the stack holds.
+            // After it comes the cell's own name, which is that of what the stack holds.
             Some(Class::Further(Further::Rnn)) if part == "cells" => {
                 let cell = parts.next().unwrap_or_default();
                 return format!("{place}/cell/cells/{cell}");

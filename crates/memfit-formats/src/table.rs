@@ -117,7 +117,7 @@ pub(crate) const NOISE_SHAPE: Argument = optional("noise_shape", Expects::Maybe(
 pub(crate) const CENTER: Argument = optional("center", Expects::Flag, "true");
 pub(crate) const SCALE: Argument = optional("scale", Expects::Flag, "true");
 
-/// Keras is told with the call; a list of layers has it among the arguments.
+/// Keras gets it with the call; a list of layers has it among the arguments.
 const USE_CAUSAL_MASK: Argument = optional("use_causal_mask", Expects::Flag, "false");
 pub(crate) const DROPOUT: Argument = optional("dropout", SHARE, "0");
 
@@ -527,7 +527,7 @@ const INPUT_TYPES: &[&str] = &[
 ];
 
 impl Inputs {
-    /// Whether so many suit.
+    /// Whether this number of tensors suits the layer.
     pub(crate) fn accept(self, count: usize) -> bool {
         match self {
             Inputs::None => count == 0,

@@ -14,7 +14,7 @@ pub(crate) fn layer(site: &mut Site<'_>, class: Class, x: TensorId) -> Result<Te
     apply(site, activation.expect("the match on classes sends activations here"), x)
 }
 
-/// The `activation` argument of a layer, behind what the layer computes.
+/// Applies the `activation` argument of a layer to what the layer computes.
 pub(super) fn argument(site: &mut Site<'_>, y: TensorId) -> Result<TensorId, FormatError> {
     apply(site, site.settings.activation("activation"), y)
 }
@@ -33,11 +33,11 @@ fn apply(site: &mut Site<'_>, activation: Activation, x: TensorId) -> Result<Ten
         Activation::Softmax { axis } => {
             let axes = site.dims(x).len();
             match axis_after_batch(axis, axes) {
-                Some(behind) if behind + 1 == axes => site.push(Op::Softmax, &[x]),
-                // The axis is the last one while it runs.
-                Some(behind) => {
+                Some(index) if index + 1 == axes => site.push(Op::Softmax, &[x]),
+                // Softmax works on the last axis, so this axis becomes the last one for it.
+                Some(index) => {
                     let mut order: Vec<usize> = (0..axes).collect();
-                    order.swap(behind, axes - 1);
+                    order.swap(index, axes - 1);
                     let turned = site.push(Op::Transpose(order.clone()), &[x])?;
                     let soft = site.push(Op::Softmax, &[turned])?;
                     site.push(Op::Transpose(order), &[soft])

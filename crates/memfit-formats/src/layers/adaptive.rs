@@ -5,7 +5,7 @@ use memfit_ir::{Op, Pads, Pool2D, TensorId};
 use crate::error::FormatError;
 use crate::site::Site;
 
-/// The layer of so many axes.
+/// The layer of this number of axes.
 pub(crate) fn layer(
     site: &mut Site<'_>,
     x: TensorId,
@@ -42,7 +42,8 @@ fn pool(
     site.push(Op::Reshape(dims), &[y])
 }
 
-/// Pools the second axis of three: one pool where all windows are alike, else a pool a window, which may overlap by one place.
+/// Pools the second axis of three: by one pool where all windows are alike, else by one pool for each window,
+/// which may overlap by one place.
 fn along(
     site: &mut Site<'_>,
     lines: TensorId,

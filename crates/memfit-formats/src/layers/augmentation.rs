@@ -1,4 +1,4 @@
-//! Layers that change images at random while training, and hand them on as they are otherwise.
+//! Layers that change images at random in training, and give them unchanged otherwise.
 
 use memfit_ir::{Augment, Change, Fill, Interpolation, Op, Sampling, TensorId, random};
 

@@ -1,4 +1,4 @@
-//! Cells that are run over a sequence, alone or one behind the other at each step.
+//! Cells that are run over a sequence, alone or one after the other at each step.
 
 use memfit_ir::TensorId;
 

@@ -27,7 +27,7 @@ pub(crate) fn depthwise_conv2d(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
     convolve(site, conv, x, kernel, filters)
 }
 
-/// A depthwise convolution, and one of single pixels behind it.
+/// A depthwise convolution, and a 1×1 convolution after it.
 pub(crate) fn separable_conv2d(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let [height, width, channels] = site.image(x)?;
     let depthwise = depthwise_kernel(site, "depthwise_kernel", channels)?;
@@ -43,7 +43,7 @@ pub(crate) fn separable_conv2d(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
     convolve(site, single, apart, pointwise, filters)
 }
 
-/// A convolution backwards: every pixel is spread by the kernel, as a convolution's gradient does it.
+/// A transposed convolution: the kernel spreads every pixel, as in a convolution's gradient.
 pub(crate) fn conv2d_transpose(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let [height, width, channels] = site.image(x)?;
     let filters = site.settings.size("filters");
@@ -132,7 +132,7 @@ pub(super) fn margins(site: &Site<'_>, size: [usize; 2], span: [usize; 2], strid
     Pads { top, bottom, left, right }
 }
 
-/// TensorFlow's rule: as many outputs as strides fit into the input, the odd margin behind it.
+/// TensorFlow's rule: as many outputs as strides fit into the input, and an odd margin at the end.
 pub(super) fn same(size: usize, span: usize, stride: usize) -> [usize; 2] {
     let covered = size.div_ceil(stride).saturating_sub(1) * stride + span;
     let total = covered.saturating_sub(size);

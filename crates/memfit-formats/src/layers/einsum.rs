@@ -19,7 +19,7 @@ const OWN: Names = Names { kernel: "kernel", bias: "bias" };
 struct Equation<'a> {
     /// How many of the input's last axes are summed over.
     summed: usize,
-    /// The axes that the kernel adds behind those that stay.
+    /// The axes that the kernel adds after those that stay.
     added: &'a str,
 }
 
@@ -31,9 +31,9 @@ pub(crate) fn dense(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Format
         return Err(site.unsupported("equation", equation, supported));
     };
     let listed = settings.integers("output_shape").unwrap_or_default();
-    let behind = listed.len().checked_sub(added.len()).map(|first| &listed[first..]);
+    let last = listed.len().checked_sub(added.len()).map(|first| &listed[first..]);
     let sizes: Option<Vec<usize>> =
-        behind.and_then(|sizes| sizes.iter().map(|size| usize::try_from(*size).ok()).collect());
+        last.and_then(|sizes| sizes.iter().map(|size| usize::try_from(*size).ok()).collect());
     let Some(sizes) = sizes else {
         let supported = format!("sizes for the axes `{added}`");
         return Err(site.unsupported("output_shape", format!("{listed:?}"), &supported));
@@ -75,8 +75,8 @@ pub(super) fn project(
     if sizes.len() == 1 { Ok(y) } else { site.push(Op::Reshape(with(sizes)), &[y]) }
 }
 
-/// The equation `kept summed, summed added -> kept added` over an input of so many axes after the batch, which is the
-/// first of those that are kept. An ellipsis stands for kept axes.
+/// Reads the equation `kept summed, summed added -> kept added`. The input has `axes` axes after the batch;
+/// the batch is the first kept axis. An ellipsis stands for kept axes.
 fn read(equation: &str, axes: usize) -> Option<Equation<'_>> {
     let (operands, output) = equation.split_once("->")?;
     let (input, kernel) = operands.split_once(',')?;

@@ -74,7 +74,7 @@ fn rms_normalization(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, Forma
     site.push(Op::Affine { scale: true, center: false }, &[normal, scale])
 }
 
-/// `x` times functions, one behind the other, of its squares' sum to these dimensions.
+/// `x` times a chain of functions of its squares' sum to these dimensions.
 fn scaled_by_squares(
     site: &mut Site<'_>,
     x: TensorId,
@@ -143,7 +143,7 @@ fn dot(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatErr
     site.push(Op::Reshape(left), &[y])
 }
 
-/// Values at places that do not count become 0; the mask itself is made once more where it is handed on.
+/// Values at places that do not count become 0. The mask itself is recomputed where it is passed on.
 fn masking(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let mask = masks::of_values(site, x)?;
     site.masked(x, mask)

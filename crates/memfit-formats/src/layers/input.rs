@@ -5,8 +5,8 @@ use memfit_ir::{DType, Kind, Shape, TensorId};
 use crate::error::{Fault, FormatError};
 use crate::site::Site;
 
-/// The tensor that an input layer is fed by. A batch size in the configuration is left aside: the job gives it.
-/// Whole numbers that nobody looks up are fed as floats.
+/// The tensor that an input layer is fed by. A batch size in the configuration is ignored: the job gives it.
+/// Whole numbers that no layer looks up are fed as floats.
 pub(crate) fn input(site: &mut Site<'_>, looked_up: impl FnOnce() -> bool) -> Result<TensorId, FormatError> {
     let (argument, dims) = match (site.settings.integers("shape"), site.settings.integers("batch_shape")) {
         (Some(shape), _) => ("shape", shape),

@@ -1,4 +1,4 @@
-//! Masks as Keras hands them on: which layers make one, keep it, use it up or lose it.
+//! Masks as Keras passes them on: which layers make one, keep it, use it up or lose it.
 
 use memfit_ir::{Binary, Chain, DType, Mask, Op, TensorId};
 

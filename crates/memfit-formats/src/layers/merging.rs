@@ -32,33 +32,33 @@ pub(crate) fn average(site: &mut Site<'_>, operands: &[TensorId]) -> Result<Tens
 pub(crate) fn concatenate(site: &mut Site<'_>, operands: &[TensorId]) -> Result<TensorId, FormatError> {
     let axis = site.settings.axis("axis");
     match axis_after_batch(axis, site.dims(operands[0]).len()) {
-        Some(behind) => site.push(Op::Concat(behind), operands),
+        Some(index) => site.push(Op::Concat(index), operands),
         None => Err(site.unsupported("axis", axis, "an axis after the batch that the tensors have")),
     }
 }
 
-/// A chain over tensors that are stretched to common dimensions.
+/// A chain over tensors that are broadcast to common dimensions.
 pub(crate) fn merge(
     site: &mut Site<'_>,
     chain: Chain,
     operands: &[TensorId],
 ) -> Result<TensorId, FormatError> {
     let dims = common_dims(site, operands)?;
-    let mut stretched = Vec::with_capacity(operands.len());
+    let mut broadcast = Vec::with_capacity(operands.len());
     for operand in operands {
-        // Keras puts the axes that a tensor lacks right behind its batch.
+        // Keras puts the axes that a tensor lacks right after its batch.
         let own = site.dims(*operand);
         let padded: Vec<usize> =
             std::iter::repeat_n(1, dims.len() - own.len()).chain(own.iter().copied()).collect();
         let lacks_axes = padded.len() != own.len();
         let tensor = if lacks_axes { site.push(Op::Reshape(padded), &[*operand])? } else { *operand };
         let suits = site.dims(tensor) == dims;
-        stretched.push(if suits { tensor } else { site.push(Op::Broadcast(dims.clone()), &[tensor])? });
+        broadcast.push(if suits { tensor } else { site.push(Op::Broadcast(dims.clone()), &[tensor])? });
     }
-    site.push(Op::Elementwise(chain), &stretched)
+    site.push(Op::Elementwise(chain), &broadcast)
 }
 
-/// The dimensions that all operands stretch to.
+/// The dimensions that all operands are broadcast to.
 fn common_dims(site: &Site<'_>, operands: &[TensorId]) -> Result<Vec<usize>, FormatError> {
     let axes = operands.iter().map(|operand| site.dims(*operand).len()).max().unwrap_or(0);
     let mut common = vec![1; axes];

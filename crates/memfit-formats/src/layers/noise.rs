@@ -58,7 +58,7 @@ pub(super) fn alpha_dropout(site: &mut Site<'_>, x: TensorId) -> Result<TensorId
 pub(super) fn input_dropout(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let [_, features] = site.sequence(x)?;
     let rate = site.settings.number("dropout") as f32;
-    // The two ways of a Bidirectional layer have draws of their own.
+    // The two directions of a Bidirectional layer have draws of their own.
     let own = site.settings.seed("seed").unwrap_or_else(|| random::purpose(site.path));
     let own = random::derive(own, random::purpose(&site.within));
     draw(site, NoiseKind::Dropout { rate }, Some(own), vec![1, features], x)

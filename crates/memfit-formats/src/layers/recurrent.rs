@@ -1,4 +1,4 @@
-//! Recurrent layers, one op each behind the product of their input, and the layers around two of them.
+//! Recurrent layers, one op each after the product of their input, and the layers around two of them.
 
 use memfit_ir::{Binary, Cell, Chain, Gate, Link, Op, Recurrent, TensorId, Unary};
 
@@ -19,8 +19,8 @@ pub(crate) fn layer(
     run(site, class, operands, false)
 }
 
-/// Runs a layer over a sequence, which is the first operand and is followed by states to begin with; `turned` writes what was read last
-/// first.
+/// Runs a layer over a sequence, which is the first operand and is followed by states to begin with; `turned`
+/// writes the step that was read last first.
 pub(super) fn run(
     site: &mut Site<'_>,
     class: Class,
@@ -70,17 +70,17 @@ pub(super) fn run(
         starts: !start.is_empty(),
         ends: returns_states && has_own,
     };
-    let behind = kind.rows_after_states();
+    let rows_after = kind.rows_after_states();
     let all = site.push(Op::Recurrent(kind), &operands)?;
     let last_step = if turned { 0 } else { steps - 1 };
     if returns_states {
-        let places = [last_step, steps + behind.saturating_sub(1)];
+        let places = [last_step, steps + rows_after.saturating_sub(1)];
         for place in &places[..1 + usize::from(has_own)] {
             let state = one_step(site, all, *place, units)?;
             site.further.push(state);
         }
     }
-    let mut states = match behind {
+    let mut states = match rows_after {
         0 => all,
         _ => site.push(Op::Slice { axis: 0, start: 0, length: steps }, &[all])?,
     };
@@ -195,7 +195,7 @@ pub(crate) fn bidirectional(site: &mut Site<'_>, operands: &[TensorId]) -> Resul
     }
     let base = forward.name();
     let base = base.strip_prefix("forward_").unwrap_or(&base);
-    // A layer that was given for the way back keeps its own name.
+    // A layer that was given for the backward direction keeps its own name.
     let (backward, back_name) = match settings.inner("backward_layer") {
         Some(given) => (given.clone(), given.name()),
         None => {

@@ -1,6 +1,6 @@
 //! Layers that change the shape and nothing else, or make an image larger.
 //!
-//! A reshape to the dimensions that are there already stays a node: behind one, Keras takes a loss from the
+//! A reshape to the dimensions that are there already stays a node: after one, Keras takes a loss from the
 //! probabilities themselves and no longer from the logits they came from.
 
 use memfit_ir::{Interpolation, Op, TensorId};

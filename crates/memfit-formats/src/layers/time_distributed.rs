@@ -59,7 +59,7 @@ pub(super) fn time_distributed(site: &mut Site<'_>, x: TensorId) -> Result<Tenso
     site.push(Op::Concat(0), &made)
 }
 
-/// Whether a layer gives its states behind its output.
+/// Whether a layer gives its states after its output.
 fn returns_states(inner: &Inner) -> bool {
     if inner.row.class == Class::Bidirectional {
         return inner.settings.inner("layer").is_some_and(returns_states);

@@ -24,7 +24,7 @@ pub(super) fn conv(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatE
     activations::argument(site, y)
 }
 
-/// A convolution backwards, as for images.
+/// A transposed convolution, as for images.
 pub(super) fn conv_transpose(site: &mut Site<'_>, x: TensorId) -> Result<TensorId, FormatError> {
     let (size, channels) = volume(site, x)?;
     let filters = site.settings.size("filters");
@@ -67,8 +67,8 @@ fn pool(site: &mut Site<'_>, x: TensorId, op: fn(Pool2D) -> Op) -> Result<Tensor
             continue;
         }
         let before = size[..axis].iter().product();
-        let behind = size[axis + 1..].iter().product::<usize>() * channels;
-        let image = site.push(Op::Reshape(vec![before, size[axis], behind]), &[y])?;
+        let after = size[axis + 1..].iter().product::<usize>() * channels;
+        let image = site.push(Op::Reshape(vec![before, size[axis], after]), &[y])?;
         let [left, right] = pads[axis];
         y = site.push(
             op(Pool2D {

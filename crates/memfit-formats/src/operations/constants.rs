@@ -41,7 +41,8 @@ impl Constant {
         }
     }
 
-    /// The numbers for the last axes of a row, as few as there can be; none where they do not stretch over it.
+    /// The numbers for the last axes of a row, as few as there can be; none where they do not broadcast to
+    /// it.
     fn spread(&self, row: &[usize]) -> Option<Vec<f32>> {
         // What stands before the row's axes is the batch, along which a constant is the same.
         let before = self.dims.len().saturating_sub(row.len());
@@ -103,7 +104,8 @@ impl Call<'_, '_> {
             (Two::Divide, false) => (numbers.iter().map(|number| 1.0 / number).collect(), zeros()),
             (Two::Divide | Two::Maximum | Two::Minimum | Two::Power, _) => return Ok(None),
         };
-        // The op's constants are those of the last axis, which all that they stretch over becomes.
+        // The op's constants are those of the last axis, so all axes that they are broadcast over become that
+        // axis.
         let rows = dims.iter().product::<usize>() / scale.len().max(1);
         let flat = self.reshape(x, vec![rows, scale.len()])?;
         let made = self.site.push(Op::AffineConstant { scale, offset }, &[flat])?;
@@ -118,7 +120,7 @@ mod tests {
     use super::Constant;
 
     #[test]
-    fn numbers_stretch_over_the_axes_that_they_leave_open() {
+    fn numbers_are_broadcast_over_the_axes_that_they_leave_open() {
         let read = |value| Constant::read(&json!({"class_name": "__tensor__", "config": {"value": value}}));
         let of_channels = read(json!([[[[1.0, 2.0]]]])).unwrap();
         assert_eq!(of_channels.spread(&[5, 4, 2]), Some(vec![1.0, 2.0]));

@@ -119,7 +119,7 @@ impl Call<'_, '_> {
         self.chained(x, &functions)
     }
 
-    /// Functions one behind the other.
+    /// Functions one after the other.
     pub(super) fn chained(&mut self, x: TensorId, functions: &[Unary]) -> Result<TensorId, FormatError> {
         let links =
             functions.iter().enumerate().map(|(place, function)| Link::Unary(*function, place)).collect();

@@ -145,13 +145,13 @@ impl Call<'_, '_> {
             Value::Number(_) => value.as_i64().map(|axis| vec![axis]),
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Object(_) => None,
         };
-        let behind = listed.and_then(|listed| {
+        let found = listed.and_then(|listed| {
             listed.iter().map(|axis| axis_after_batch(*axis, axes)).collect::<Option<Vec<_>>>()
         });
-        let mut behind = behind.ok_or_else(refuse)?;
-        behind.sort_unstable();
-        behind.dedup();
-        Ok(behind)
+        let mut found = found.ok_or_else(refuse)?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
     }
 
     /// A number that an argument is; a default where it is null.

@@ -111,7 +111,7 @@ impl Call<'_, '_> {
         self.mean(squares, axes)
     }
 
-    /// The largest over axes: these go to the front, where a global pool looks for winners.
+    /// The max over axes: these go to the front, where a global max pool finds the argmax.
     fn largest(&mut self, x: TensorId, axes: &[usize]) -> Result<TensorId, FormatError> {
         let dims = self.dims(x);
         let kept: Vec<usize> = (0..dims.len()).filter(|axis| !axes.contains(axis)).collect();
@@ -119,13 +119,13 @@ impl Call<'_, '_> {
         let image = vec![product(axes), 1, product(&kept)];
         let front = self.transpose(x, axes.iter().chain(&kept).copied().collect())?;
         let pixels = self.reshape(front, image)?;
-        let winners = self.site.push(Op::GlobalMaxPool2D, &[pixels])?;
+        let max = self.site.push(Op::GlobalMaxPool2D, &[pixels])?;
         let mut left = dims.clone();
         axes.iter().for_each(|axis| left[*axis] = 1);
-        self.reshape(winners, left)
+        self.reshape(max, left)
     }
 
-    /// `ln Σ eˣ`, by way of the largest, so that nothing overflows.
+    /// `ln Σ eˣ`, with the max subtracted first, so that nothing overflows.
     fn log_sum_exp(&mut self, x: TensorId, axes: &[usize]) -> Result<TensorId, FormatError> {
         let dims = self.dims(x);
         let largest = self.largest(x, axes)?;

@@ -173,7 +173,7 @@ impl Call<'_, '_> {
         Ok(made)
     }
 
-    /// Each index of an axis so many times, one behind the other.
+    /// Each index of an axis this many times, one copy after the other.
     fn repeat(&mut self) -> Result<TensorId, FormatError> {
         let x = self.single()?;
         let dims = self.dims(x);
@@ -182,7 +182,7 @@ impl Call<'_, '_> {
         self.stretched(x, &dims, axis, times, axis + 1)
     }
 
-    /// All indices of an axis so many times.
+    /// All indices of an axis this many times.
     fn tile(&mut self) -> Result<TensorId, FormatError> {
         let mut x = self.single()?;
         let value = self.argument("repeats").clone();
@@ -203,7 +203,7 @@ impl Call<'_, '_> {
         times.ok_or_else(|| self.refuse(name, value, "a whole number from 1"))
     }
 
-    /// Repeats along an axis: a new axis of 1 at `place` is stretched and joined to it.
+    /// Repeats along an axis: a new axis of 1 at `place` is broadcast and joined to it.
     fn stretched(
         &mut self,
         x: TensorId,

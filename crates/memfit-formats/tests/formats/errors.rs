@@ -1,4 +1,4 @@
-//! Every way a model can be wrong is an answer that names the layer and ends in what to do.
+//! For every error in a model, the message names the layer and ends in what to do.
 
 use expect_test::{Expect, expect};
 use memfit_formats::{Mode, Options, graph_from_keras, graph_from_layers, parse_json};
@@ -111,7 +111,7 @@ fn what_keras_has_and_memfit_has_not_is_refused_by_name() {
 }
 
 #[test]
-fn shapes_that_do_not_suit_are_told_with_the_layer() {
+fn shapes_that_do_not_suit_are_refused_with_the_layer() {
     check(
         &[
             (json!([5]), json!({"class": "Conv2D", "name": "conv", "filters": 1, "kernel_size": 1})),
@@ -137,7 +137,7 @@ fn shapes_that_do_not_suit_are_told_with_the_layer() {
 }
 
 #[test]
-fn operands_that_do_not_suit_each_other_are_told() {
+fn operands_that_do_not_suit_each_other_are_refused() {
     let input = |name: &str, shape: Value| json!({"class": "Input", "name": name, "shape": shape});
     let merge = |class: &str, axis: i64| match class {
         "Concatenate" => json!({"class": class, "inputs": ["a", "b"], "axis": axis}),
@@ -168,7 +168,7 @@ fn operands_that_do_not_suit_each_other_are_told() {
 }
 
 #[test]
-fn connections_that_lead_nowhere_are_told() {
+fn connections_that_lead_nowhere_are_refused() {
     let x = || json!({"class": "Input", "name": "x", "shape": [3]});
     let dense =
         |name: &str, inputs: &str| json!({"class": "Dense", "units": 3, "name": name, "inputs": [inputs]});
@@ -205,7 +205,7 @@ fn connections_that_lead_nowhere_are_told() {
 }
 
 #[test]
-fn what_is_not_a_keras_model_is_told() {
+fn what_is_not_a_keras_model_is_refused() {
     let error = parse_json("{\"class_name\": ").unwrap_err();
     let expected = "not JSON: EOF while parsing a value at line 1 column 15; \
                     give the text that `model.to_json()` returns";
@@ -235,7 +235,7 @@ fn what_is_not_a_keras_model_is_told() {
 }
 
 #[test]
-fn functional_models_with_loose_ends_are_told() {
+fn functional_models_with_loose_ends_are_refused() {
     let model = |history: Value, output: Value| {
         let tensor = json!({"class_name": "__keras_tensor__", "config": {"keras_history": history}});
         let input = json!({"name": "x", "batch_shape": [null, 3]});

@@ -323,7 +323,7 @@ const MERGING: [&str; 9] = [
 ];
 
 #[test]
-fn merging_layers_stretch_their_operands() {
+fn merging_layers_broadcast_their_operands() {
     let cases: &[MergeCase<'_>] = &[
         (&[json!([3, 4, 2]), json!([3, 4, 2])], json!({"class": "Add"}), &[3, 4, 2], &["elementwise"]),
         (&[json!([5]), json!([5])], json!({"class": "Subtract"}), &[5], &["elementwise"]),
@@ -413,8 +413,8 @@ fn weights_have_keras_names_order_and_shapes() {
         let expected: Vec<_> =
             expected.into_iter().map(|(name, dims, learns)| (format!("it/{name}"), dims, learns)).collect();
         assert_eq!(weights(&graph), expected, "{layer}");
-        let begun: Vec<_> = graph.initial.iter().map(|(id, _)| &graph.tensors[id.0].name).collect();
-        assert_eq!(begun, expected.iter().map(|(name, ..)| name).collect::<Vec<_>>(), "{layer}");
+        let initialized: Vec<_> = graph.initial.iter().map(|(id, _)| &graph.tensors[id.0].name).collect();
+        assert_eq!(initialized, expected.iter().map(|(name, ..)| name).collect::<Vec<_>>(), "{layer}");
     }
 }
 

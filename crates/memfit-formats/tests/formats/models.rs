@@ -51,7 +51,7 @@ fn a_small_graph_as_text() {
 }
 
 #[test]
-fn a_relu_moves_behind_the_pools_it_feeds() {
+fn a_relu_moves_after_the_pools_it_feeds() {
     let conv =
         json!({"class": "Conv2D", "filters": 4, "kernel_size": 3, "padding": "same", "activation": "relu"});
     let graph = listed(&[
@@ -208,7 +208,7 @@ fn five_thousand_layers_load() {
                "inbound_nodes": [{"args": [tensor], "kwargs": {}}]})
     };
     let input = json!({"class_name": "InputLayer", "config": {"name": "x", "batch_shape": [null, 4]}});
-    // Listed backwards, so that the walk from the first layer goes all the way down.
+    // Listed backwards, so that the walk from the first layer visits every layer.
     let layers: Vec<Value> = (0..5000).rev().map(dense).chain([input]).collect();
     let config = json!({"class_name": "Functional", "config": {"name": "deep", "layers": layers,
         "input_layers": ["x", 0, 0], "output_layers": ["d4999", 0, 0]}});

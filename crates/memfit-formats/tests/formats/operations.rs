@@ -34,7 +34,7 @@ fn check(answers: &[String], expected: Expect) {
 }
 
 #[test]
-fn what_a_function_cannot_do_is_told() {
+fn what_a_function_cannot_do_is_refused() {
     let slice = |start: Value, stop: Value, step: Value| json!({"class_name": "__slice__", "config": {"start": start, "stop": stop, "step": step}});
     let all = slice(Value::Null, Value::Null, Value::Null);
     check(
@@ -72,7 +72,7 @@ fn what_a_function_cannot_do_is_told() {
 }
 
 #[test]
-fn what_recurrent_and_random_layers_cannot_do_is_told() {
+fn what_recurrent_and_random_layers_cannot_do_is_refused() {
     let answer = |layer: Value, shape: Value| {
         let input = json!({"class": "Input", "shape": shape});
         match graph_from_layers(&[input, layer], None, &OPTIONS) {

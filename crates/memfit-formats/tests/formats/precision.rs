@@ -12,7 +12,7 @@ fn listed(layers: &[Value], precision: Option<Precision>) -> Graph {
     graph_from_layers(layers, None, &options(precision)).unwrap()
 }
 
-/// The type of what each layer hands on, with its name.
+/// The type of what each layer gives, with its name.
 fn types(graph: &Graph) -> Vec<String> {
     let named = |layer: usize| {
         let last = graph.nodes.iter().rev().find(|node| node.layer.0 == layer && !node.outputs.is_empty())?;
