@@ -23,10 +23,11 @@ fn in_steps(beside: Bytes) -> Bytes {
 /// What is held of a GPU is counted in steps of this, so that the same job gets the same plan twice.
 const STEP_GPU: u64 = 8 << 20;
 
-/// What the driver takes of a GPU when launches are recorded, and when libraries load a kernel at its first launch.
+/// What the driver takes of a GPU when launches are captured as a graph, and when libraries load a kernel at
+/// its first launch.
 const RECORDED: u64 = 32 << 20;
 
-/// Stack that a worker may still touch behind the measurement.
+/// Stack that a worker may still touch after the measurement.
 const STACK_PER_THREAD: u64 = 256 << 10;
 
 /// Heap of the training loop: a record, a line of output, the progress bar.
@@ -182,8 +183,9 @@ impl Watch {
     }
 }
 
-/// Gives back what training does not need of what planning did: freed heap, and the program's pages, which count in full as they may
-/// all come back. In the process of another program, or beside a GPU's libraries, those pages are not ours to judge.
+/// Releases memory that planning needed and training does not: freed heap, and the program's pages. These
+/// count in full, as they may all come back. In the process of another program, or next to a GPU's libraries,
+/// those pages may belong to others and stay.
 pub(crate) fn planning_ended(job: &Job) {
     process::trim();
     if job.caller.baseline == Bytes::ZERO && !job.is_on_gpu() {

@@ -9,10 +9,10 @@ use memfit_device::{Line, Setup, Table, process};
 use memfit_ir::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// A file beyond this is started anew.
+/// A file larger than this is replaced by an empty one.
 const FILE_MOST: u64 = 4 << 20;
 
-/// No line is longer, so that reading a file that is none of ours takes no memory to speak of.
+/// No line is longer. So reading a file in another format takes little memory.
 const LINE_MOST: u64 = 4 << 10;
 
 /// One line.
@@ -55,8 +55,8 @@ pub(crate) fn read(path: &Path, wanted: &BTreeSet<String>) -> Table {
     table
 }
 
-/// Adds entries to the file: a new one is written beside it and takes its place, so that nobody ever reads half a file. Where
-/// that cannot be done, nothing is remembered, and that is all.
+/// Adds entries to the file: a new file is written beside it and takes its place, so that no reader ever sees
+/// half a file. Where that cannot be done, nothing is cached.
 pub(crate) fn add(path: &Path, table: &Table) {
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
     let written = path
@@ -65,7 +65,7 @@ pub(crate) fn add(path: &Path, table: &Table) {
         .and_then(|()| write(path, &temporary, table))
         .and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
-        // Where it was never made there is nothing to remove.
+        // Where the file was never written there is nothing to remove.
         let _ = fs::remove_file(&temporary);
     }
 }

@@ -75,7 +75,8 @@ pub(crate) fn with_half(job: &Job, name: &str, arguments: &[&'static str]) -> Re
     Ok(job.zip(halved).map(|(job, (argument, before, after))| Halved { job, argument, before, after }))
 }
 
-/// The job with each layer handed to `change`, which says whether it changed it; none where nothing was.
+/// The job with each layer passed to `change`, which says whether it changed it; none where nothing was
+/// changed.
 fn changed(job: &Job, change: &mut dyn FnMut(LayerConfig<'_>) -> bool) -> Result<Option<Job>, Error> {
     let mut job = job.clone();
     let mut any = false;

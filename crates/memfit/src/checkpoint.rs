@@ -196,7 +196,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(folder).map_err(|source| Error::File { verb: "make", path, source })
 }
 
-/// Lets a runner go on from where a checkpoint's was.
+/// Lets a runner continue from where a checkpoint's was.
 pub(crate) fn restore(runner: &mut Runner, progress: &Progress, path: &Path) -> Result<(), Error> {
     if runner.restore(progress) {
         return Ok(());

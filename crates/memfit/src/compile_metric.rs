@@ -1,4 +1,5 @@
-//! Metrics by Keras's names, as a job file or a Keras configuration spells them, and the names that their values are told under.
+//! Metrics by Keras's names, as a job file or a Keras configuration spells them, and the names that their
+//! values are reported under.
 
 use std::collections::BTreeMap;
 
@@ -182,7 +183,7 @@ fn counts(class: &str, arguments: &mut Arguments, prediction: &Tensor) -> Result
         _ => return Ok(None),
     };
     let (class, top_k) = (arguments.count("class_id")?, arguments.count("top_k")?);
-    // Among the largest, anything is positive.
+    // Among the top k, any prediction is positive.
     let usual = if top_k.is_some() { f32::NEG_INFINITY } else { 0.5 };
     let thresholds = match arguments.take("thresholds") {
         None | Some(Value::Null) => vec![usual],
@@ -265,7 +266,7 @@ fn between(list: &Value) -> Option<Thresholds> {
     Some(Thresholds::At(all.map(|at| at as f32).collect()))
 }
 
-/// Metrics of classes that meet.
+/// Metrics of classes that overlap.
 fn overlap(class: &str, arguments: &mut Arguments, prediction: &Tensor) -> Result<Option<Metric>, Error> {
     let (one_hot, all_classes) = match class {
         "f1score" | "fbetascore" => return score(arguments).map(|score| Some(Metric::FBeta(score))),
@@ -343,7 +344,7 @@ fn score(arguments: &mut Arguments) -> Result<FBeta, Error> {
     Ok(FBeta { beta, threshold, average })
 }
 
-/// The name that a metric's values are told under: as it was given, or the object's own.
+/// The name that a metric's values are reported under: as it was given, or the object's own.
 pub(crate) fn metric_name(value: &Value) -> String {
     if let Some(name) = value.as_str() {
         return name.to_owned();
@@ -370,8 +371,8 @@ fn snake(class: &str) -> String {
     name
 }
 
-/// Names of metrics as Keras tells them: with the output's where there are several, numbered where two are alike, and `weighted_` where
-/// an unweighted one has the name.
+/// Names of metrics as Keras reports them: with the output's where there are several, numbered where two are
+/// alike, and `weighted_` where an unweighted one has the name.
 #[derive(Default)]
 pub(crate) struct Names {
     taken: BTreeMap<String, usize>,
@@ -414,10 +415,10 @@ mod tests {
     #[test]
     fn names_that_are_alike_are_numbered() {
         let mut names = Names::default();
-        let told =
+        let named =
             [("mae", false), ("mae", false), ("mse", false), ("mae", true), ("mae", true), ("auc", true)];
-        let told = told.map(|(name, weighted)| names.next(None, name, weighted));
-        assert_eq!(told, ["mae", "mae_1", "mse", "weighted_mae", "weighted_mae_1", "auc"]);
+        let named = named.map(|(name, weighted)| names.next(None, name, weighted));
+        assert_eq!(named, ["mae", "mae_1", "mse", "weighted_mae", "weighted_mae_1", "auc"]);
         assert_eq!(names.next(Some("left"), "mae", true), "left_mae");
     }
 }

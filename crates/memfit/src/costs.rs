@@ -24,7 +24,7 @@ pub enum Costs {
 /// The costs that a job was planned by.
 #[derive(Clone, Debug)]
 pub struct CostsUsed {
-    /// Where they come from: estimates, too, where no choice hung on time.
+    /// Where they come from. They are estimates, too, where no choice depends on time.
     pub costs: Costs,
     /// How long measuring took.
     pub seconds_measuring: f64,
@@ -32,10 +32,10 @@ pub struct CostsUsed {
     pub coverage: Coverage,
 }
 
-/// Measuring ends after about so long, and goes on where it ended when the next job starts.
+/// The target time of measuring. It continues when the next job starts.
 const SECONDS: f64 = 3.0;
 
-/// For answers that are wanted at once: time for what says the most of the rest.
+/// The time for answers that are wanted at once. The most important costs come first.
 pub const SECONDS_GLANCE: f64 = 0.05;
 
 /// The same where the machine is so busy that this is too short for anything.
@@ -99,8 +99,8 @@ pub(crate) struct Process {
     pub(crate) files: Bytes,
 }
 
-/// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it, within the budget and
-/// so many seconds, a few where it is not said.
+/// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it,
+/// within the budget and within the given seconds, or a few seconds where none are given.
 pub(crate) fn measure(
     setup: &Setup,
     problem: &mut Problem,
@@ -111,7 +111,7 @@ pub(crate) fn measure(
     process::trim();
     let mut seconds = seconds.unwrap_or(SECONDS);
     let path = cache::path(setup, files);
-    // What could stand in for nodes of the graph is timed beside them.
+    // What could replace nodes of the graph is timed too.
     let (folded, readers) = Folding::all(&problem.graph);
     let mut graph = problem.graph.clone();
     graph.nodes.extend(
@@ -154,7 +154,7 @@ pub(crate) fn measure(
     }
 }
 
-/// What measuring may take: on a GPU all that the arena may, since times are those of full pieces.
+/// What measuring may take: on a GPU all that the arena may, since times are those of full micro-batches.
 fn room(setup: &Setup, problem: &Problem, baseline: Bytes, seconds: f64) -> Bytes {
     if setup.gpu().is_some() {
         return problem.budget.arena();

@@ -81,7 +81,7 @@ fn synthetic_values(job: &Job, graph: &Graph, fields: Vec<Field>) -> Synthetic {
 /// What suits the first reader of an input: ids within a table, class numbers, one class of a softmax, else `[0, 1)`.
 fn values_for(graph: &Graph, input: TensorId) -> Values {
     let uniform = Values::Uniform { low: 0.0, high: 1.0 };
-    // A mask says nothing of what it is made of.
+    // A mask does not say what it was computed from.
     let reads = |node: &&Node| node.inputs.contains(&input) && !matches!(node.op, Op::Mask(_));
     let Some(node) = graph.nodes.iter().find(reads) else { return uniform };
     if node.op == Op::Embedding {

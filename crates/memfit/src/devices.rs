@@ -20,7 +20,7 @@ pub struct Devices {
     pub threads: usize,
     /// What it may hold.
     pub limits: Limits,
-    /// GPUs, with who holds how much of each where the driver tells.
+    /// GPUs, with who holds how much of each where the driver reports it.
     pub gpus: Vec<(Description, Option<Usage>)>,
     /// NVIDIA's libraries, as they were found.
     pub libraries: Vec<Found>,

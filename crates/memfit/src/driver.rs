@@ -1,5 +1,5 @@
-//! The driver of steps: begins them ahead of a device that works on its own, and ends them in order. Training, evaluation,
-//! prediction, sessions and Python all run their steps through it.
+//! The driver of steps: begins them ahead of a device that works on its own, and ends them in order.
+//! Training, evaluation, prediction, sessions and Python all run their steps through it.
 
 use std::collections::VecDeque;
 
@@ -13,11 +13,11 @@ pub trait Steps {
     /// Begins a step.
     fn begin(&mut self, batch: &Self::Batch) -> Result<(), Self::Error>;
 
-    /// Ends the oldest step that was begun, and takes in what it gave.
+    /// Ends the oldest step in flight, and takes its results.
     fn end(&mut self, batch: Self::Batch) -> Result<(), Self::Error>;
 }
 
-/// The batches of steps that were begun and have not ended, the oldest first.
+/// The batches of the steps in flight, the oldest first.
 #[derive(Debug)]
 pub struct Driver<B> {
     in_flight: VecDeque<B>,
@@ -30,29 +30,29 @@ impl<B> Default for Driver<B> {
 }
 
 impl<B> Driver<B> {
-    /// Begins a step, and ends those that are more than `ahead` steps before the newest. Where it cannot begin, all that were begun
-    /// before it end first: what they gave counts.
+    /// Begins a step, and ends those that are more than `ahead` steps before the newest. Where it cannot
+    /// begin, all steps in flight end first: their results count.
     pub fn step<S: Steps<Batch = B>>(
         &mut self,
         steps: &mut S,
         batch: B,
         ahead: usize,
     ) -> Result<(), S::Error> {
-        let begun = steps.begin(&batch);
-        if begun.is_err() {
+        let result = steps.begin(&batch);
+        if result.is_err() {
             self.finish(steps)?;
-            return begun;
+            return result;
         }
         self.in_flight.push_back(batch);
         self.end_all_but(steps, ahead)
     }
 
-    /// Ends every step that was begun.
+    /// Ends every step in flight.
     pub fn finish<S: Steps<Batch = B>>(&mut self, steps: &mut S) -> Result<(), S::Error> {
         self.end_all_but(steps, 0)
     }
 
-    /// Steps that were begun and have not ended.
+    /// The steps in flight.
     pub fn steps_in_flight(&self) -> usize {
         self.in_flight.len()
     }
@@ -61,7 +61,7 @@ impl<B> Driver<B> {
         while ahead < self.in_flight.len()
             && let Some(oldest) = self.in_flight.pop_front()
         {
-            // A step that fails forgets those that were begun after it: they have changed nothing.
+            // A step that fails discards the steps that began after it: they have changed nothing.
             steps.end(oldest).inspect_err(|_| self.in_flight.clear())?;
         }
         Ok(())
@@ -72,7 +72,7 @@ impl<B> Driver<B> {
 mod tests {
     use super::*;
 
-    /// Notes what is asked of it; a batch of 13 cannot begin, one of 17 cannot end.
+    /// Notes every call. A batch of 13 cannot begin, one of 17 cannot end.
     #[derive(Default)]
     struct Noted(Vec<String>);
 

@@ -18,7 +18,7 @@ pub struct EarlyStoppingRule {
     pub patience: u64,
     /// What counts as an improvement.
     pub min_delta: f64,
-    /// Which way it improves; that of the metric where it is not given.
+    /// Whether smaller or larger values are better; that of the metric where it is not given.
     pub mode: Option<Mode>,
 }
 

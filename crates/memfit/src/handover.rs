@@ -1,4 +1,5 @@
-//! Values that leave a session for good: tensor by tensor, and the pages of each go back to the system as it goes.
+//! Values that leave a session for good: tensor by tensor, and the pages of each go back to the system at
+//! once.
 
 use memfit_ir::TensorId;
 
@@ -12,13 +13,14 @@ impl Session {
         initialize_state(self.runner_mut());
     }
 
-    /// Begins to hand the variables over: what holds nothing between steps goes back to the system. No step can follow.
+    /// Begins to move the variables to the caller: what holds nothing between steps goes back to the system.
+    /// No step can follow.
     pub fn begin_handover(&mut self) {
         self.runner_mut().give_back_transient();
     }
 
-    /// Gives the pages of a variable that was read back to the system, if no later variable reads them too. Variables are handed
-    /// over in their order.
+    /// Gives the pages of a variable that was read back to the system, if no later variable reads them too.
+    /// Variables are moved in their order.
     pub fn give_back(&mut self, variable: usize) {
         let Some(tensor) = self.tensor_of(variable) else { return };
         let later = variable + 1..self.variable_count();

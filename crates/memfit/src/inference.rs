@@ -1,4 +1,5 @@
-//! `evaluate` and `predict`: a graph without gradients, planned within the same line, over all rows of the data.
+//! `evaluate` and `predict`: a graph without gradients, planned within the same budget, over all rows of the
+//! data.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ pub struct Evaluation {
 pub struct Ran {
     /// Rows of the data.
     pub rows: u64,
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     pub micro_batch: usize,
     /// Wall time.
     pub seconds: f64,
@@ -43,7 +44,7 @@ pub struct Ran {
     pub bytes_peak: Bytes,
     /// Most resident memory of the process.
     pub vm_hwm: Bytes,
-    /// The line.
+    /// The budget.
     pub budget: Bytes,
 }
 
@@ -111,7 +112,8 @@ fn open(job: &Job) -> Result<(ModelFile, Watch), Error> {
     Ok((ModelFile::open(job, Mode::Inference)?, watch))
 }
 
-/// Plans a graph and runs it over all rows, at most so many at a time, or a piece of the plan where nothing sums over pieces.
+/// Plans a graph and runs it over all rows: at most a batch at a time, or a micro-batch of the plan where
+/// nothing sums over micro-batches.
 fn run(
     job: &Job,
     model: &ModelFile,

@@ -1,4 +1,4 @@
-//! Job files: what to train, on what, within which line.
+//! Job files: what to train, on what, within which budget.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub struct Job {
     /// What it is trained on.
     #[serde(default)]
     pub data: DataSection,
-    /// The line.
+    /// The budget.
     #[serde(default)]
     pub memory: MemorySection,
     /// Where checkpoints go, where there are any.
@@ -88,7 +88,8 @@ pub struct TrainSection {
     pub device: Choice,
     /// Whether a GPU may round the factors of f32 products to TF32's ten bits, as Keras lets it by default.
     pub tf32: Option<bool>,
-    /// Whose gradients these are where memfit's differ from others' by intent; its own where it is not said.
+    /// Whose gradients are reproduced where memfit's differ from others' by intent; its own where it is not
+    /// given.
     pub like: Option<Like>,
     /// A learning rate in place of the optimizer's own, wherever that comes from.
     pub learning_rate: Option<f64>,
@@ -125,7 +126,7 @@ impl std::str::FromStr for Like {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSection {
-    /// Rows of made-up data in an epoch; without end where it is not given.
+    /// Rows of synthetic data in an epoch; without end where it is not given.
     pub rows: Option<u64>,
     /// Files of the inputs, in the model's order.
     #[serde(default)]
@@ -135,7 +136,7 @@ pub struct DataSection {
     pub y: OneOrMany,
     /// File of the rows' weights.
     pub sample_weight: Option<PathBuf>,
-    /// Files of inputs to validate on behind every epoch.
+    /// Files of inputs to validate on after every epoch.
     #[serde(default)]
     pub validation_x: OneOrMany,
     /// Files of their targets.
@@ -210,17 +211,19 @@ pub struct MemorySection {
     /// What the whole process may hold: a size, or a share of what the machine allows. A little less than all of that where it is not given.
     #[serde(default, deserialize_with = "budget")]
     pub budget: Option<Size>,
-    /// The second line: a folder, a colon and a size, as in `/scratch:20GiB`. Values may be copied out to a file there.
+    /// Offload memory on a disk: a folder, a colon and a size, as in `/scratch:20GiB`. Values may be copied
+    /// out to a file there.
     #[serde(default, deserialize_with = "disk")]
     pub disk: Option<Disk>,
-    /// Host memory beside a device that has its own. The CPU has none: there it is refused.
+    /// Host memory as offload memory, for a device that has memory of its own. The CPU has none: there it is
+    /// refused.
     #[serde(default, deserialize_with = "size")]
     pub host: Option<Bytes>,
-    /// Split the batch though BatchNormalization then sees pieces of it.
+    /// Split the batch though BatchNormalization then takes its statistics over micro-batches.
     #[serde(default)]
     pub allow_batchnorm_split: bool,
-    /// Let a GPU's libraries compute convolutions and products by the same algorithms under every budget: where the fastest take
-    /// more workspace than there is room for, something else has to give way.
+    /// Let a GPU's libraries compute convolutions and products by the same algorithms under every budget.
+    /// Where the fastest need more workspace than there is room for, the plan saves bytes elsewhere.
     #[serde(default)]
     pub fixed_algorithms: bool,
     /// What a step with a result that is not finite may change.

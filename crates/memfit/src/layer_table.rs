@@ -12,7 +12,7 @@ use crate::{Error, Job, ModelFile, compiled};
 pub struct LayerTable {
     /// The model's name.
     pub name: String,
-    /// Whether each layer follows the one before, so that nobody asks what it is connected to.
+    /// Whether each layer follows the one before. The column of connections is then left out.
     pub is_sequential: bool,
     /// Rows of a batch, for which activations are counted.
     pub batch: usize,
@@ -27,7 +27,7 @@ pub struct TableRow {
     pub layer: LayerRow,
     /// Its weights.
     pub weights: Bytes,
-    /// What it computes forward, for a whole batch in one piece.
+    /// What it computes forward, for a whole batch without a split.
     pub activations: Bytes,
     /// Gradients of its weights.
     pub gradients: Bytes,

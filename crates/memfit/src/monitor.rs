@@ -1,11 +1,12 @@
-//! A value that is watched from epoch to epoch, and which way it improves: as Keras's callbacks have it.
+//! A value that is watched from epoch to epoch, and whether smaller or larger values are better: as Keras's
+//! callbacks have it.
 
 use memfit_ir::{Graph, Metric, Op, Rate, RowValue};
 use memfit_run::Means;
 
 use crate::Error;
 
-/// Which way a value improves.
+/// Whether smaller or larger values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -15,7 +16,7 @@ pub enum Mode {
     Max,
 }
 
-/// A value of an epoch that can be watched, and which way it improves where that is known.
+/// A value of an epoch that can be watched, and its mode where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watchable {
     /// Its name, as in `val_loss`.
@@ -52,7 +53,7 @@ pub fn watchables(graph: &Graph, metrics: &[String], validates: bool) -> Vec<Wat
     prefixes.iter().flat_map(named).collect()
 }
 
-/// Which way Keras takes a metric to improve.
+/// The mode that Keras assumes for a metric.
 fn mode_of(metric: &Metric) -> Option<Mode> {
     match metric {
         Metric::Mean(value) => match value {

@@ -13,7 +13,7 @@ use crate::prepare;
 pub struct PrecisionSummary {
     /// Keras's names of the policies, `float32` only where it is alone.
     pub policies: Vec<Precision>,
-    /// Peak of the whole batch in one piece with nothing given up.
+    /// Peak of the whole batch without a split, with every value kept.
     pub bytes_whole: Bytes,
     /// The same with every layer in f32.
     pub bytes_whole_float32: Bytes,

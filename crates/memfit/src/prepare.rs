@@ -248,9 +248,10 @@ pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Prob
     Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
 }
 
-/// What a caller takes while variables come from him and go to him, one after the other: what he says, or the largest twice, as an
-/// array and on its way, since each leaves its slot before the next comes; and an eighth of small ones, of which the allocator keeps
-/// freed heap. `back` is how many go back for each weight.
+/// The memory that a caller needs while variables move from and to him, one after the other: what he says, or
+/// twice the largest, once as an array and once in transfer, since each leaves its slot before the next
+/// comes. To that comes an eighth of all small ones, of which the allocator keeps freed heap. `back` is how
+/// many go back for each weight.
 pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
     /// Arrays from this size on have pages of their own, whatever the allocator has learnt.
     const OF_ITS_OWN: Bytes = Bytes(32 << 20);
@@ -284,7 +285,7 @@ pub(crate) fn graph_at(job: &Job, precision: Precision, training: &Training) -> 
     training_graph(&forward, training).ok()
 }
 
-/// What to train for, and the names of what is told beside the loss.
+/// What to train for, and the names of the values that are reported beside the loss.
 pub(crate) fn training(
     job: &Job,
     forward: &Graph,
@@ -297,7 +298,7 @@ pub(crate) fn training(
         .zip(&compiled.loss_weights)
         .map(|(kind, weight)| Loss { kind: kind.clone(), weight: *weight })
         .collect();
-    // The losses of several outputs are told before the metrics.
+    // The losses of several outputs are reported before the metrics.
     let mut names: Vec<String> = match &compiled.output_names[..] {
         [_] => Vec::new(),
         outputs => outputs.iter().map(|output| format!("{output}_loss")).collect(),

@@ -232,7 +232,7 @@ fn file_digest(path: &Path) -> Result<String, Error> {
     Ok(format!("{length} bytes, digest {:016x}", sum.0))
 }
 
-/// FNV-1a: tells texts and files apart that nobody forges.
+/// FNV-1a: distinguishes texts and files, but not against forgery.
 struct Digest(u64);
 
 impl Default for Digest {

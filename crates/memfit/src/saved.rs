@@ -24,9 +24,9 @@ pub struct SavedPlan {
     pub job: String,
     /// Whether it fits the budget; where not, the figures are those of the smallest plan.
     pub fits: bool,
-    /// The line.
+    /// The budget.
     pub budget: u64,
-    /// The smallest line that has a plan.
+    /// The smallest budget that has a plan.
     pub bytes_smallest_budget: u64,
     /// Highest byte of the arena.
     pub bytes_peak: u64,
@@ -42,19 +42,19 @@ pub struct SavedPlan {
     pub layers: Vec<SavedLayer>,
     /// Rows of a step.
     pub batch: u64,
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     pub micro_batch: u64,
-    /// Pieces of a step.
+    /// Micro-batches of a step.
     pub micro_batches: u64,
-    /// Launches of a piece that compute a value again.
+    /// Launches of a micro-batch that compute a value again.
     pub nodes_recomputed: u64,
-    /// Values that are not kept, since those who read them in backward make them again.
+    /// Activations that are not kept, but recomputed inside the backward ops that read them.
     #[serde(default)]
     pub values_folded: u64,
-    /// Gradients that are applied where they are made, and never exist whole.
+    /// Gradients that are applied by a fused optimizer update, and never exist as a whole.
     #[serde(default)]
     pub gradients_applied: u64,
-    /// Bytes of a piece that are copied out.
+    /// Bytes of a micro-batch that are copied out.
     pub bytes_offloaded: u64,
     /// Expected time of a step over that of an unsplit one.
     pub time_relative: f64,

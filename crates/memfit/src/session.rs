@@ -1,4 +1,5 @@
-//! A model that the caller runs: rows, weights and the loop are his, the memory is the plan's.
+//! A model that the caller runs: he brings rows and weights and runs the loop, and the plan decides on
+//! memory.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +41,7 @@ pub enum VariableKind {
     State,
     /// The optimizer's count of updates: see [`Session::iteration`].
     Iteration,
-    /// The learning rate, where it is no schedule: given anew with each step.
+    /// The learning rate, where it is no schedule: given again with each step.
     LearningRate,
     /// State that follows from the count of updates: it is read, and never written.
     Derived,
@@ -66,7 +67,7 @@ pub struct VariableView<'a> {
 pub struct StepOf {
     /// The first row in the source.
     pub start: u64,
-    /// How many rows: at most the job's batch, and at most a piece where predictions are wanted.
+    /// How many rows: at most the job's batch, and at most a micro-batch where predictions are wanted.
     pub rows: usize,
     /// The learning rate; that of the optimizer's schedule where it is not given.
     pub learning_rate: Option<f32>,
@@ -89,7 +90,7 @@ pub struct Session {
     schedule: Option<Schedule>,
     summary: Option<Summary>,
     iteration: u64,
-    /// What was said to come next.
+    /// The next step, where the caller announced it.
     promised: Option<(u64, usize)>,
     /// The scale of gradients while there is no arena.
     loss_scale: Option<LossScale>,
@@ -248,7 +249,7 @@ impl Session {
         &self.fields
     }
 
-    /// Names of what is told beside the loss: the losses of several outputs, and the metrics.
+    /// Names of the values that are reported beside the loss: the losses of several outputs, and the metrics.
     pub fn metrics(&self) -> &[String] {
         &self.metrics
     }
@@ -258,7 +259,7 @@ impl Session {
         self.outputs.iter().map(|(_, dims)| dims.as_slice())
     }
 
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     pub fn micro_batch(&self) -> usize {
         match &self.memory {
             Memory::Closed { plan, .. } => plan.plan().micro_batch,
@@ -272,7 +273,7 @@ impl Session {
         self.summary.as_ref()
     }
 
-    /// The line that holds: the job's, or the machine's where that is lower.
+    /// The budget that holds: the job's, or the machine's where that is lower.
     pub fn budget(&self) -> Option<Bytes> {
         match self.job.memory.budget? {
             Size::Bytes(bytes) => Some(bytes),
@@ -414,7 +415,7 @@ impl Session {
         self.end(source, step.start)
     }
 
-    /// How many steps may have begun and not ended when another begins.
+    /// How many steps may be in flight when another begins.
     pub fn steps_ahead(&self) -> usize {
         self.runner().steps_ahead()
     }
@@ -441,13 +442,13 @@ impl Session {
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
         let (start, next, observer) = (step.start, step.next, &mut Quiet);
         let mut feeder = Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer };
-        let begun = runner.begin(input, &mut feeder);
-        begun.map_err(|error| explain(error, &runner.plan().problem().graph, source, start, step.rows))?;
+        let result = runner.begin(input, &mut feeder);
+        result.map_err(|error| explain(error, &runner.plan().problem().graph, source, start, step.rows))?;
         self.iteration = *first_step + runner.updates();
         Ok(())
     }
 
-    /// Ends the oldest step that was begun, whose rows begin there in this source.
+    /// Ends the oldest step in flight, whose rows begin there in this source.
     pub fn end(&mut self, source: &mut dyn Source, start: u64) -> Result<StepRecord, Error> {
         let Memory::Open { runner, first_step } = &mut self.memory else {
             panic!("a session is opened before its first step");
@@ -458,7 +459,7 @@ impl Session {
         Ok(ended?)
     }
 
-    /// Begins to add up loss and metrics anew.
+    /// Resets the sums of loss and metrics.
     pub fn begin_epoch(&mut self) {
         self.promised = None;
         self.runner_mut().forget_next();
@@ -470,7 +471,7 @@ impl Session {
         self.runner().epoch()
     }
 
-    /// What the last step of so many rows predicted, by output.
+    /// The predictions of the last step, which had this many rows, by output.
     pub fn prediction(&self, output: usize, rows: usize) -> &[u8] {
         let (tensor, dims) = &self.outputs[output];
         let row = dims.iter().product::<usize>() * size_of::<f32>();

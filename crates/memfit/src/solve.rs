@@ -140,7 +140,7 @@ fn choose(
     {
         return plan;
     }
-    // No choice hangs on time where everything fits.
+    // No choice depends on time where everything fits.
     if let Some(plan) = memfit_plan::unsplit(problem, &|plan| may_hold(problem, plan)) {
         return plan;
     }
@@ -163,7 +163,7 @@ struct Evaluation {
     lowest: Lowest,
 }
 
-/// The line of what stays of a training while it is validated.
+/// The budget line of what stays of a training while it is validated.
 const BESIDE: &str = "weights and optimizer of the training";
 
 impl Evaluation {

@@ -11,7 +11,7 @@ use memfit_run::Runner;
 use crate::Error;
 use crate::model_file::ModelFile;
 
-/// An array of a model file, and what stands behind it.
+/// An array of a model file, and what holds its values.
 #[derive(Clone, Debug)]
 pub(crate) struct Variable {
     pub(crate) place: String,
@@ -20,7 +20,7 @@ pub(crate) struct Variable {
     pub(crate) holds: Holds,
 }
 
-/// What stands behind an array of a model file.
+/// What holds the values of an array of a model file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Holds {
     /// A tensor of the graph.
@@ -31,13 +31,13 @@ pub(crate) enum Holds {
     Iteration,
     /// The learning rate, where it is no schedule.
     LearningRate,
-    /// State of a weight that never gets a gradient, or that nobody reads.
+    /// State of a weight that never gets a gradient, or that no node reads.
     Nothing,
-    /// Gradients of several steps, which begin anew behind the last of them.
+    /// Gradients summed over several steps. The sum is reset after the last of them.
     Sum {
         /// Where they add up.
         tensor: TensorId,
-        /// So many steps.
+        /// The number of steps.
         steps: u64,
     },
     /// Nadam's product of all its momenta, which follows from the number of steps.
@@ -128,7 +128,7 @@ pub(crate) fn require_axes(opened: &ModelFile, optimizer: &Optimizer) -> Result<
     }
 }
 
-/// States that Keras adds together for one weight after the other; what is in the next group comes behind all weights.
+/// States that Keras adds together for one weight after the other; the next group comes after all weights.
 fn groups(rule: &UpdateRule) -> Vec<Range<usize>> {
     let count = rule.state(&[1]).len();
     match rule {
@@ -155,7 +155,8 @@ fn stored_state(
     let holds = |index: usize| states.get(index).map_or(Holds::Nothing, |tensor| Holds::Tensor(*tensor));
     let known = rule.state(dims);
     if let UpdateRule::Adafactor { .. } = rule {
-        // Of a matrix, Keras also stores the squares that it computes anew before it reads them; here nobody keeps them.
+        // Of a matrix, Keras also stores the squares that it computes again before it reads them; memfit does
+        // not keep them.
         return if dims.len() < 2 {
             let none = ("placeholder", vec![], Holds::Placeholder);
             vec![none.clone(), none, ("velocity", dims.to_vec(), holds(0))]

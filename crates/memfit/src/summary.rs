@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use crate::{CostsUsed, PrecisionSummary, Prepared, Runtime};
 
-/// What a person wants to know of a plan.
+/// What a plan is summed up by.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// Whether it fits the budget; where not, the figures are those of the smallest plan.
     pub fits: bool,
-    /// The line.
+    /// The budget.
     pub budget: Bytes,
     /// Highest byte of the arena.
     pub bytes_peak: Bytes,
@@ -33,29 +33,30 @@ pub struct Summary {
     pub shuffle_seed: Option<u64>,
     /// Nodes of the graph: forward, backward and optimizer.
     pub nodes: usize,
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     pub micro_batch: usize,
-    /// Pieces of a step.
+    /// Micro-batches of a step.
     pub micro_batches: usize,
     /// The prefix of the network that runs in slices of the batch, where there is one.
     pub region: Option<RegionSummary>,
-    /// Launches of a piece that compute a value again.
+    /// Launches of a micro-batch that compute a value again.
     pub nodes_recomputed: usize,
-    /// Values that are not kept, since those who read them in backward make them again.
+    /// Activations that are not kept, but recomputed inside the backward ops that read them.
     pub values_folded: usize,
-    /// Gradients that are applied where they are made, and never exist whole.
+    /// Gradients that are applied by a fused optimizer update, and never exist as a whole.
     pub gradients_applied: usize,
     /// The largest workspace of a launch.
     pub bytes_workspace: Bytes,
-    /// Launches of a piece by a slower algorithm, since the fastest takes more workspace than there is room for.
+    /// Launches of a micro-batch by a slower algorithm, since the fastest needs more workspace than there is
+    /// room for.
     pub launches_leaner: usize,
-    /// Bytes of a piece that are copied out to the disk.
+    /// Bytes of a micro-batch that are copied out to offload memory.
     pub bytes_offloaded: Bytes,
-    /// Whether pieces are normalised by themselves, which changes the result.
+    /// Whether micro-batches are normalised by themselves, which changes the result.
     pub splits_batchnorm: bool,
     /// What half types saved and changed, where there are any.
     pub precision: Option<PrecisionSummary>,
-    /// The smallest line that has a plan.
+    /// The smallest budget that has a plan.
     pub bytes_smallest_budget: Bytes,
     /// Time the planner took.
     pub seconds_planning: f64,
@@ -65,7 +66,7 @@ pub struct Summary {
     pub seconds_step: f64,
     /// Expected time of a step over the time of an unsplit one.
     pub time_relative: f64,
-    /// Steps of the plan: prologue, one piece, epilogue.
+    /// Steps of the plan: prologue, one micro-batch, epilogue.
     pub steps: usize,
     /// Where the peak stands.
     pub peak_step: usize,
@@ -233,11 +234,11 @@ fn time_relative(problem: &Problem, plan: &Plan) -> f64 {
 /// The answer to `memfit batch`.
 #[derive(Clone, Debug)]
 pub struct BatchCurve {
-    /// The line.
+    /// The budget.
     pub budget: Bytes,
     /// The largest batch that trains unsplit.
     pub largest: Option<usize>,
-    /// Batch and the line it needs.
+    /// A batch size and the budget it needs.
     pub points: Vec<(usize, Bytes)>,
 }
 

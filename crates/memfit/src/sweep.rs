@@ -9,7 +9,7 @@ use crate::Prepared;
 /// One plan on the curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPoint {
-    /// The smallest line under which this plan runs.
+    /// The smallest budget under which this plan runs.
     pub budget: Bytes,
     /// Highest byte of the arena.
     pub bytes_peak: Bytes,
@@ -17,19 +17,19 @@ pub struct SweepPoint {
     pub bytes_activations: Bytes,
     /// Expected time of a step over that of the fastest plan.
     pub time_relative: f64,
-    /// No plan of this order, with pieces of this size, is as small and faster than this.
+    /// No plan of this order, with micro-batches of this size, is as small and faster than this.
     pub time_bound: f64,
-    /// Pieces of a batch.
+    /// Micro-batches of a batch.
     pub micro_batches: usize,
     /// Slices in which a prefix of the network runs; 1 where none does.
     pub slices: usize,
-    /// Launches of a piece that compute a value again.
+    /// Launches of a micro-batch that compute a value again.
     pub nodes_recomputed: usize,
-    /// Values that are not kept, since those who read them in backward make them again.
+    /// Activations that are not kept, but recomputed inside the backward ops that read them.
     pub values_folded: usize,
-    /// Gradients that are applied where they are made, and never exist whole.
+    /// Gradients that are applied by a fused optimizer update, and never exist as a whole.
     pub gradients_applied: usize,
-    /// Bytes of a piece that are copied out to the disk.
+    /// Bytes of a micro-batch that are copied out to offload memory.
     pub bytes_offloaded: Bytes,
 }
 

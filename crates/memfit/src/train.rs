@@ -20,11 +20,11 @@ use crate::{
 /// What happens while a job runs.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The machine allows less than the job does, so its line is the one that holds.
+    /// The machine allows less than the job does, so its limit is the budget.
     Lowered {
-        /// The job's line.
+        /// The job's budget.
         asked: Bytes,
-        /// The machine's.
+        /// The machine's limit.
         allowed: Limits,
     },
     /// The optimizer's state was read from a file: training goes on.
@@ -99,9 +99,9 @@ pub enum Event<'a> {
     },
 }
 
-/// Somebody who wants to know.
+/// Observes a run.
 pub trait Observer: Send {
-    /// Told what happens, as it happens.
+    /// Called with each event as it happens.
     fn event(&mut self, event: Event<'_>);
 
     /// The answer that ends training where something the observer does has failed: asked after every step.
@@ -109,7 +109,7 @@ pub trait Observer: Send {
         Ok(())
     }
 
-    /// Hands everything that it wrote to the system: before a checkpoint says that it was done, and at the end.
+    /// Writes everything to the system: before a checkpoint says that it was done, and at the end.
     fn flush(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -120,7 +120,7 @@ pub trait Observer: Send {
     }
 }
 
-/// Nobody who wants to know.
+/// Discards every event.
 pub struct Quiet;
 
 impl Observer for Quiet {
@@ -234,8 +234,8 @@ fn report(
     Ok(report)
 }
 
-/// The job below the line that the machine draws, where that is lower than its own: planning can look beyond this machine,
-/// training cannot.
+/// The job with the machine's limit as its budget, where that is lower than its own: planning can assume
+/// another machine, training cannot.
 pub fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
     // What a GPU has left is seen when it is opened.

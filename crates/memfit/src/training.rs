@@ -189,7 +189,7 @@ impl Training<'_> {
     /// What stopped a step of these rows, with the label of the data that did where there is one.
     fn explain(&mut self, error: RunError, rows: StepRows) -> Error {
         let graph = &self.runner.plan().problem().graph;
-        // A step that is fed ahead may have turned to the next epoch.
+        // A step that was fed ahead may already belong to the next epoch.
         self.source.set_epoch(rows.epoch);
         explain(error, graph, &mut *self.source, rows.start, rows.rows)
     }
@@ -261,8 +261,8 @@ impl Steps for Training<'_> {
         let input = StepInput { step: iteration + step, rows: rows.rows, learning_rate, seed: self.seed };
         let (source, inputs, observer) = (&mut *self.source, &self.inputs, &mut *self.observer);
         let mut feeder = Feeder { source, inputs, start: rows.start, next, epochs, observer };
-        let begun = self.runner.begin(input, &mut feeder);
-        begun.map_err(|error| self.explain(error, rows))
+        let result = self.runner.begin(input, &mut feeder);
+        result.map_err(|error| self.explain(error, rows))
     }
 
     fn end(&mut self, step: u64) -> Result<(), Error> {

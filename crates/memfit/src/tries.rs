@@ -43,7 +43,7 @@ pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup
     }
 }
 
-/// The plan of a changed job that fits the same line.
+/// The plan of a changed job that fits the same budget.
 fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option<(Problem, Plan)> {
     let (training, _) = prepare::training(job, forward, base.compiled).ok()?;
     let graph = training_graph(forward, &training).ok()?;
@@ -80,7 +80,7 @@ fn step_of(height: usize) -> usize {
     }
 }
 
-/// The largest image that fits, closed in on by a few plans.
+/// The largest image that fits, found by a few plans.
 fn smaller_image(base: &Base<'_>, setup: &Setup, plans: usize) -> Option<Hint> {
     let dims = |id: &memfit_ir::TensorId| base.forward.tensors[id.0].shape.dims.clone();
     let image = base.forward.inputs.iter().map(dims).find(|dims| dims.len() == 3)?;
@@ -98,7 +98,7 @@ fn smaller_image(base: &Base<'_>, setup: &Setup, plans: usize) -> Option<Hint> {
             break;
         }
         let job = change::with_image_size(base.job, [height, width], size(middle)).ok()??;
-        // An image can be too small for a model as well as too large for the line.
+        // An image can be too small for a model as well as too large for the budget.
         let Ok(forward) = model_file::forward(&job, job.train.precision) else {
             low = middle;
             continue;

@@ -1,7 +1,8 @@
-//! Validation while a job trains: planned before it starts, and run where the training's values between weights were.
+//! Validation while a job trains: planned before it starts, and run in the bytes that hold other values than
+//! weights in training.
 //!
-//! At the end of an epoch nothing of a step is alive but what stays: weights, optimizer state, sums. The pages behind them are given
-//! back, an arena for the evaluation takes their place, and the weights are copied over.
+//! At the end of an epoch only what stays is alive: weights, optimizer state, sums. All pages after these are
+//! given back, an arena for the evaluation takes their place, and the weights are copied over.
 
 use memfit_data::Source;
 use memfit_device::{HUGE_PAGE, Setup};
@@ -64,7 +65,7 @@ impl Unplanned {
 }
 
 impl Waiting {
-    /// With its plan beside that of a training.
+    /// Adds its plan next to that of a training.
     pub(crate) fn planned(self, plan: CheckedPlan, training: &Plan) -> Validation {
         let Waiting { job, source, weights } = self;
         Validation { job, plan: Some(plan), source, weights, bytes_beside: bytes_beside(training) }

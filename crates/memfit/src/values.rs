@@ -3,7 +3,7 @@
 use memfit_ir::{Initializer, Kind, random};
 use memfit_run::Runner;
 
-/// Writes the first value of every weight. What has no initializer begins at zero, as a fresh arena does.
+/// Writes the first value of every weight. What has no initializer begins at zero, as a new arena does.
 pub fn initialize(runner: &mut Runner) {
     initialize_those(runner, |_| true);
 }
@@ -46,14 +46,15 @@ fn initialize_those(runner: &mut Runner, wanted: impl Fn(Kind) -> bool) {
     }
 }
 
-/// Makes the rows of a matrix orthogonal and of one length, one behind the other, or its columns where these are fewer.
+/// Makes the rows of a matrix orthogonal and of one length, one after the other, or its columns where these
+/// are fewer.
 fn orthogonalize(values: &mut [f32], columns: usize, gain: f32) {
     let rows = values.len() / columns.max(1);
     // Element `at` of vector `index` stands at `index · apart + at · step`.
     let (count, length, apart, step) =
         if rows <= columns { (rows, columns, columns, 1) } else { (columns, rows, 1, columns) };
     for index in 0..count {
-        // A second time, since what rounding leaves of the others grows with their number.
+        // A second pass, since rounding errors of the first grow with the number of rows.
         for other in (0..index).chain(0..index) {
             let dot: f64 = (0..length)
                 .map(|at| {

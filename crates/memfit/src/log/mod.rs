@@ -194,14 +194,15 @@ impl Logs {
         Ok(())
     }
 
-    /// Hands everything to the system: before a checkpoint is written, so that what it says was done is in the log.
+    /// Writes everything to the system before a checkpoint, so that what the checkpoint counts as done is in
+    /// the log.
     fn flush(&mut self) -> Result<(), Error> {
         self.text.as_mut().map_or(Ok(()), TextLog::flush)?;
         self.events.as_mut().map_or(Ok(()), EventFile::flush)
     }
 }
 
-/// An observer whose events are logged too. The first log that could not be written is kept for the one who drives.
+/// An observer whose events are logged too. The first log that could not be written is kept for the caller.
 pub(crate) struct Logged<'a> {
     inner: &'a mut dyn Observer,
     logs: Logs,

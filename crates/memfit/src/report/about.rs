@@ -6,7 +6,7 @@ use crate::Prepared;
 use crate::compile_config::compile_config;
 use crate::saving::{date, seconds_now};
 
-/// What tells one run from another, in the order in which it is shown.
+/// What distinguishes one run from another, in the order in which it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     lines: Vec<(&'static str, String)>,

@@ -72,7 +72,7 @@ impl Report {
         Report::planned(prepared, summary, timeline)
     }
 
-    /// The same where the summary is made already.
+    /// The same where the summary was computed before.
     pub fn planned(prepared: &Prepared, summary: Summary, timeline: Timeline) -> Report {
         let peak = summary.bytes_peak;
         Report {

@@ -270,18 +270,18 @@ fn figures(report: &Report) -> Value {
 /// How the batch runs, and what that means for the result.
 fn batch(report: &Report) -> String {
     let summary = &report.summary;
-    let (batch, piece) = (grouped(summary.batch as u64), grouped(summary.micro_batch as u64));
+    let (batch, micro_batch) = (grouped(summary.batch as u64), grouped(summary.micro_batch as u64));
     let mut text = if summary.micro_batches <= 1 {
         format!("A batch of {batch} runs whole; it is not split.")
     } else {
-        let pieces = grouped(summary.micro_batches as u64);
+        let micro_batches = grouped(summary.micro_batches as u64);
         let most = if summary.batch.is_multiple_of(summary.micro_batch) { "" } else { "at most " };
         let result = if summary.splits_batchnorm {
             "their gradients add up"
         } else {
             "gradients add up to those of the whole batch, so the result is the same up to rounding"
         };
-        format!("A batch of {batch} runs as {pieces} micro-batches of {most}{piece}; {result}.")
+        format!("A batch of {batch} runs as {micro_batches} micro-batches of {most}{micro_batch}; {result}.")
     };
     if let Some(region) = &summary.region {
         text += &format!(
@@ -300,9 +300,9 @@ fn batch(report: &Report) -> String {
         text += &format!(" {again} launches recompute activations that are not kept, bit for bit the same.");
     }
     if summary.launches_leaner > 0 {
-        let leaner = grouped(summary.launches_leaner as u64);
+        let slower = grouped(summary.launches_leaner as u64);
         text += &format!(
-            " {leaner} launches run by an algorithm that takes less workspace than the fastest, at most {}.",
+            " {slower} launches run by an algorithm that takes less workspace than the fastest, at most {}.",
             summary.bytes_workspace
         );
     }
@@ -342,10 +342,10 @@ fn batch(report: &Report) -> String {
 }
 
 fn warning(report: &Report) -> Option<String> {
-    let (batch, piece) = (report.summary.batch, report.summary.micro_batch);
+    let (batch, micro_batch) = (report.summary.batch, report.summary.micro_batch);
     report.summary.splits_batchnorm.then(|| {
         format!(
-            "Splitting changed the result: BatchNormalization took its mean and variance over micro-batches of {piece}, \
+            "Splitting changed the result: BatchNormalization took its mean and variance over micro-batches of {micro_batch}, \
              not over the whole batch of {batch}."
         )
     })
@@ -354,17 +354,20 @@ fn warning(report: &Report) -> Option<String> {
 /// The picture in words, and what is left out of it.
 fn timeline_text(report: &Report) -> String {
     let (summary, timeline) = (&report.summary, &report.timeline);
-    let piece = match summary.micro_batches {
+    let micro_batch = match summary.micro_batches {
         0 | 1 => "the batch".to_owned(),
-        pieces => {
-            format!("one micro-batch (all {} run the same steps in the same bytes)", grouped(pieces as u64))
+        micro_batches => {
+            format!(
+                "one micro-batch (all {} run the same steps in the same bytes)",
+                grouped(micro_batches as u64)
+            )
         }
     };
     let (step, label, layer) = (grouped(timeline.peak as u64), &summary.peak_label, &summary.peak_layer);
     let program = summary.runtime.total();
     let live = summary.held.total() + program;
     let mut text = format!(
-        "One training step as planned: the prologue, {piece} and the epilogue. Most is live at plan step {step}, \
+        "One training step as planned: the prologue, {micro_batch} and the epilogue. Most is live at plan step {step}, \
          {label} in layer {layer}: {live}, of which the program itself holds {program}."
     );
     let joined = timeline.moments.len().div_ceil(MOMENTS_MOST);

@@ -11,7 +11,7 @@ const FILES: [&str; 8] =
     ["augmentation", "compile", "layers", "operations", "precision", "recurrent", "spatial", "training"];
 /// Mutations of each configuration.
 const ROUNDS: usize = 24;
-/// Of those that are accepted, one in so many is planned too.
+/// Of the configurations that are accepted, one in this many is planned too.
 const PLANNED: usize = 16;
 
 /// A small generator of our own.
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// What nobody expects: other types, edges of types, what overflows when it is multiplied.
+/// Unexpected values: other types, edges of types, what overflows when it is multiplied.
 fn hostile(random: &mut Random, old: &Value) -> Value {
     let choices = [
         Value::Null,
@@ -137,14 +137,14 @@ fn a_hostile_value_anywhere_in_a_model_is_an_answer() {
                         mutate(targets[target], &mut number, &mut random)
                     })
                     .collect();
-                let told = catch_unwind(AssertUnwindSafe(|| {
+                let outcome = catch_unwind(AssertUnwindSafe(|| {
                     let table = layer_table(&job).map(|_| ());
                     if table.is_ok() && random.below(PLANNED) == 0 {
                         return prepare_without_hints(&job, Some(1)).map(|_| ());
                     }
                     table
                 }));
-                match told {
+                match outcome {
                     Ok(Ok(())) => accepted += 1,
                     Ok(Err(error)) => {
                         assert!(!error.to_string().is_empty());
