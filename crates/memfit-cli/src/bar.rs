@@ -80,7 +80,7 @@ impl Observer for Bar {
             }
             Event::Piece { rows_done, rows_total } => {
                 let whole = self.progress.steps.floor();
-                // The last micro-batch of a step is the step, which is about to be reported.
+                // The last micro-batch of a step ends the step, which is about to be reported.
                 let share = (rows_done as f64 / rows_total.max(1) as f64).min(0.99);
                 self.progress.steps = whole + share;
                 self.draw();
@@ -257,8 +257,8 @@ mod tests {
     fn a_line_counts_steps_of_the_epoch_with_fractions_and_the_time_left() {
         let line = progress().line();
         assert_eq!(line, "epoch 2/20 [#######.........] 37.2/79  1:23 left  loss 0.1235  1.50/2.00 GiB");
-        let begun = Progress { steps: 0.0, loss: None, used: None, metrics: Vec::new(), ..progress() };
-        assert_eq!(begun.line(), "epoch 2/20 [................] 0/79");
+        let first = Progress { steps: 0.0, loss: None, used: None, metrics: Vec::new(), ..progress() };
+        assert_eq!(first.line(), "epoch 2/20 [................] 0/79");
         let ended = Progress { steps: 79.0, used: None, ..progress() };
         assert_eq!(
             ended.line(),

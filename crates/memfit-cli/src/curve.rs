@@ -31,7 +31,7 @@ pub fn plot(points: &[SweepPoint], budget: Bytes) -> String {
             row[column(budget)] = b':';
         }
     }
-    // What a budget between two points buys is the plan of the smaller one.
+    // Between two points, a budget has the plan of the smaller one.
     let mut end = COLUMNS;
     for point in points {
         let start = column(point.budget);

@@ -92,7 +92,7 @@ fn run() -> ExitCode {
         Some(Command::Devices(arguments)) => devices::run(arguments),
     };
     let code = result.unwrap_or_else(|error| {
-        // A plan that does not fit is the answer that `plan --json` and `replay --json` have printed.
+        // A plan that does not fit is an answer, which `plan --json` and `replay --json` have printed.
         let plans = matches!(&arguments.command, Some(Command::Plan(_) | Command::Replay(_)));
         let is_printed = plans && matches!(error, Error::DoesNotFit(_));
         output::failed(&error, is_printed)

@@ -334,10 +334,10 @@ fn a_refusal_says_why_and_every_hint_it_gives_fits() {
         let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         (output.status.code().unwrap(), answer, errors(&output))
     };
-    let (code, answer, told) = plan(IMAGES, &["--budget", "68MiB"]);
-    assert_eq!((code, &answer["fits"]), (3, &false.into()), "{told}");
+    let (code, answer, printed) = plan(IMAGES, &["--budget", "68MiB"]);
+    assert_eq!((code, &answer["fits"]), (3, &false.into()), "{printed}");
     for words in ["peak   step", "held   program", "reason at this step", "most   ", "fits   at"] {
-        assert!(told.contains(words), "`{words}` is not in: {told}");
+        assert!(printed.contains(words), "`{words}` is not in: {printed}");
     }
     let needed = answer["needed"].as_array().unwrap();
     let sum: u64 = needed.iter().map(|one| one["bytes"].as_u64().unwrap()).sum();
@@ -352,17 +352,17 @@ fn a_refusal_says_why_and_every_hint_it_gives_fits() {
         let text = found["text"].as_str().unwrap();
         // The words for people name the option; those for programs have its value beside them.
         let (_, words) = text.split_once(" instead of ").unwrap_or(("", text));
-        assert!(told.contains(words), "{told}: {words}");
+        assert!(printed.contains(words), "{printed}: {words}");
         (text.to_owned(), found["budget"].as_u64().unwrap(), found["value"].clone())
     };
     let fits = |job: &str, budget: u64, more: &[&str]| {
         assert!(budget <= 68 << 20, "{budget}");
         let budget = budget.to_string();
-        let (code, _, told) = plan(job, &[&["--budget", &budget], more].concat());
-        assert_eq!(code, 0, "{more:?} {job}: {told}");
+        let (code, _, printed) = plan(job, &[&["--budget", &budget], more].concat());
+        assert_eq!(code, 0, "{more:?} {job}: {printed}");
     };
     let (_, budget, batch) = hint("batch");
-    assert!(told.contains(&format!("`--batch {batch}` instead of")), "{told}");
+    assert!(printed.contains(&format!("`--batch {batch}` instead of")), "{printed}");
     fits(IMAGES, budget, &["--batch", &batch.to_string()]);
     let (_, budget, _) = hint("optimizer");
     fits(&IMAGES.replace("adam", "sgd"), budget, &[]);

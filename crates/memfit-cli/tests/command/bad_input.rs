@@ -1,4 +1,5 @@
-//! The command on hostile input, in a process that may map no more than a line: an error that names the part, within seconds.
+//! The command on hostile input, in a process that may map a limited number of bytes: an error that names the
+//! part, within seconds.
 
 use std::fs;
 use std::path::Path;
@@ -52,7 +53,7 @@ fn functional(layers: &[Value], output: &str, call: u64) -> Value {
     }})
 }
 
-/// Models that call the one within them twice: so many calls that no machine would come to an end.
+/// Models that each call the inner one twice: the number of calls grows beyond what any machine can finish.
 fn doubling(levels: usize) -> String {
     let dense = layer("Dense", "inner", json!({"units": 4}));
     let mut inner = dense;
@@ -133,8 +134,8 @@ fn hostile_configurations_are_refused_by_the_layer() {
     ];
     for (name, text, word) in cases {
         fs::write(folder.path().join("model.json"), text).unwrap();
-        let told = refusal(folder.path(), &["summary", "model.json"]);
-        assert!(told.contains("model.json") && told.contains(word), "{name}: {told}");
+        let printed = refusal(folder.path(), &["summary", "model.json"]);
+        assert!(printed.contains("model.json") && printed.contains(word), "{name}: {printed}");
     }
 }
 
@@ -146,16 +147,16 @@ fn a_model_file_cut_off_or_damaged_is_refused_by_its_part() {
     let train = ["train", "model.keras", "--steps", "1", "--batch", "2"];
     for length in (0..bytes.len()).step_by(4096).chain([bytes.len() - 1]) {
         fs::write(&path, &bytes[..length]).unwrap();
-        let told = refusal(folder.path(), &train);
-        assert!(told.contains("model.keras"), "{length} bytes: {told}");
+        let printed = refusal(folder.path(), &train);
+        assert!(printed.contains("model.keras"), "{length} bytes: {printed}");
     }
     let data = bytes.windows(8).position(|window| window == b"\x89HDF\r\n\x1a\n").unwrap();
     for place in [data + 2000, data + 6000, data + 9000] {
         let mut damaged = bytes.clone();
         damaged[place] ^= 0x10;
         fs::write(&path, &damaged).unwrap();
-        let told = refusal(folder.path(), &train);
-        assert!(told.contains("model.weights.h5"), "{told}");
+        let printed = refusal(folder.path(), &train);
+        assert!(printed.contains("model.weights.h5"), "{printed}");
     }
 }
 
@@ -172,14 +173,14 @@ fn weights_of_another_model_are_refused_by_name() {
     for kind in ["w.keras", "w.weights.h5", "w.safetensors"] {
         text(&limited(folder.path(), &["train", "write.toml", "--output", kind]));
         fs::write(folder.path().join("read.toml"), job(5, &format!("weights = \"{kind}\"\n"))).unwrap();
-        let told = refusal(folder.path(), &["train", "read.toml"]);
+        let printed = refusal(folder.path(), &["train", "read.toml"]);
         assert!(
-            told.contains("[4, 5]") && told.contains("[4, 3]") && told.contains("dense/kernel"),
-            "{told}"
+            printed.contains("[4, 5]") && printed.contains("[4, 3]") && printed.contains("dense/kernel"),
+            "{printed}"
         );
     }
-    let told = refusal(folder.path(), &["train", "w.safetensors"]);
-    assert!(told.contains("w.safetensors"), "{told}");
+    let printed = refusal(folder.path(), &["train", "w.safetensors"]);
+    assert!(printed.contains("w.safetensors"), "{printed}");
 }
 
 #[test]
@@ -211,8 +212,9 @@ fn an_npy_file_that_claims_too_much_is_refused() {
     for (name, bytes) in cases {
         fs::write(folder.path().join("x.npy"), bytes).unwrap();
         fs::write(folder.path().join("y.npy"), plain("(3, 1)")).unwrap();
-        let told = refusal(folder.path(), &["train", "model.keras", "--data", "x.npy,y.npy", "--batch", "2"]);
-        assert!(told.contains("x.npy"), "{name}: {told}");
+        let printed =
+            refusal(folder.path(), &["train", "model.keras", "--data", "x.npy,y.npy", "--batch", "2"]);
+        assert!(printed.contains("x.npy"), "{name}: {printed}");
     }
 }
 
@@ -227,7 +229,7 @@ fn what_is_no_model_at_all_is_an_answer() {
     let large = fs::File::create(at("large.toml")).unwrap();
     large.set_len(8 << 30).unwrap();
     for name in ["model.keras", "binary.toml", "deep.toml", "large.toml", "missing.toml", "."] {
-        let told = refusal(folder.path(), &["train", name]);
-        assert!(told.contains(name), "{told}");
+        let printed = refusal(folder.path(), &["train", name]);
+        assert!(printed.contains(name), "{printed}");
     }
 }

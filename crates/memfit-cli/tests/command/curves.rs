@@ -73,18 +73,18 @@ fn a_curve_has_eight_points_and_goes_from_the_unconstrained_plan_to_the_smallest
 #[test]
 fn the_picture_marks_the_budget_and_fits_80_columns() {
     let job = example("six-convolutions.toml");
-    let told = text(&["plan", &job, "--sweep", "--budget", "600MiB", "--costs", "analytic"]);
-    assert!(told.lines().all(|line| line.chars().count() <= 80), "{told}");
-    assert!(told.contains(": your budget, 600.00 MiB: buys 1.00"), "{told}");
-    let picture: Vec<&str> = told.lines().filter(|line| line.get(9..10) == Some("|")).collect();
+    let printed = text(&["plan", &job, "--sweep", "--budget", "600MiB", "--costs", "analytic"]);
+    assert!(printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
+    assert!(printed.contains(": your budget, 600.00 MiB: buys 1.00"), "{printed}");
+    let picture: Vec<&str> = printed.lines().filter(|line| line.get(9..10) == Some("|")).collect();
     assert!(10 <= picture.len());
     let columns: Vec<usize> = picture.iter().filter_map(|line| line.find(':')).collect();
-    assert!(8 <= columns.len() && columns.iter().all(|column| *column == columns[0]), "one line: {told}");
-    let marked: Vec<&str> = told.lines().filter(|line| line.ends_with(" <")).collect();
+    assert!(8 <= columns.len() && columns.iter().all(|column| *column == columns[0]), "one line: {printed}");
+    let marked: Vec<&str> = printed.lines().filter(|line| line.ends_with(" <")).collect();
     let bought = marked[0].split_whitespace().next().and_then(|bytes| bytes.parse::<f64>().ok());
     assert!(
         marked.len() == 1 && bought.is_some_and(|mebibytes| 500.0 < mebibytes && mebibytes <= 600.0),
-        "the table marks what it buys: {told}"
+        "the table marks what it buys: {printed}"
     );
     let below = text(&["plan", &job, "--sweep", "--budget", "100MiB", "--costs", "analytic"]);
     assert!(below.contains("below the smallest plan and far off"), "{below}");
@@ -128,9 +128,12 @@ fn a_saved_plan_differs_from_its_own_job_in_nothing() {
         let gaps = numbers(&diff["difference"]);
         assert!(20 <= gaps.len() && gaps.iter().all(|gap| *gap == 0.0), "{diff}");
     }
-    let told = text(&[&["plan", &job, "--diff", &saved], &budget[..]].concat());
-    assert!(told.contains("activations") && told.contains("same") && !told.contains("+"), "{told}");
-    assert!(told.contains("the same in both"), "{told}");
+    let printed = text(&[&["plan", &job, "--diff", &saved], &budget[..]].concat());
+    assert!(
+        printed.contains("activations") && printed.contains("same") && !printed.contains("+"),
+        "{printed}"
+    );
+    assert!(printed.contains("the same in both"), "{printed}");
 }
 
 #[test]
@@ -151,8 +154,8 @@ fn a_change_is_shown_kind_by_kind_and_layer_by_layer() {
     let gap = of(&first, "dense") - of(&second, "dense");
     assert!(gap < 0, "the change leads from the other plan to this one");
     assert_eq!(diff["difference"]["layers"]["dense"].as_i64().unwrap(), gap);
-    let told = text(&["plan", &saved, "--diff", &large]);
-    assert!(told.contains("  dense ") && told.contains(" -"), "{told}");
+    let printed = text(&["plan", &saved, "--diff", &large]);
+    assert!(printed.contains("  dense ") && printed.contains(" -"), "{printed}");
 }
 
 #[test]
@@ -204,9 +207,9 @@ fn a_file_that_is_no_saved_plan_is_named_with_the_reason() {
 
 #[test]
 fn the_help_of_plan_teaches() {
-    let told = text(&["plan", "--help"]);
+    let printed = text(&["plan", "--help"]);
     for word in ["--sweep", "--report", "--diff", "--output", "--host", "--disk", "Examples:", "before.json"]
     {
-        assert!(told.contains(word), "{told}");
+        assert!(printed.contains(word), "{printed}");
     }
 }

@@ -1,5 +1,5 @@
-//! Which device runs: what there is is told, and what there is not is refused by name. Training on a GPU beside the CPU skips where
-//! there is none.
+//! Which device runs: devices that exist are listed, and others are refused by name. Training on a GPU next
+//! to the CPU is skipped where there is none.
 
 use std::fs;
 use std::process::Output;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_memfit");
 
-/// The command. All tests share one cache of measured costs, so that nothing is left in the user's.
+/// The command. All tests share one cache of measured costs, so that the user's cache stays as it is.
 pub fn command(arguments: &[&str]) -> Command {
     with_cache(Command::new(PROGRAM), arguments)
 }

@@ -1,4 +1,4 @@
-//! The command on model files: no job file, no Python, and the line holds while a model is saved too.
+//! The command on model files: no job file, no Python, and the budget holds while a model is saved too.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn a_model_is_trained_saved_evaluated_and_asked_without_a_job_file() {
 }
 
 #[test]
-fn the_line_holds_while_a_model_is_saved() {
+fn the_budget_holds_while_a_model_is_saved() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("job.toml"), LARGE).unwrap();
     for output in ["large.keras", "large.weights.h5", "large.safetensors"] {
@@ -76,8 +76,8 @@ fn the_line_holds_while_a_model_is_saved() {
         let refused = memfit_in(folder.path(), &[&train[..], &["1MiB"]].concat());
         let text = ended_with(&refused, 3);
         let smallest = text.split("--budget ").nth(1).unwrap().split('`').next().unwrap();
-        let told = lines(&memfit_in(folder.path(), &[&train[..], &[smallest]].concat()));
-        let end = told.last().unwrap();
+        let printed = lines(&memfit_in(folder.path(), &[&train[..], &[smallest]].concat()));
+        let end = printed.last().unwrap();
         assert!(end["vm_hwm"].as_u64().unwrap() <= end["budget"].as_u64().unwrap());
         assert_eq!(end["bytes_peak_predicted"], end["bytes_peak_measured"]);
         let weights = 4 * (2048 * 2048 + 2048 + 2048 * 4 + 4);
@@ -92,7 +92,7 @@ fn the_line_holds_while_a_model_is_saved() {
 }
 
 #[test]
-fn a_disk_that_is_full_is_told_before_training_and_the_old_file_stays() {
+fn a_disk_that_is_full_is_reported_before_training_and_the_old_file_stays() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("job.toml"), LARGE).unwrap();
     fs::write(folder.path().join("old.keras"), "what stood there before").unwrap();
@@ -131,7 +131,7 @@ fn what_is_missing_is_said_with_the_flag_that_gives_it() {
 }
 
 #[test]
-fn a_low_line_splits_what_is_predicted_and_changes_nothing() {
+fn a_low_budget_splits_what_is_predicted_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let job = "
 [model]
@@ -152,10 +152,10 @@ rows = 70
     fs::write(folder.path().join("job.toml"), job).unwrap();
     let run = |command: &str, budget: &str, more: &[&str]| {
         let arguments = [&[command, "job.toml", "--json", "--budget", budget], more].concat();
-        let told = lines(&memfit_in(folder.path(), &arguments)).remove(0);
-        assert!(told["vm_hwm"].as_u64().unwrap() <= told["budget"].as_u64().unwrap(), "{told}");
-        assert_eq!(told["rows"], 70);
-        told
+        let printed = lines(&memfit_in(folder.path(), &arguments)).remove(0);
+        assert!(printed["vm_hwm"].as_u64().unwrap() <= printed["budget"].as_u64().unwrap(), "{printed}");
+        assert_eq!(printed["rows"], 70);
+        printed
     };
     let (low, high) = (run("evaluate", "24MiB", &[]), run("evaluate", "300MiB", &[]));
     assert!(low["micro_batch"].as_u64().unwrap() < 64 && high["micro_batch"] == 64);

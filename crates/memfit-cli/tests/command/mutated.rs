@@ -129,7 +129,7 @@ const OPTIONS: &[&str] = &[
     "--micro-batches",
 ];
 
-/// A generator of numbers that a seed says all of (SplitMix64).
+/// A generator of numbers that depends on nothing but its seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -278,7 +278,7 @@ fn huge_numbers_are_answered() {
     let folder = tempfile::tempdir().unwrap();
     let huge = ["4294967296", "1000000000", "9223372036854775807", "10000000", "100000000000"];
     for value in huge {
-        // A validation over a share of as many rows would take its time.
+        // A validation over a share of as many rows would take too long.
         let rows = "rows = 16\nvalidation_split = 0.25";
         let keys = [("batch = 4", format!("batch = {value}")), (rows, format!("rows = {value}"))];
         let mut jobs: Vec<(String, Vec<&str>)> =

@@ -24,7 +24,7 @@ validation_split = 0.2
 costs = \"analytic\"
 ";
 
-/// A folder with a job and fifty rows that repeat nothing.
+/// A folder with a job and fifty rows in which nothing repeats.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, width) in [("x.npy", 6), ("y.npy", 2)] {

@@ -41,7 +41,7 @@ fn json(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_mixed_policy_trains_inside_its_line_and_says_what_it_saved() {
+fn a_mixed_policy_trains_inside_its_budget_and_says_what_it_saved() {
     for (policy, scale) in [("mixed_float16", Some(32768.0)), ("mixed_bfloat16", None)] {
         for budget in ["30MiB", "100MiB"] {
             // Of means the first layer's whole output is kept, in either type.

@@ -141,8 +141,8 @@ fn check_page(page: &str, found: Vec<Block>) {
     }
 }
 
-/// Compares line by line. Which hints fit and which tensors are named hangs on the size of the build: hints that are printed are shown,
-/// and reasons that are shown are those that the planner knows.
+/// Compares line by line. Which hints fit and which tensors are named depends on the size of the build: hints
+/// that are printed are shown, and reasons that are shown are those that the planner knows.
 fn check(command: &str, shown: &[String], printed: &[String]) {
     let known = include_str!("../../../memfit-plan/src/reason.rs");
     let (is_hint, is_reason) =

@@ -1,4 +1,4 @@
-//! How many threads there are where nobody says: what this process may use, and no more.
+//! The number of threads where it is not given: what this process may use, and no more.
 
 use std::fs;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ fn as_many_threads_as_the_control_group_has_processors_for() {
 struct Group(PathBuf);
 
 impl Group {
-    /// One processor's time for all in it; none where the system, or its owner, does not let us.
+    /// One processor's time for all in it; none where the system, or its owner, does not permit it.
     fn with_one_processor() -> Option<Group> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
         // `number:controllers:path` for each hierarchy of version 1; version 2 has number 0 and no controllers.

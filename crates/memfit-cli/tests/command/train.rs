@@ -1,4 +1,4 @@
-//! The command as its users run it: every example at a small size, inside its line, to the byte.
+//! The command as its users run it: every example at a small size, inside its budget, to the byte.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -63,12 +63,12 @@ fn a_batch_split_by_its_budget_equals_the_whole() {
     for (a, b) in losses(&split).iter().zip(losses(&whole)) {
         assert!((a - b).abs() <= 1e-5 * b.abs(), "{a} and {b}");
     }
-    let pieces = |budget: &[&str]| {
+    let micro_batches = |budget: &[&str]| {
         let plan = &events(&[&["plan", &job, "--json", "--costs", "analytic"], budget].concat())[0];
         plan["micro_batches"].as_u64().unwrap()
     };
-    assert!(pieces(&[]) > 1, "the example's own budget splits the batch");
-    assert_eq!(pieces(&["--budget", "1GiB"]), 1);
+    assert!(micro_batches(&[]) > 1, "the example's own budget splits the batch");
+    assert_eq!(micro_batches(&["--budget", "1GiB"]), 1);
 }
 
 #[test]
@@ -222,13 +222,14 @@ fn plan_and_batch_answer_programs() {
     let largest = batch["largest_batch"].as_u64().unwrap();
     let unsplit = &events(&["plan", &job, "--budget", "8GiB", "--batch", &largest.to_string(), "--json"])[0];
     assert_eq!((&unsplit["micro_batches"], &unsplit["time_relative"]), (&1.into(), &1.0.into()));
-    // One row more is split, or something is computed or fed again.
+    // One row more means a split, or a recomputation, or a second feed of the input.
     let more =
         &events(&["plan", &job, "--budget", "8GiB", "--batch", &(largest + 1).to_string(), "--json"])[0];
     assert!(more["micro_batches"] != 1 || 1.0 < more["time_relative"].as_f64().unwrap(), "{more}");
 }
 
-/// Layers whose activations are large beside their weights, in a batch that is split or computed again below 64 MiB.
+/// Layers whose activations are large compared with their weights, in a batch that is split or recomputed
+/// below 64 MiB.
 fn tight(folder: &Path) -> String {
     let layer = "[[model.layers]]\nclass = \"Conv2D\"\nfilters = 8\nkernel_size = 3\nactivation = \"relu\"\n";
     let text = format!(
