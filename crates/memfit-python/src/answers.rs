@@ -48,7 +48,7 @@ pub fn plan(py: Python<'_>, request: &str) -> PyResult<PlanAnswer> {
     })
 }
 
-/// The largest batch that trains in one piece, and the bytes that batches need, as JSON.
+/// The largest batch that trains without a split, and the bytes that batches need, as JSON.
 #[pyfunction]
 pub fn largest_batch(py: Python<'_>, request: &str) -> PyResult<String> {
     without_python(py, || {

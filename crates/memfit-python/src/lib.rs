@@ -1,5 +1,5 @@
-//! The engine behind the Python package `memfit`: requests in as JSON, arrays lent without a copy. What a Python user sees is in
-//! `python/memfit`.
+//! The engine of the Python package `memfit`: requests in as JSON, arrays borrowed without a copy. What a
+//! Python user sees is in `python/memfit`.
 
 mod answers;
 mod error;
@@ -32,7 +32,7 @@ mod _engine {
         process::resident().0
     }
 
-    /// Most bytes that this process held since the last plan was begun.
+    /// Most bytes that this process held since the last plan began.
     #[pyfunction]
     fn resident_peak() -> u64 {
         process::resident_peak().0

@@ -12,10 +12,10 @@ use crate::error::misuse;
 use crate::request::Request;
 use crate::without_python;
 
-/// An array lent for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
+/// An array borrowed for a step: its bytes, NumPy's name of its elements, its dimensions with the rows first.
 type Lending = (Py<PyArray1<u8>>, String, Vec<u64>);
 
-/// The order of lent rows: an array that names them, or seed and epoch of an exact shuffle.
+/// The order of borrowed rows: an array that names them, or seed and epoch of an exact shuffle.
 #[derive(FromPyObject)]
 enum Order {
     Seeded(u64, u64),
@@ -91,7 +91,7 @@ impl Session {
         if session.is_open() { Ok(session) } else { Err(misuse("the session is closed; call open() first")) }
     }
 
-    /// Does something with lent rows, while Python goes on.
+    /// Does something with borrowed rows, while Python goes on.
     fn with_rows<R: Send>(
         &self,
         py: Python<'_>,
@@ -105,9 +105,9 @@ impl Session {
         }
         let held: Vec<PyReadonlyArray1<'_, u8>> =
             arrays.iter().map(|(bytes, _, _)| bytes.bind(py).readonly()).collect();
-        let mut lent = Vec::with_capacity(arrays.len());
+        let mut borrowed = Vec::with_capacity(arrays.len());
         for (bytes, (_, description, dims)) in held.iter().zip(arrays) {
-            lent.push(BorrowedArray { description, dims, bytes: bytes.as_slice()? });
+            borrowed.push(BorrowedArray { description, dims, bytes: bytes.as_slice()? });
         }
         let rows = match order {
             Some(Order::Rows(rows)) => Some(rows.bind(py).readonly()),
@@ -121,7 +121,7 @@ impl Session {
             (None, Some(Order::Rows(_)) | None) => BorrowedOrder::Stored,
         };
         without_python(py, || {
-            let mut source = Borrowed::new(&fields, &lent, order)?;
+            let mut source = Borrowed::new(&fields, &borrowed, order)?;
             body(&mut self.lock(), &mut source)
         })
     }
@@ -165,7 +165,7 @@ impl Session {
         fields.map(|field| (field.name.clone(), field.dims.clone(), field.dtype.to_string())).collect()
     }
 
-    /// Names of what is told beside the loss.
+    /// Names of the values that are reported beside the loss.
     fn metrics(&self) -> Vec<String> {
         self.lock().metrics().to_vec()
     }
@@ -175,7 +175,7 @@ impl Session {
         self.lock().output_dims().map(<[usize]>::to_vec).collect()
     }
 
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     fn micro_batch(&self) -> usize {
         self.lock().micro_batch()
     }
@@ -253,7 +253,8 @@ impl Session {
         Ok(())
     }
 
-    /// Gives the pages of a variable that was read for the last time back. Variables are handed over in their order.
+    /// Gives the pages of a variable that was read for the last time back. Variables are moved to Keras in
+    /// their order.
     fn give_back(&self, variable: usize) -> PyResult<()> {
         self.open_one()?.give_back(variable);
         Ok(())
@@ -276,20 +277,20 @@ impl Session {
         Ok(())
     }
 
-    /// Begins to add up loss and metrics anew.
+    /// Resets the sums of loss and metrics.
     fn begin_epoch(&self) -> PyResult<()> {
         self.open_one()?.begin_epoch();
         Ok(())
     }
 
-    /// How many steps may have begun and not ended when another begins.
+    /// How many steps may be in flight when another begins.
     fn steps_ahead(&self) -> PyResult<usize> {
         Ok(self.open_one()?.steps_ahead())
     }
 
-    /// Runs a step over rows `start..start + rows` of lent arrays, in their order or in another, and returns what the steps gave that
-    /// have ended: those that are more than `ahead` before this one. `next` says which rows come next, first row and rows, where that
-    /// is known.
+    /// Runs a step over rows `start..start + rows` of borrowed arrays, in their order or in another, and
+    /// returns what the steps gave that have ended: those that are more than `ahead` before this one. `next`
+    /// says which rows come next, first row and rows, where that is known.
     #[pyo3(signature = (arrays, start, rows, order=None, next=None, learning_rate=None, ahead=0))]
     #[expect(clippy::too_many_arguments, reason = "what a batch is stays apart in Python")]
     fn step(
@@ -345,7 +346,7 @@ impl Session {
         Ok(path.display().to_string())
     }
 
-    /// Copies what the last step of so many rows predicted into `to`.
+    /// Copies the predictions of the last step, which had this many rows, into `to`.
     fn prediction(&self, output: usize, rows: usize, mut to: PyReadwriteArray1<'_, u8>) -> PyResult<()> {
         let session = self.open_one()?;
         let (from, to) = (session.prediction(output, rows), to.as_slice_mut()?);

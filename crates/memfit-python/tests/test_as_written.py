@@ -76,7 +76,7 @@ def test_schedules_of_all_kinds(schedule):
     check(build, models.random(24, 6), models.random(24, 1), epochs=4)
 
 
-def test_data_for_a_validation_begins_anew_each_time():
+def test_data_for_a_validation_begins_again_each_time():
     import tensorflow as tf
 
     model, x, y = models.dense()
@@ -91,7 +91,7 @@ def test_data_for_a_validation_begins_anew_each_time():
     np.testing.assert_allclose(*zip(*seen), rtol=1e-4)
 
 
-def test_evaluations_are_told_as_keras_tells_them(capsys):
+def test_evaluations_are_reported_as_keras_reports_them(capsys):
     inside = keras.Input((6,))
     x = layers.Dense(4, activation="tanh")(inside)
     model = keras.Model(inside, {"b": layers.Dense(1, name="b")(x), "a": layers.Dense(2, name="a")(x)})
@@ -212,7 +212,7 @@ def video():
     return model
 
 
-def test_a_model_on_every_frame_and_cells_behind_it(tmp_path):
+def test_a_model_on_every_frame_and_cells_after_it(tmp_path):
     x, y = (255 * models.random(24, 4, 6, 6, 3)).astype("uint8"), models.random(24, 1)
     check(video, x, y)
     model = video()
@@ -248,14 +248,14 @@ def test_losses_and_metrics_of_ones_own_are_refused_even_by_a_name_of_keras(argu
     ({"batch_size": 0}, "batch_size is 0"), ({"batch_size": "a"}, "batch_size is 'a'"), ({"batch_size": 2.5}, "batch_size is 2.5"),
     ({"budget": -5}, "budget is -5"), ({"budget": 0}, "budget is 0"), ({"class_weight": "balanced"}, "give a dict"),
 ])
-def test_arguments_that_mean_nothing_are_told(arguments, word):
+def test_arguments_that_mean_nothing_are_refused(arguments, word):
     model, x, y = models.dense()
     with pytest.raises(memfit.Error, match=word):
         memfit.fit(model, x, y, verbose=0, **arguments)
     assert memfit.fit(model, x, y, verbose=0, batch_size=np.int64(8), budget=np.int64(1 << 30)).history["loss"]
 
 
-def test_data_that_ends_within_an_epoch_is_told():
+def test_data_that_ends_within_an_epoch_is_reported():
     model, x, y = models.dense()
     with pytest.warns(UserWarning, match="step 3 of 5"):
         memfit.fit(model, ((x[:8], y[:8]) for _ in range(3)), steps_per_epoch=5, verbose=0)

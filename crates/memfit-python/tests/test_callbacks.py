@@ -74,7 +74,7 @@ def test_a_callback_may_change_the_weights():
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
-def test_ctrl_c_ends_behind_the_step_with_its_weights():
+def test_ctrl_c_ends_after_the_step_with_its_weights():
     model, x, y = models.dense()
     before = model.get_weights()
     # A shell that starts this in the background has it ignore Ctrl-C.

@@ -16,7 +16,7 @@ def test_every_block_of_the_walkthrough_runs(tmp_path, monkeypatch, capsys):
     names, done = {"__name__": "walkthrough"}, []
     for kind, block in blocks:
         if kind == "python":
-            # What follows a command reads what the command wrote.
+            # A block after a command reads what the command wrote.
             if "further" not in block or (tmp_path / "further.keras").exists():
                 exec(compile(block, str(PAGE), "exec"), names)
         elif block.startswith("pip install"):

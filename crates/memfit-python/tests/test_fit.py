@@ -52,7 +52,7 @@ def test_evaluate_and_predict_are_those_of_keras(make):
     np.testing.assert_allclose(mine, model.predict(x, batch_size=10, verbose=0), atol=1e-5)
 
 
-def test_a_lower_budget_gives_the_same_training_in_pieces():
+def test_a_lower_budget_gives_the_same_training_in_micro_batches():
     model, _, _ = models.dense()
     x, y = models.random(4096, 6), models.labels(4096, 3)
     theirs = models.twin(model)

@@ -43,7 +43,7 @@ def beside_keras(model, x, y, **arguments):
     )
     mine_listed = memfit.evaluate(model, x, y, batch_size=10, sample_weight=weight)
     listed = theirs.evaluate(x, y, batch_size=10, sample_weight=weight, verbose=0)
-    # Keras tells a value twice where two metrics have one name.
+    # Keras reports a value twice where two metrics have one name.
     if len(mine_listed) == len(listed):
         np.testing.assert_allclose(mine_listed, listed, rtol=2e-4, atol=2e-4)
     return mine
@@ -93,20 +93,20 @@ def test_weighted_metrics_count_by_weights_and_others_do_not():
     agree(memfit.fit(model, x, y, class_weight=weights, **STEPS).history, theirs.fit(x, y, class_weight=weights, **STEPS).history)
 
 
-def test_metrics_are_the_same_in_pieces_and_in_half_types():
+def test_metrics_are_the_same_in_micro_batches_and_in_half_types():
     x, y = models.random(2048, 6), one_hot(2048, 4)
     model = classifier(metrics=of_classes())
     low = memfit.plan(model, batch_size=2048, costs="analytic").bytes_smallest_budget + (4 << 20)
-    told = [
+    evaluated = [
         memfit.evaluate(model, x, y, batch_size=2048, budget=budget, costs="analytic", return_dict=True)
         for budget in ("200MiB", low)
     ]
-    agree(*told, tolerance=1e-6)
+    agree(*evaluated, tolerance=1e-6)
     theirs = model.evaluate(x, y, batch_size=2048, return_dict=True, verbose=0)
-    agree(told[1], theirs)
-    halves = memfit.evaluate(model, x, y, batch_size=2048, precision="mixed_bfloat16", return_dict=True)
+    agree(evaluated[1], theirs)
+    half = memfit.evaluate(model, x, y, batch_size=2048, precision="mixed_bfloat16", return_dict=True)
     for name in ("accuracy", "precision", "mse"):
-        np.testing.assert_allclose(halves[name], theirs[name], atol=0.02)
+        np.testing.assert_allclose(half[name], theirs[name], atol=0.02)
 
 
 def two_outputs(**compiled):
@@ -168,7 +168,7 @@ def test_what_is_no_metric_here_is_refused_by_name():
             memfit.fit(classifier(metrics=[one]), x, y, verbose=0)
 
 
-def test_the_loss_scale_goes_on_behind_a_validation():
+def test_the_loss_scale_goes_on_after_a_validation():
     keras.mixed_precision.set_global_policy("mixed_float16")
     try:
         model = classifier()

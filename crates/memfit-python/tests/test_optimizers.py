@@ -59,7 +59,7 @@ def test_keras_goes_on_with_the_file_of_a_model_trained_here(name, tmp_path):
     memfit.fit(model, x, y, **STEPS)
     theirs.fit(x, y, **STEPS)
     same(model.weights, theirs.weights)
-    # The matrix between Adafactor's rows and columns is computed anew in each step, whatever it was.
+    # The matrix between Adafactor's rows and columns is computed again in each step, whatever it was.
     if name != "adafactor":
         same(model.optimizer.variables, theirs.optimizer.variables)
     model.save(tmp_path / "model.keras")

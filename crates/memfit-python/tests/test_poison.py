@@ -44,7 +44,7 @@ def cases():
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("network", NETWORKS)
-def test_nothing_that_is_not_finite_is_left_behind(network):
+def test_nothing_that_is_not_finite_is_left(network):
     for name, value, optimizer, rate in (case for case in cases() if case[0] == network):
         keras.utils.set_random_seed(7)
         rows = keras.Input((3, 2))

@@ -33,7 +33,7 @@ def test_every_step_ends_once_and_in_order(ahead):
     assert session.asked == [(0, (4, 4), 0, ahead), (4, (8, 4), 1, ahead), (8, None, 2, ahead)]
 
 
-def test_nobody_is_ahead_of_a_callback_that_is_told_of_batches(tmp_path):
+def test_no_step_is_ahead_of_a_callback_with_hooks_for_batches(tmp_path):
     class AtEpochs(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             pass
@@ -44,7 +44,7 @@ def test_nobody_is_ahead_of_a_callback_that_is_told_of_batches(tmp_path):
 
     saves = keras.callbacks.ModelCheckpoint(str(tmp_path / "x.keras"))
     often = keras.callbacks.ModelCheckpoint(str(tmp_path / "x.keras"), save_freq=2)
-    told = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: None)
-    for callback, ahead in [(AtEpochs(), 1), (keras.callbacks.EarlyStopping(), 1), (saves, 1), (AtBatches(), 0), (often, 0), (told, 0)]:
+    batches = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: None)
+    for callback, ahead in [(AtEpochs(), 1), (keras.callbacks.EarlyStopping(), 1), (saves, 1), (AtBatches(), 0), (often, 0), (batches, 0)]:
         listed = keras.callbacks.CallbackList([callback], add_history=True, model=keras.Sequential())
         assert ahead_of(Session(), listed, TRAIN_HOOKS) == ahead, callback

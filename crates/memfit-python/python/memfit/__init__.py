@@ -6,7 +6,7 @@
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
 
     print(memfit.plan(model, batch_size=64, budget="3GiB"))       # what it would hold, before anything runs
-    memfit.fit(model, x, y, batch_size=64, budget="3GiB")         # trains the model within that line
+    memfit.fit(model, x, y, batch_size=64, budget="3GiB")         # trains the model within that budget
     model.save("trained.keras")                                   # its weights are the trained ones
 
 A budget counts what memfit adds to this process. What Python, Keras, your arrays and the model's own weights hold already is the

@@ -86,7 +86,7 @@ def _replicas():
 
 
 def _of_memfit(config, outputs, model, predictions, targets, weights):
-    """The same by the engine, of a model that does nothing but hand its inputs on."""
+    """The same by the engine, of a model whose outputs are its inputs."""
     from ._inference import logs_of
     from ._rows import lend
 

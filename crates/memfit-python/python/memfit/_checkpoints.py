@@ -142,9 +142,9 @@ def checksum(batch, before):
     return before
 
 
-def digest_of(lent):
+def digest_of(arrays):
     """Arrays by their elements, dimensions, first and last bytes: enough to notice other data, at no cost for large ones."""
     part, digest = 64 << 10, []
-    for array, description, dims in lent:
+    for array, description, dims in arrays:
         digest.append([description, list(dims), zlib.crc32(array[-part:], zlib.crc32(array[:part]))])
     return digest

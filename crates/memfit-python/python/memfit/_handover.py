@@ -18,7 +18,7 @@ _ELEMENTS = {"f32": "float32", "i64": "int64", "i32": "int32"}
 
 class Handover:
     """Pairs the engine's variables with a model's by Keras's order. An optimizer that Keras has not built yet has no variables for its
-    state: it begins in the arena, and Keras builds them when the values are handed over for good."""
+    state: it begins in the arena, and Keras builds them when the values leave it for good."""
 
     def __init__(self, session, model, optimizer=None):
         self.session, self.model, self.optimizer = session, model, optimizer
@@ -131,7 +131,7 @@ class Handover:
         finally:
             object.__delattr__(optimizer, "_track_variable")
         self._pair()
-        # Single numbers, which some optimizers add without a word.
+        # Single numbers, which some optimizers add silently.
         for pair in self.pairs:
             hand_over(pair)
 
@@ -177,7 +177,7 @@ def scope(model):
 
 @contextlib.contextmanager
 def uninterrupted():
-    """Ctrl-C waits until all values are handed over."""
+    """Ctrl-C waits until all values are in the model."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -138,7 +138,7 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
     rows = rows_of(model, x, batch_size=batch_size, steps=steps, targets=False)
     callbacks = _listed(callbacks, model, rows)
     session = _engine.Session(request(model, rows.batch_size, {**options, "dims": rows.dims}), "prediction")
-    outputs, piece = session.outputs(), session.micro_batch()
+    outputs, micro_batch = session.outputs(), session.micro_batch()
     parts = [[] for _ in outputs]
     handover = Handover(session, model)
     model.stop_predicting = False
@@ -150,7 +150,7 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
         for number, batch in enumerate(rows.epoch()):
             if number % at_once == 0:
                 callbacks.on_predict_batch_begin(number)
-            made.append(_predicted(session, batch, outputs, piece))
+            made.append(_predicted(session, batch, outputs, micro_batch))
             for part, array in zip(parts, made[-1]):
                 part.append(array)
             if len(made) == at_once:
@@ -169,16 +169,16 @@ def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=Non
     return whole[0] if len(whole) == 1 else keras.tree.pack_sequence_as(model.output, whole)
 
 
-def _predicted(session, batch, outputs, piece):
-    """An array for each output with the predictions of a batch, in micro-batches of so many rows."""
+def _predicted(session, batch, outputs, micro_batch):
+    """An array for each output with the predictions of a batch, in micro-batches of `micro_batch` rows."""
     import numpy as np
 
     made = [np.empty((batch.rows, *dims), dtype=np.float32) for dims in outputs]
-    pieces = [(first, min(piece, batch.rows - first)) for first in range(0, batch.rows, piece)]
-    then = [(batch.start + first, count) for first, count in pieces[1:]]
+    parts = [(first, min(micro_batch, batch.rows - first)) for first in range(0, batch.rows, micro_batch)]
+    then = [(batch.start + first, count) for first, count in parts[1:]]
     # The next batch begins with a micro-batch of its own.
-    then.append(batch.next and (batch.next[0], min(piece, batch.next[1])))
-    for (first, count), after in zip(pieces, then):
+    then.append(batch.next and (batch.next[0], min(micro_batch, batch.next[1])))
+    for (first, count), after in zip(parts, then):
         # What is predicted is read before the next micro-batch overwrites it.
         session.step(batch.arrays, batch.start + first, count, batch.order, after)
         for output, array in enumerate(made):

@@ -1,4 +1,4 @@
-"""A Keras model as a request to the engine: its configuration, what it is compiled with, and the line."""
+"""A Keras model as a request to the engine: its configuration, what it is compiled with, and the budget."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
 def describe(model, dims=None):
     """The model's configuration with what it is compiled with. `dims` are those of a row of each input, where they are known: they
     take the place of dimensions that the model leaves open. Keras may import a whole backend to write it, so that a baseline is
-    taken behind this."""
+    taken after this."""
     try:
         with _without_schedule(model):
             config = json.loads(_plain(model).to_json())
@@ -101,7 +101,7 @@ def _functional():
 
 
 def require_batch_size(batch_size):
-    """Stops where rows cannot be taken so many at a time."""
+    """Stops where this cannot be the number of rows of a batch."""
     if batch_size is not None and not _is_count(batch_size):
         raise Error(f"batch_size is {batch_size!r}; give a whole number from 1 on")
 
@@ -179,7 +179,7 @@ def named(value):
 
 
 def require_model(model, *, compiled):
-    """Stops with what to do where a model cannot be handed over."""
+    """Stops with what to do where the engine cannot take a model."""
     if not hasattr(model, "to_json") or not hasattr(model, "weights"):
         raise Error(f"expected a Keras model, got {type(model).__name__}; build one with keras.Sequential or keras.Model")
     if compiled and not getattr(model, "compiled", False):
@@ -188,13 +188,13 @@ def require_model(model, *, compiled):
 
 
 def require_input(model):
-    """Stops where nobody knows yet what the model takes."""
+    """Stops where the shape of the model's inputs is not known yet."""
     if not knows_input(model):
         raise Error("the model does not know its input yet; give it a keras.Input, or call model.build((None, …))")
 
 
 def knows_input(model):
-    """Whether the model was told or shown what it takes."""
+    """Whether the shape of the model's inputs is known."""
     return bool(getattr(model, "inputs", None))
 
 

@@ -10,8 +10,8 @@ from ._request import input_names, knows_input, require_batch_size
 
 class Batch(NamedTuple):
     """Rows of one step: rows `start…` of the arrays, or of `order`, which names their rows. `next` is the start and the rows of the
-    next batch, where it is one of the same arrays and order: a GPU gets them while it computes. Batches that others make are
-    not asked for early, since the next may be made where this one stands."""
+    next batch, where it is one of the same arrays and order: a GPU gets them while it computes. Batches of the user's own
+    source are not read early, since the next may take the memory of this one."""
 
     arrays: list
     start: int
@@ -124,8 +124,8 @@ class _Epochs:
         """Batches of an epoch. `limit` is how many it has, where the caller says so; `count` how many there are, where it is known."""
         if self.iterator is None or self.limit is None:
             self.iterator, self.taken = self._pass(), 0
-        begun, ended = 0, False
-        while not ended and (self.limit is None or begun < self.limit):
+        started, ended = 0, False
+        while not ended and (self.limit is None or started < self.limit):
             if self._is_over():
                 break
             came = 0
@@ -134,7 +134,7 @@ class _Epochs:
                 if self.sums:
                     self.crc = checksum(batch, self.crc)
                 yield batch
-            begun, self.taken, ended = begun + self.at_once, self.taken + self.at_once, came < self.at_once
+            started, self.taken, ended = started + self.at_once, self.taken + self.at_once, came < self.at_once
         if ended or self._is_over():
             self.iterator = None
 
@@ -147,7 +147,7 @@ class Arrays(_Epochs):
 
     def __init__(self, shape, arrays, batch_size, steps, shuffle):
         self.lent = [lend(array) for array in arrays]
-        counts = {lent[2][0] if lent[2] else 0 for lent in self.lent}
+        counts = {array[2][0] if array[2] else 0 for array in self.lent}
         if len(counts) != 1:
             raise Error(f"the arrays have {sorted(counts)} rows; give arrays of the same rows")
         self.dims = shape.dims(arrays)
@@ -172,7 +172,7 @@ class Arrays(_Epochs):
         super().skip(epochs, batches, 0, is_over)
 
     def digest(self):
-        """What tells these rows from others."""
+        """What distinguishes these rows from others."""
         return [digest_of(self.lent), self.batch_size, self.limit, bool(self.shuffle)]
 
     passes, seed = 0, None
@@ -192,7 +192,7 @@ class Arrays(_Epochs):
 
 
 class _Batches(_Epochs):
-    """Batches that others make."""
+    """Batches that the user's data source makes."""
 
     def __init__(self, shape, source, batch_size, steps, shuffle):
         self.shape, self.source, self.limit, self.shuffle = shape, source, steps, shuffle
@@ -204,7 +204,7 @@ class _Batches(_Epochs):
         self.first = arrays
 
     def digest(self):
-        """What tells these rows from others, before they come."""
+        """What distinguishes these rows from others, before they come."""
         return [self.dims_listed(), self.batch_size, self.limit, bool(self.shuffle)]
 
     def dims_listed(self):
@@ -218,11 +218,11 @@ class _Batches(_Epochs):
         arrays = self.shape.unpack(value)
         if self.shape.weighted(arrays) != self.weighted:
             raise Error("some batches have sample weights and some do not; give them with all or with none")
-        lent = [lend(array) for array in arrays]
-        rows = lent[0][2][0]
+        borrowed = [lend(array) for array in arrays]
+        rows = borrowed[0][2][0]
         if self.batch_size < rows:
             raise Error(f"a batch of {rows} rows came and {self.batch_size} were planned for; give batch_size={rows}")
-        return Batch(lent, 0, rows, None)
+        return Batch(borrowed, 0, rows, None)
 
 
 class _Stream(_Batches):
@@ -345,7 +345,7 @@ class _Shape:
 
 def lend(array):
     """An array as the engine borrows it: its bytes, NumPy's name of its elements, its dimensions. C-contiguous arrays are
-    lent where they stand; others are copied."""
+    borrowed where they are; others are copied."""
     import numpy as np
 
     if array.dtype.name == "bfloat16":

@@ -12,19 +12,19 @@ def steps(session, batches, ahead, before=None, rate=None):
 
 
 def ahead_of(session, callbacks, hooks):
-    """How many steps may be begun ahead. None where a callback is told of single batches: it may look at the model then, or change
-    the learning rate, the weights or its mind about going on."""
+    """How many steps may be in flight when another begins. It is 0 where a callback has a hook for single batches: the hook may read
+    the model, change the learning rate or the weights, or stop the training."""
     import keras
 
-    def is_told(callback, hook):
-        # Those that save at the end of an epoch alone do nothing between.
+    def has_hook(callback, hook):
+        # Callbacks that save only at the end of an epoch do nothing between.
         if getattr(callback, "save_freq", None) == "epoch" and type(callback).__module__.startswith("keras."):
             return False
         plain = getattr(keras.callbacks.Callback, hook)
         return hook in getattr(callback, "__dict__", {}) or getattr(type(callback), hook, None) is not plain
 
-    told = any(is_told(callback, hook) for callback in callbacks.callbacks for hook in hooks)
-    return 0 if told else session.steps_ahead()
+    waits = any(has_hook(callback, hook) for callback in callbacks.callbacks for hook in hooks)
+    return 0 if waits else session.steps_ahead()
 
 
 TRAIN_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")

@@ -438,7 +438,7 @@ def _validation(model, data, batch_size, steps):
 
 
 def _is_due(epoch, frequency):
-    """As Keras's validation_freq: every so many epochs, or those that are listed, counted from 1."""
+    """As Keras's validation_freq: every `frequency` epochs, or those that are listed, counted from 1."""
     if isinstance(frequency, int):
         return (epoch + 1) % frequency == 0
     return epoch + 1 in frequency

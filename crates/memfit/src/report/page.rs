@@ -356,11 +356,8 @@ fn timeline_text(report: &Report) -> String {
     let (summary, timeline) = (&report.summary, &report.timeline);
     let micro_batch = match summary.micro_batches {
         0 | 1 => "the batch".to_owned(),
-        micro_batches => {
-            format!(
-                "one micro-batch (all {} run the same steps in the same bytes)",
-                grouped(micro_batches as u64)
-            )
+        count => {
+            format!("one micro-batch (all {} run the same steps in the same bytes)", grouped(count as u64))
         }
     };
     let (step, label, layer) = (grouped(timeline.peak as u64), &summary.peak_label, &summary.peak_layer);
