@@ -174,7 +174,7 @@ fn unsupported(name: &str) -> ArgumentError {
     ArgumentError::unsupported(name, format!("one of {}", known.join(", ")))
 }
 
-/// The plainest function that Keras's general ReLU is, since plainer ones keep less for their gradient.
+/// The simplest function that equals Keras's general ReLU: simpler ones keep less for their gradient.
 fn relu(negative_slope: f32, max_value: f32, threshold: f32) -> Activation {
     let plain = max_value == f32::INFINITY && threshold == 0.0;
     Activation::Unary(if plain && negative_slope == 0.0 {

@@ -27,7 +27,7 @@ pub(crate) enum Further {
     RmsNormalization,
     Rnn,
     ChannelDropout3D,
-    /// A class of ours alone: Keras's own ways to tie weights are classes of a model's.
+    /// A class of memfit alone: with Keras, users tie weights in a class of their own.
     TiedDense,
     UnitNormalization,
     UpSampling3D,

@@ -26,9 +26,9 @@
 //!   draw for many elements.
 //! - **A ReLU before a max pool runs after it** (`commute`), with the same values and gradients: where it
 //!   made 0, there is no argmax.
-//! - **A mask is a tensor of the graph,** 1 where a place counts, made by `Op::Mask` and handed from layer to
-//!   layer (`layers/masks.rs`) as Keras does. What Keras writes into a functional model to hand masks on is
-//!   left out (`mask_operations`). Recurrent layers and attention read masks as operands.
+//! - **A mask is a tensor of the graph,** 1 where a place counts, computed by `Op::Mask` and passed from
+//!   layer to layer (`layers/masks.rs`) as Keras does. What Keras writes into a functional model to pass
+//!   masks on is left out (`mask_operations`). Recurrent layers and attention read masks as operands.
 //! - **A model on every step** (`distribute`) is called step by step, as a shared model is; cells within
 //!   `RNN` are the layers of their names.
 //! - **Whole numbers that come in stay whole** only where an Embedding looks them up (`fed`).

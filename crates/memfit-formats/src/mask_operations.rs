@@ -11,11 +11,11 @@ use crate::keras::Entry;
 /// Calls name masks by these arguments.
 pub(crate) const MASKS: [&str; 4] = ["mask", "query_mask", "value_mask", "key_mask"];
 
-/// What Keras's own masks are made by.
+/// The operations that compute Keras's own masks.
 const MAKERS: [&str; 7] =
     ["NotEqual", "LogicalOr", "Any", "ExpandDims", "ZerosLike", "OnesLike", "Concatenate"];
 
-/// Names of the operations of a model that only make masks.
+/// Names of the operations of a model that only compute masks.
 pub(crate) fn of_masks<'a>(model: &Entry<'a>, entries: &[Entry<'a>]) -> HashSet<&'a str> {
     let suspects = || entries.iter().filter(|entry| entry.is_operation() && MAKERS.contains(&entry.class));
     if suspects().next().is_none() {
@@ -26,7 +26,7 @@ pub(crate) fn of_masks<'a>(model: &Entry<'a>, entries: &[Entry<'a>]) -> HashSet<
     let mut open = Vec::new();
     let outputs = model.config.get("output_layers").unwrap_or(&Value::Null);
     texts(outputs, &mut open);
-    // Layers run whether or not something hangs on them.
+    // Layers run whether or not another layer reads them.
     open.extend(entries.iter().filter(|entry| !entry.is_operation()).filter_map(|entry| entry.name().ok()));
     let mut needed: HashSet<&str> = HashSet::new();
     while let Some(name) = open.pop() {

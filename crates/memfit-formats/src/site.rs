@@ -102,8 +102,8 @@ impl Site<'_> {
         self.weight_as(name, dims, dims, start, self.trainable)
     }
 
-    /// A weight that the first call makes and later calls find: its dimensions here, and those Keras gives it, which
-    /// decide how it begins.
+    /// A weight that the first call creates and later calls find: its dimensions here, and those Keras gives
+    /// it, which decide how it begins.
     pub fn weight_as(
         &mut self,
         name: &str,
