@@ -48,7 +48,7 @@ pub struct Line {
 /// What the process holds besides the arena.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runtime {
-    /// What the process held before the job came, which no line counts: that of the program that called us.
+    /// What the process held before the job, in a program that calls memfit. No line counts it.
     pub baseline: Bytes,
     /// Line by line; the first is the program's own.
     pub lines: Vec<Line>,

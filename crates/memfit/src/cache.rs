@@ -1,4 +1,5 @@
-//! Measured costs in a file of the user's cache folder: one JSON object a line. Whatever is wrong with it, it is measured again.
+//! Measured costs in a file of the user's cache folder: one JSON object a line. Where it cannot be read,
+//! costs are measured again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};

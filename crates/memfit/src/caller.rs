@@ -1,4 +1,5 @@
-//! What a caller adds to a job that no job file says: where he stands, what he brings, and what a run that goes on had decided.
+//! What a caller adds to a job that is not in a job file: the folder, data of the caller's, and decisions of
+//! the run that is resumed.
 
 use std::path::PathBuf;
 
@@ -16,9 +17,9 @@ pub struct Caller {
     pub resume: Resume,
     /// A Keras configuration that the caller holds, in place of a file's.
     pub config: Option<Value>,
-    /// The share of the rows, the last ones, that are all there is to a validation.
+    /// The share of the rows, the last ones, that a validation uses. It uses no others.
     pub held_out: Option<f64>,
-    /// How many arrays of weights a caller brings who brings rows of his own: none, one, or one for each output.
+    /// How many arrays of weights come with the caller's own rows: none, one, or one for each output.
     pub sample_weights: usize,
     /// Which of them weigh every sample of a row.
     pub weights_of_samples: Vec<bool>,
@@ -30,8 +31,9 @@ pub struct Caller {
     pub vectors: Option<String>,
     /// What the process held before, of a program that trains within itself: the budget does not count it.
     pub baseline: Bytes,
-    /// The most bytes of variables that such a program has on their way at once; twice the largest where it does not say.
+    /// The most bytes of variables that such a program transfers at once; twice the largest where it is not
+    /// given.
     pub handover: Option<Bytes>,
-    /// How long costs may be measured; a few seconds where it is not said.
+    /// How long costs may be measured; a few seconds where it is not given.
     pub seconds_measuring: Option<f64>,
 }

@@ -1,4 +1,5 @@
-//! Changed models: the same job at another image size, with another layer in a place, or with another argument of a layer.
+//! Changed models: the same job at another image size, with one layer replaced, or with another argument of a
+//! layer.
 
 use memfit_formats::names_of_layers;
 use serde_json::{Map, Value, json};
@@ -36,7 +37,7 @@ pub(crate) fn with_image_size(job: &Job, from: [usize; 2], to: [usize; 2]) -> Re
     })
 }
 
-/// The job with layers of one class made layers of another, which takes the same arguments.
+/// The job with layers of one class replaced by layers of another, which takes the same arguments.
 pub(crate) fn with_class(job: &Job, from: &str, to: &str) -> Result<Option<Job>, Error> {
     changed(job, &mut |layer| {
         let found = *layer.class == *from;

@@ -70,8 +70,8 @@ impl Charge {
         self.of(problem, plan.bytes_peak, self.heap(problem, plan))
     }
 
-    /// The plan that is charged the least. It is found by estimates alone, and whatever the budget, so that no clock and no budget decides
-    /// what is the smallest.
+    /// The plan that is charged the least. It is found by estimates alone, and whatever the budget, so that
+    /// neither a clock nor a budget decides what is the smallest.
     pub(crate) fn lowest(&self, problem: &mut Problem) -> Lowest {
         let gauge = Gauge { most: |work| heap::measured(work).1.most, here: heap::here };
         let (plan, heap_planning) = memfit_plan::smallest_measured(problem, &gauge);

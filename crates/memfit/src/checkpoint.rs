@@ -163,7 +163,7 @@ pub(crate) fn newest(folder: &Path) -> Result<(Option<Checkpoint>, Vec<String>),
         }
     }
     match broken.first() {
-        // Starting from the beginning would write over what may still be saved by hand.
+        // A start from the beginning would overwrite checkpoints that a user may still repair.
         Some(first) => Err(Error::job(
             folder.display().to_string(),
             format!(
@@ -190,7 +190,7 @@ fn open(path: &Path) -> Result<Checkpoint, Error> {
     Ok(Checkpoint { file, state })
 }
 
-/// Makes the folder of checkpoints where it is not there.
+/// Creates the folder of checkpoints where it does not exist.
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
     let path = folder.to_owned();
     std::fs::create_dir_all(folder).map_err(|source| Error::File { verb: "make", path, source })

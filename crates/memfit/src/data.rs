@@ -108,7 +108,8 @@ fn values_for(graph: &Graph, input: TensorId) -> Values {
     }
 }
 
-/// What stopped a step, with the label that did where there is one: a class number that is no class makes the loss NaN.
+/// What stopped a step, with the wrong label where there is one: a class number that is no class gives a NaN
+/// loss.
 pub(crate) fn explain(
     error: RunError,
     graph: &Graph,

@@ -51,7 +51,7 @@ pub enum Error {
     /// Nothing fits the budget.
     #[error(transparent)]
     DoesNotFit(#[from] Box<memfit_plan::DoesNotFit>),
-    /// The planner made a wrong plan: a bug.
+    /// The planner gave a wrong plan: a bug.
     #[error(transparent)]
     Check(#[from] memfit_ir::CheckError),
     /// The device refused.

@@ -68,7 +68,7 @@ pub fn layer_table(job: &Job) -> Result<LayerTable, Error> {
     })
 }
 
-/// Bytes of what a layer computes, which a huge batch makes more than 64 bits count.
+/// Bytes of what a layer computes. With a huge batch they do not fit into 64 bits.
 fn activations(tensors: &[Vec<&Tensor>], layer: &LayerRow, batch: usize) -> u128 {
     let own = layer.layers.iter().flat_map(|id| &tensors[id.0]);
     own.filter(|tensor| tensor.kind == Kind::Activation)

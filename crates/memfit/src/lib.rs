@@ -35,7 +35,7 @@
 //! - **A job that measures the process holds a lease** (`lease`), since resident memory and its peak are the
 //!   whole process's; a second one waits.
 //! - **One driver of steps** (`driver`): training, evaluation, prediction and validation begin and end theirs
-//!   through it, and so do the steps of Python's loop, which hands it batches of its own. What runs over rows
+//!   through it, and so do the steps of Python's loop, which gives it batches of its own. What runs over rows
 //!   that can be read again says which come next.
 //! - **A caller's own loop** (`session`) is `fit` turned inside out: rows are borrowed, variables go in and
 //!   out by Keras's order, the arena comes and goes with the plan kept. There the budget counts what is added

@@ -17,7 +17,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) seed: u64,
 }
 
-/// Reads what a step of some rows left in the runner, of some rows in all.
+/// Reads the results of a step in the runner. Its arguments are the rows of the step and of the whole pass.
 pub(crate) type Look<'a> = dyn FnMut(&Runner, usize, u64) -> Result<(), Error> + 'a;
 
 impl Pass<'_> {
@@ -52,7 +52,7 @@ impl Pass<'_> {
     }
 }
 
-/// A pass on its way; a batch is the number of its step.
+/// A pass that runs; a batch is the number of its step.
 struct Running<'p, 'r, 'l, 'd> {
     pass: Pass<'p>,
     rows: u64,

@@ -79,7 +79,7 @@ fn prepare_and(
     let (opened, before) = heap::measured(|| Opened::of(job, threads));
     let Opened { model, compiled, training, metrics, resumes, saving, asked, precision, validation } =
         opened?;
-    // Files are written and variables handed over one after the other.
+    // Files are written and variables moved to the caller one after the other: the larger of the two counts.
     let for_caller = handed_over(job, &model, 1 + compiled.optimizer.rule.state(&[1, 1]).len());
     let for_file = saving.bytes_writing().unwrap_or_default().max(for_caller) + log::bytes(job);
     let Asked { setup, source, problem } = asked;

@@ -35,7 +35,7 @@ pub struct RunState {
     pub numerics: Numerics,
     /// What the run was asked to do, by name.
     pub job: Vec<(String, String)>,
-    /// What a caller who runs the loop himself keeps beside it.
+    /// What a caller with a loop of its own keeps beside it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub caller: String,
 }

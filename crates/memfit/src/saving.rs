@@ -23,7 +23,7 @@ const KERAS_VERSION: &str = "3.15.1";
 pub(crate) struct Files {
     /// The trained model, when training ends.
     pub(crate) output: Option<(PathBuf, Saving)>,
-    /// Checkpoints on the way, all of one layout.
+    /// Checkpoints during training, all of one layout.
     pub(crate) checkpoint: Option<Saving>,
 }
 

@@ -372,7 +372,7 @@ impl Session {
         &self.vectors
     }
 
-    /// Writes a checkpoint with what the caller keeps beside the variables, after some of his steps.
+    /// Writes a checkpoint with what the caller keeps beside the variables, after some steps.
     ///
     /// # Panics
     /// Where the job has no checkpoints, the session is closed, or steps are in flight.

@@ -1,4 +1,4 @@
-//! `fit`: the whole way from a job to its report.
+//! `fit`: everything from a job to its report.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ pub enum Event<'a> {
         /// How long training waited for it.
         seconds_stalled: f64,
     },
-    /// The plan is made; training is about to start.
+    /// Planning is done; training is about to start.
     Planned(&'a Summary),
     /// Training begins.
     Begun {

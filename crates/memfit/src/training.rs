@@ -49,7 +49,7 @@ pub(crate) struct Checkpoints {
 pub enum Ended {
     /// All steps were taken.
     Finished,
-    /// What early stopping monitors did not get better.
+    /// The value that early stopping watches did not improve.
     Early,
     /// The observer asked for it.
     Stopped,
@@ -133,7 +133,7 @@ impl Training<'_> {
     /// Runs all steps that are left; when it returns, every checkpoint is written.
     pub(crate) fn run(&mut self) -> Result<Ended, Error> {
         let ended = self.run_steps();
-        // A step that failed does not take a checkpoint along that was being written.
+        // A checkpoint that is being written is finished also after a step that failed.
         let written = self.checkpoints.as_mut().map_or(Ok(()), |to| to.writer.finish(self.observer));
         let flushed = self.observer.flush();
         ended.and_then(|ended| written.and(flushed).map(|()| ended))

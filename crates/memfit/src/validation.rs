@@ -147,7 +147,7 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
         }
     };
     let mut job = Job { data: data.in_order(), caller, ..job.clone() };
-    // Times decide nothing here that is worth measuring, and the training's file has the disk.
+    // Measured times would change little here, and the training's offload file has the disk.
     job.memory.costs = Costs::Analytic;
     job.memory.disk = None;
     Ok(Some(job))

@@ -1,4 +1,4 @@
-//! A caller's own loop: his rows, his weights, an arena that comes and goes.
+//! A caller's own loop: rows and weights of the caller, and an arena that is taken and given back.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 use memfit::{

@@ -15,7 +15,7 @@ const PLACE: &str = "train.tensorboard (--tensorboard)";
 const PREFIX: &str = "events.out.tfevents.";
 /// What the first record of a file says.
 const VERSION: &[u8] = b"brain.Event:2";
-/// No record of ours is longer.
+/// No record that memfit writes is longer.
 const LONGEST: u64 = 1 << 20;
 
 /// The event files of a run.
@@ -221,7 +221,7 @@ fn fill(from: &mut impl Read, to: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// What one of our events is about, and its step: `time step summary { value { tag …`.
+/// What an event of memfit is about, and its step: `time step summary { value { tag …`.
 fn place_of(event: &[u8]) -> Option<(Kind, u64)> {
     let rest = event.get(9..)?.strip_prefix(&[2 << 3])?;
     let (step, rest) = take_varint(rest)?;

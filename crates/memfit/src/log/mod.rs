@@ -240,7 +240,7 @@ impl Observer for Logged<'_> {
     }
 }
 
-/// A file that is read and written on, made where it is not there.
+/// A file that is read and written on, created where it does not exist.
 fn open_file(path: &Path, place: &str) -> Result<File, Error> {
     let opened = File::options().read(true).write(true).create(true).truncate(false).open(path);
     opened.map_err(|source| {

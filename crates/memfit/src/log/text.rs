@@ -12,7 +12,7 @@ use crate::Error;
 /// Where errors point.
 const PLACE: &str = "train.log (--log)";
 
-/// No row of ours is longer.
+/// No row that memfit writes is longer.
 const LONGEST: u64 = 1 << 20;
 
 /// Columns before and after those of the values.
