@@ -23,7 +23,7 @@ pub struct Request {
     /// What of a plan decides bits, of a session that goes on.
     pinned: Option<String>,
     vectors: Option<String>,
-    /// The most bytes of variables on their way between Keras and the arena at once.
+    /// The most bytes of variables in transfer between Keras and the arena at once.
     handover: Option<u64>,
 }
 

@@ -94,7 +94,7 @@ def test_a_loss_of_another_width_is_refused_by_name(width):
 
 
 class Doubled(keras.losses.MeanSquaredError):
-    """Its module is made Keras's, so that only its numbers give it away."""
+    """Its module is set to Keras's, so that only its numbers differ from Keras's class."""
 
     def call(self, y_true, y_pred):
         return 2 * super().call(y_true, y_pred)

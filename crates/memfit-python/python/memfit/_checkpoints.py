@@ -116,7 +116,7 @@ def restore_callbacks(callbacks, kept):
     if names != theirs:
         raise Error(f"the run had the callbacks {theirs} and has {names} now; give the same ones")
     for one, (_, values, compares) in zip(callbacks, kept):
-        # Keras decides at the end of the first epoch which way a value improves, and forgets the best one with that.
+        # Keras decides at the end of the first epoch whether smaller or larger values are better, and resets the best one then.
         if compares and getattr(one, "monitor_op", True) is None:
             one._set_monitor_op()
         for name, value in values.items():

@@ -100,7 +100,7 @@ class Handover:
                     self._assign(*pair)
                     self.session.give_back(pair[0])
                 except Exception as error:
-                    # The others still go: a model of which only a part is new is worse.
+                    # The others are still written: a model with only some new values would be worse.
                     failed = failed or error
             if failed is not None:
                 raise failed

@@ -7,7 +7,7 @@ _PART = 4 << 20
 
 
 def bytes_on_the_way(model):
-    """The most bytes of variables between Keras and the arena at once: an array, and what a backend makes of it."""
+    """The most bytes of variables between Keras and the arena at once: an array, and the backend's copy of it."""
     return 2 * max((_bytes(variable) // len(slices(variable)) for variable in model.weights), default=0) + _MARGIN
 
 
