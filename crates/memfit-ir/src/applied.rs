@@ -1,12 +1,13 @@
-//! An update applied where its gradient is made: the gradient exists block by block, in the cache, and never whole.
+//! An update fused into the op that computes its gradient: the gradient exists block by block, in the cache,
+//! and never whole.
 //!
 //! ```text
 //! x, dy ─▶ gradient of the kernel ⇒ dkernel          x, dy ─▶ applied ⇒ kernel, state
 //!                         dkernel ─▶ update ⇒ …  ═▶
 //! ```
 //!
-//! It is a rewrite of one training graph into another, for a batch that runs in one piece: ids of tensors stay, nodes close up, and
-//! all bits are the same.
+//! It is a rewrite of one training graph into another, for a batch of one micro-batch: ids of tensors stay,
+//! ids of nodes close up, and all bits are the same.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,12 +32,12 @@ pub struct FusedUpdate {
 pub struct UpdateFusion {
     /// The gradient.
     pub gradient: TensorId,
-    /// What stands for its maker and its update.
+    /// The node that replaces the producer and the update.
     pub node: Node,
     zero: usize,
     producer: usize,
     update: usize,
-    /// The node stands right behind this one: the maker, or the last that sees the weight as it was.
+    /// The fused node stands right after this one: the producer, or the last reader of the old weight.
     behind: usize,
 }
 
@@ -46,7 +47,8 @@ impl FusedUpdate {
         if matches!(*self.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))) { 2 } else { 0 }
     }
 
-    /// The problem whose nodes a plan speaks of, but for folds and region; a gradient that must exist whole is refused.
+    /// The problem whose nodes a plan refers to, before folds and region; a gradient that must exist whole is
+    /// rejected.
     pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
         if plan.applied.is_empty() || problem.graph.applied == plan.applied {
             return Ok(Cow::Borrowed(problem));
@@ -54,7 +56,7 @@ impl FusedUpdate {
         FusedUpdate::rewritten(problem, &plan.applied).map(Cow::Owned)
     }
 
-    /// The same problem with gradients applied where they are made, one after the other.
+    /// The same problem with updates fused into the producers of their gradients, one after the other.
     pub fn rewritten(problem: &Problem, gradients: &[TensorId]) -> Result<Problem, TensorId> {
         let mut rewritten = problem.clone();
         for gradient in gradients {
@@ -107,7 +109,7 @@ impl UpdateFusion {
 }
 
 impl Update {
-    /// Whether every element is changed by its own slope alone, in every step.
+    /// Whether each element of the weight changes by its own gradient alone, in every step.
     fn sees_one_slope(&self) -> bool {
         let by_norm = matches!(self.clip, crate::Clip::Norm(_));
         self.rule.is_elementwise() && !by_norm && !self.guarded && self.steps == 1
@@ -115,7 +117,7 @@ impl Update {
 }
 
 impl Cost {
-    /// What takes the place of two others: the time of both, less what it spares.
+    /// The cost of the fused node: the time of both nodes, less the time that the fusion saves.
     fn spared(&self, producer: &Cost, update: &Cost, nanos: f64) -> Cost {
         let both = producer.measured.zip(update.measured);
         let measured = both.map(|(producer, update)| Nanos {
@@ -154,20 +156,20 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
         && nodes[1].outputs.is_empty()
         && nodes[1].updates.first() == Some(&gradient)
         && makes_blocks(nodes[1])
-        // Halves are widened some rows at a time, and all rows make one slope.
+        // f16 and bf16 operands are widened a few rows at a time, but all rows contribute to one gradient.
         && !nodes[1].inputs.iter().any(|id| tensor(id).dtype.is_half());
     if !(reads_it_alone && opens_it && makes_it && rule.sees_one_slope()) {
         return None;
     }
     let changed = &nodes[2].updates;
-    let mut behind = producer;
+    let mut after = producer;
     for index in changed.iter().flat_map(|id| &users[id.0]).filter(|index| **index != update) {
         let node = &graph.nodes[*index];
         let changes = node.updates.iter().chain(&node.outputs).any(|id| changed.contains(id));
         match node.phase {
             Phase::Begin | Phase::Piece if changes => return None,
             Phase::Begin => {}
-            Phase::Piece => behind = behind.max(*index),
+            Phase::Piece => after = after.max(*index),
             // At the end, what stands before the update sees the old weight.
             Phase::End if *index < update => return None,
             Phase::End => {}
@@ -177,7 +179,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
     let is_changed = |index: usize, id: &TensorId| {
         graph.nodes[index].updates.contains(id) || graph.nodes[index].outputs.contains(id)
     };
-    let later = || producer + 1..=behind;
+    let later = || producer + 1..=after;
     let moves_past = nodes[1].inputs.iter().any(|id| later().any(|index| is_changed(index, id)))
         || others.iter().any(|id| users[id.0].iter().any(|index| later().contains(index)));
     let weight_at = nodes[1].inputs.iter().position(|id| *id == weight);
@@ -191,10 +193,10 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
     let updates = others.iter().chain(changed).copied().collect();
     let (layer, phase) = (nodes[1].layer, Phase::Piece);
     let node = Node { op, inputs, outputs: Vec::new(), updates, layer, phase };
-    Some(UpdateFusion { gradient, node, zero, producer, update, behind })
+    Some(UpdateFusion { gradient, node, zero, producer, update, behind: after })
 }
 
-/// Whether a gradient op can make the first of its sums block by block.
+/// Whether a gradient op can compute the first of its sums block by block.
 fn makes_blocks(node: &Node) -> bool {
     matches!(node.op, Op::DenseGradKernel | Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_)))
 }

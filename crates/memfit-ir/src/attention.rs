@@ -7,10 +7,10 @@ pub struct Attention {
     pub scale: f32,
     /// Whether a query sees only the keys at its own place and before.
     pub causal: bool,
-    /// Whether there is a mask of queries, which is the operand behind the others. A query that does not count, or that sees
-    /// no key, takes the mean of all values, as in Keras.
+    /// Whether there is a mask of queries, which is the operand after the others. A query that does not
+    /// count, or that sees no key, takes the mean of all values, as in Keras.
     pub query_mask: bool,
-    /// Whether there is a mask of keys, behind that of queries: keys that do not count are not seen.
+    /// Whether there is a mask of keys, after that of queries: keys that do not count are not seen.
     pub key_mask: bool,
     /// What becomes of the weights of values in training; nothing where they stay.
     pub dropout: Option<AttentionDropout>,

@@ -16,7 +16,7 @@ impl Bytes {
     /// No bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// So many mebibytes.
+    /// `count` mebibytes.
     pub const fn mib(count: u64) -> Bytes {
         Bytes(count << 20)
     }

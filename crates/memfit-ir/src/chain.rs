@@ -133,7 +133,7 @@ impl Chain {
         }
     }
 
-    /// All inputs folded by one function, from the left.
+    /// One function applied to all inputs in turn, from the left.
     pub fn fold(function: Binary, inputs: usize) -> Chain {
         let links =
             (1..inputs).map(|i| Link::Binary(function, if i == 1 { 0 } else { inputs + i - 2 }, i)).collect();
@@ -152,7 +152,7 @@ impl Chain {
 }
 
 impl Unary {
-    /// What the derivative needs: the output where that suffices, since the next layer often keeps it anyway.
+    /// What the derivative needs: the output where that suffices, since the next layer often keeps it too.
     pub fn saves(self) -> Saves {
         match self {
             Unary::Relu

@@ -34,11 +34,11 @@ impl CheckedPlan {
 /// What is wrong with a plan: a bug of the planner, never the user's fault.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckError {
-    /// A piece of no rows, or more than the batch.
+    /// A micro-batch of no rows, or of more rows than the batch.
     MicroBatch(usize),
     /// A region that the graph does not have, or that runs in slices of a split batch.
     Region(Region),
-    /// A value that cannot be made again by those who read it.
+    /// A value that its readers cannot recompute.
     Fold(TensorId),
     /// A gradient that must exist whole, or does so where the batch is split.
     Applied(TensorId),
@@ -56,11 +56,11 @@ pub enum CheckError {
     Size(Slot),
     /// A slot's offset is not aligned.
     Misaligned(Slot),
-    /// A workspace is that of no way to compute the node.
+    /// A workspace that no algorithm of the node has.
     Workspace(NodeId),
     /// A node reads or changes a tensor that is not there.
     NotThere(NodeId, TensorId),
-    /// A node would read a tensor before or behind the update it must see.
+    /// A node would read a tensor before or after the update, against the order of the graph.
     WrongVersion(NodeId, TensorId),
     /// Two operands of one launch share bytes that they may not share.
     Overlap(NodeId),
@@ -70,15 +70,15 @@ pub enum CheckError {
     OutOfTurn(NodeId),
     /// A node never runs.
     NeverRuns(NodeId),
-    /// A copy that is not from a feed into its tensor's slot, nor of a value to the second store or back.
+    /// A copy that is not from a feed into its tensor's slot, nor of a value to offload memory or back.
     Copy,
     /// Bytes are touched, or a section ends, while a copy may still be reading or writing them.
     Unwaited(Slot),
-    /// The place where the next rows wait is too small, or something else stands there or behind it.
+    /// The slot of the next rows is too small, or something else stands in it or after it.
     Ahead(Slot),
-    /// The second store is smaller than what is copied there, or its stated height is wrong.
+    /// Offload memory is smaller than what is copied there, or its stated height is wrong.
     Host(Bytes),
-    /// `fresh` where the updates are not waiting for their zero.
+    /// `fresh` on a launch whose updates do not wait for their zero.
     NotFresh(NodeId),
     /// A tensor that must be there when the step ends is not.
     NotKept(TensorId),
@@ -111,7 +111,7 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
         return Err(CheckError::Applied(*gradient));
     }
     if split {
-        // Statistics of pieces are an answer that may be allowed; a loss of pieces is none.
+        // Statistics of micro-batches may be allowed; a loss of micro-batches never is.
         let allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
         let mixing = problem.graph.nodes.iter().position(|node| node.op.mixes_rows() && !allowed(&node.op));
         if let Some(index) = mixing {
@@ -122,7 +122,7 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
 
     let mut machine = Machine::new(problem, &plan, split);
     machine.run(&plan.prologue, Phase::Begin)?;
-    // Twice, so that what one piece leaves behind is seen not to harm the next.
+    // Twice, to see that the values left by one micro-batch do not harm the next.
     for _ in 0..if split { 2 } else { 1 } {
         machine.begin_piece();
         machine.run(&plan.body, Phase::Piece)?;
@@ -186,13 +186,13 @@ struct Machine<'a> {
     problem: &'a Problem,
     rows: usize,
     split: bool,
-    /// Disjoint stretches by their first byte: one past the last, and the tensors whose value stands there.
+    /// Disjoint buffers by their first byte: one past the last, and the tensors whose value stands there.
     arena: BTreeMap<u64, (u64, Vec<TensorId>)>,
     /// Where each tensor's value stands, if it is there.
     slots: Vec<Option<Slot>>,
-    /// What stands in the second store: stretches that do not overlap, with the tensors whose value each holds.
+    /// The buffers in offload memory: they do not overlap; each has the tensors whose value it holds.
     host: Vec<(Slot, Vec<TensorId>)>,
-    /// Copies that nobody has waited for yet.
+    /// Copies that no step has waited for yet.
     under_way: Vec<Transfer>,
     /// Updates each tensor has seen since the section (or, unsplit, the step) began.
     updated: Vec<usize>,
@@ -204,7 +204,7 @@ struct Machine<'a> {
     versions: Vec<Vec<usize>>,
 }
 
-/// A copy between a stretch of the arena and one of the second store.
+/// A copy between a buffer of the arena and one of offload memory.
 struct Transfer {
     arena: Slot,
     host: Slot,
@@ -212,18 +212,18 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// Whether it goes wrong when somebody reads, or writes, a stretch of the arena meanwhile.
+    /// Whether it goes wrong when another step reads, or writes, a buffer of the arena meanwhile.
     fn minds(&self, slot: &Slot, written: bool) -> bool {
         (written || !self.out) && shares(&self.arena, slot)
     }
 
-    /// The same of a stretch of the second store.
+    /// The same of a buffer of offload memory.
     fn minds_host(&self, slot: &Slot, written: bool) -> bool {
         (written || self.out) && shares(&self.host, slot)
     }
 }
 
-/// Whether two stretches have a byte in common.
+/// Whether two buffers have a byte in common.
 fn shares(one: &Slot, other: &Slot) -> bool {
     one.bytes != Bytes::ZERO && other.bytes != Bytes::ZERO && one.overlaps(other)
 }
@@ -298,7 +298,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// No copy may still be at work where somebody reads or writes.
+    /// No copy may be under way to bytes that are read or written, or from bytes that are written.
     fn is_waited_for(&self, slot: &Slot, written: bool) -> Result<(), CheckError> {
         match self.under_way.iter().any(|transfer| transfer.minds(slot, written)) {
             true => Err(CheckError::Unwaited(*slot)),
@@ -316,7 +316,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The value that fills a stretch of the arena now stands in the second store too.
+    /// The value that fills a buffer of the arena now stands in offload memory too.
     fn copy_out(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
         let tensors = match self.arena.get(&from.offset.0) {
             Some((end, tensors)) if *end == from.end().0 && from.bytes == to.bytes => tensors.clone(),
@@ -328,7 +328,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A value of the second store stands in the arena again. What has been updated since it left is not that value.
+    /// A value of offload memory stands in the arena again. A tensor that was updated in between has another
+    /// value.
     fn copy_in(&mut self, from: Slot, to: Slot) -> Result<(), CheckError> {
         let held = self.host.iter().find(|(slot, _)| *slot == from && slot.bytes == to.bytes);
         let tensors = held.map(|(_, tensors)| tensors.clone()).ok_or(CheckError::Copy)?;
@@ -344,7 +345,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// What the last piece computed is not a value for this one.
+    /// The values of the last micro-batch are not values of this one.
     fn begin_piece(&mut self) {
         self.host.clear();
         let graph = &self.problem.graph;
@@ -415,7 +416,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// A fresh launch does the work of the `Zero` nodes of its updates, which must not have run.
+    /// A launch that overwrites does the work of the `Zero` nodes of its updates, which must not have run.
     fn open(&mut self, id: NodeId, node: &Node, updates: &[Slot], section: Phase) -> Result<(), CheckError> {
         for (tensor, slot) in node.updates.iter().zip(updates) {
             match self.zeros[tensor.0] {
@@ -462,7 +463,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Whatever stood in a stretch is gone; it must not be something that stays.
+    /// Forgets the values in a buffer; none of them may be one that outlives the step.
     fn clear(&mut self, slot: Slot) -> Result<(), CheckError> {
         let (from, to) = (slot.offset.0, slot.end().0);
         let before = self.arena.range(..from).next_back().map(|(start, _)| *start);

@@ -9,7 +9,7 @@ pub struct Counts {
     pub thresholds: Thresholds,
     /// The one class that counts, of the last axis.
     pub class: Option<usize>,
-    /// Only so many predictions of a sample, the largest, can be positive.
+    /// Only the `top_k` largest predictions of a sample can be positive.
     pub top_k: Option<usize>,
     /// Predictions are logits, not probabilities.
     pub from_logits: bool,
@@ -24,7 +24,7 @@ pub struct Counts {
 pub enum Thresholds {
     /// These, rising.
     At(Vec<f32>),
-    /// So many, evenly from 0 to 1.
+    /// `count` thresholds, evenly spaced from 0 to 1.
     Even {
         /// How many; at least 2.
         count: usize,
@@ -100,7 +100,7 @@ pub enum Summation {
 }
 
 impl Thresholds {
-    /// Stretches between thresholds, and before and behind them.
+    /// Intervals between thresholds, before the first and after the last.
     pub fn stretches(&self) -> usize {
         match self {
             Thresholds::At(thresholds) => thresholds.len() + 1,
@@ -159,7 +159,7 @@ impl Counts {
         2 * self.thresholds.stretches() * self.labels.as_ref().map_or(1, Vec::len)
     }
 
-    /// How many numbers are told: one, or one a threshold.
+    /// How many numbers the metric has: one, or one a threshold.
     pub(crate) fn numbers(&self) -> usize {
         match self.of {
             Rate::TruePositives
@@ -252,11 +252,11 @@ fn area(curve: Curve, summation: Summation, from: Sides, to: Sides) -> f64 {
 /// The area below precision over recall where counts, and not precision, go straight from one threshold to the next.
 fn interpolated(from: Sides, to: Sides) -> f64 {
     let gained = from.true_positives - to.true_positives;
-    let slope = share(gained, (from.above() - to.above()).max(0.0));
-    let intercept = to.true_positives - slope * to.above();
+    let prec_slope = share(gained, (from.above() - to.above()).max(0.0));
+    let intercept = to.true_positives - prec_slope * to.above();
     let both = 0.0 < from.above() && 0.0 < to.above();
     let ratio = if both { from.above() / to.above() } else { 1.0 };
-    share(slope * (gained + intercept * ratio.ln()), to.true_positives + to.false_negatives)
+    share(prec_slope * (gained + intercept * ratio.ln()), to.true_positives + to.false_negatives)
 }
 
 #[cfg(test)]
@@ -279,7 +279,7 @@ mod tests {
             let thresholds = Thresholds::Even { count: 3, open: true };
             let counts =
                 Counts { thresholds, class: None, top_k: None, from_logits: false, labels: None, of };
-            // Stretches: below all, up to a half, above a half, above 1.
+            // Intervals: below all, up to a half, above a half, above 1.
             let value = counts.value(&[0.0, 0.0, 4.0, 0.0, 0.0, 3.0, 0.0, 0.0], 0);
             assert!((value - 1.0).abs() < 1e-12, "{curve:?} {value}");
         }

@@ -1,4 +1,5 @@
-//! A fold: a value is not kept for backward; those who read it there make it again themselves, in the cache, from what is kept anyway.
+//! A fold: a value is not kept for backward. Its readers there recompute it inside their own kernels, in the
+//! cache, from values that are kept in any case.
 //!
 //! ```text
 //! z ─▶ normalise ─▶ x ─▶ convolution …            z ─▶ normalise ─▶ x ─▶ convolution …
@@ -25,7 +26,8 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// The problem whose nodes a plan speaks of, but for its region; a value that cannot be folded is refused.
+    /// The problem whose nodes a plan refers to, before its region; a value that cannot be folded is
+    /// rejected.
     pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
         if plan.folds.is_empty() || problem.graph.folds == plan.folds {
             return Ok(Cow::Borrowed(problem));
@@ -33,7 +35,7 @@ impl Fold {
         Fold::applied(problem, &plan.folds).map(Cow::Owned)
     }
 
-    /// The same problem with values folded, one after the other.
+    /// The same problem with these values folded, one after the other.
     pub fn applied(problem: &Problem, values: &[TensorId]) -> Result<Problem, TensorId> {
         let mut folding = Folding::new(&problem.graph);
         let mut costs = problem.costs.clone();
@@ -64,7 +66,7 @@ pub struct Folding {
 }
 
 impl Folding {
-    /// A graph with nothing folded yet.
+    /// A graph without folds.
     pub fn new(graph: &Graph) -> Folding {
         let count = graph.tensors.len();
         let (mut producers, mut readers, mut changers) =
@@ -79,7 +81,7 @@ impl Folding {
         Folding { graph: graph.clone(), producers, readers, changers, kept }
     }
 
-    /// A graph with everything folded that can be, and who then makes what he reads.
+    /// A graph with every possible fold, and the nodes that then recompute an operand.
     pub fn all(graph: &Graph) -> (Graph, Vec<NodeId>) {
         let (mut folding, mut readers) = (Folding::new(graph), Vec::new());
         for value in folding.values() {
@@ -98,7 +100,7 @@ impl Folding {
         made.flat_map(|node| node.outputs.iter().copied()).collect()
     }
 
-    /// How a value is folded: none where that would change a bit, or keep something else for longer.
+    /// The fold of a value: none where that would change a bit, or keep something else for longer.
     pub fn find(&self, value: TensorId) -> Option<Fold> {
         let producer = (*self.producers.get(value.0)?)?;
         let node = &self.graph.nodes[producer];
@@ -170,7 +172,7 @@ fn read_by(node: &Node, value: TensorId) -> Option<Reader> {
 }
 
 impl Cost {
-    /// The same, where it cannot be faster than another: whoever makes what he reads does more.
+    /// The same, but no faster than another cost: a consumer that recomputes its operand does more work.
     fn no_faster_than(&self, other: &Cost) -> Cost {
         let measured = match (self.measured, other.measured) {
             (Some(own), Some(other)) => Some(crate::Nanos {

@@ -43,8 +43,9 @@ pub enum Fused {
     /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the gradient of a normalisation and a ReLU, whose signs
     /// are found again. The number is where the ReLU saturates; infinite for nowhere.
     BatchNormReluGrad(Norm, f32),
-    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the gradient of a normalisation of which `dz`, the
-    /// sum of two gradients where the bit is set, is made on the way for others.
+    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the gradient of a
+    /// normalisation. `dz`, its `dy`, is the sum of two gradients where the bit is set, and is also written
+    /// for other readers.
     BatchNormGradOfSum(Norm),
     /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
     /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
@@ -328,7 +329,7 @@ impl Fused {
         producer.op().ok_or_else(|| self.error("a producer that makes something", "none"))
     }
 
-    /// A gradient handed back through the pool of a convolution whose input comes first.
+    /// A gradient passed back through the pool of a convolution whose input comes first.
     fn unpooled(&self, pooled: &PooledConv2D, inputs: &[&Tensor]) -> Result<Op, ShapeError> {
         let [height, width, _] = inputs[0].shape.dims[..] else {
             return Err(self.error("an image", &inputs[0].shape));

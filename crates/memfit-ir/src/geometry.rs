@@ -23,16 +23,18 @@ const CHANNELS_FIVE: usize = 16;
 /// be faster, so that `six_convolutions` of the references stays within 1e-4 of Keras over ten steps: it came to 3.7e-4, for a reason
 /// that was not established.
 const WIDTH_MIN: usize = 14;
-/// The narrowest image between so many channels: what is saved grows with them, and small networks have fewer.
+/// The narrowest image for layers of many channels: the saving grows with the channels.
 const WIDTH_MIN_DEEP: usize = 7;
 const CHANNELS_DEEP: usize = 256;
-/// The most products along a line of pixels for one of the convolution itself, the tile at its end included.
+/// The most products of Winograd for one product of the direct convolution, along a row of pixels. The tile
+/// at the end of the row is included.
 const PRODUCTS_MOST: f64 = 0.78;
 
 impl Conv2D {
-    /// Whether processors compute a convolution, and its gradients, at points, two by two pixels at a time, which saves products. That
-    /// depends neither on the number of images, so that the bits of each do not, nor on their height, so that bands of an image are
-    /// computed as the whole. `widths` and `channels` are those of the input and of the output.
+    /// Whether CPUs compute a convolution and its gradients by Winograd, in tiles of two by two pixels, which
+    /// needs fewer products. The answer depends neither on the number of images, so that the bits of each
+    /// image do not, nor on their height, so that bands of an image are computed as the whole. `widths` and
+    /// `channels` are those of the input and of the output.
     pub fn uses_winograd(&self, widths: [usize; 2], channels: [usize; 2]) -> bool {
         let (points, fewest) = match self.kernel {
             [3, 3] => (4, CHANNELS_THREE),
@@ -64,7 +66,7 @@ pub struct Conv3D {
     pub dilation: [usize; 3],
     /// Independent groups of channels.
     pub groups: usize,
-    /// Zeros before and behind each axis.
+    /// Zeros before and after each axis.
     pub pads: [[usize; 2]; 3],
 }
 
@@ -87,10 +89,10 @@ pub struct Pool2D {
 }
 
 impl Pool2D {
-    /// The winner's byte of a window whose result a ReLU made 0, and to which no gradient goes.
+    /// The argmax byte of a window whose result a ReLU made 0. It gets no gradient.
     pub const NO_ARGMAX: u8 = u8::MAX;
 
-    /// Whether a ReLU behind a max pool can run in it: no place of a window has the byte that says that nobody won.
+    /// Whether a ReLU after a max pool can run in it: no place of a window has the byte that means no argmax.
     pub fn can_rectify(&self) -> bool {
         self.window[0] * self.window[1] <= usize::from(Pool2D::NO_ARGMAX)
     }
@@ -102,13 +104,13 @@ impl Pool2D {
     }
 }
 
-/// A convolution, a max pool of two by two pixels behind it, and a ReLU behind that where there is one. The image between
-/// them is never stored.
+/// A convolution, a max pool of two by two pixels after it, and a ReLU after that where there is one. The
+/// image between them is never stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PooledConv2D {
     /// The convolution: of one group, with neighbouring taps.
     pub conv: Conv2D,
-    /// Whether negative results become 0. They have no winner then: its byte is [`Pool2D::NO_ARGMAX`].
+    /// Whether negative results become 0. They have no argmax then: the byte is [`Pool2D::NO_ARGMAX`].
     pub relu: bool,
 }
 
@@ -117,15 +119,15 @@ impl PooledConv2D {
     pub const POOL: Pool2D =
         Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } };
 
-    /// Whether what the four places of a window see through a tap lies close together, so that a vector can pick from it what its
-    /// winners see: filters over few channels.
+    /// Whether the inputs of the four pixels of a window under one filter tap lie close together, so that a
+    /// vector can select those of the argmax: filters over few channels.
     pub fn picks(&self, channels: usize) -> bool {
         let Conv2D { kernel, strides, .. } = &self.conv;
         *strides == [1, 1] && matches!((*kernel, channels), ([3, 3], 1..=3) | ([5, 5], 1 | 3))
     }
 
-    /// Whether the convolution of images of this height, width and channels to so many filters is computed at points: then a tile of
-    /// points is a window of the pool.
+    /// Whether the convolution of images of this height, width and channels to `filters` channels uses
+    /// Winograd: then a tile is a window of the pool.
     pub fn uses_winograd(&self, image: [usize; 3], filters: usize) -> bool {
         let [_, width] = self.between([image[0], image[1]]);
         self.conv.uses_winograd([image[1], width], [image[2], filters])
@@ -148,7 +150,7 @@ pub struct Pads {
     pub bottom: usize,
     /// Columns before.
     pub left: usize,
-    /// Columns behind.
+    /// Columns after the image.
     pub right: usize,
 }
 
@@ -157,7 +159,7 @@ pub struct Pads {
 pub enum Interpolation {
     /// Repeat the nearest pixel.
     Nearest,
-    /// Weigh the four nearest, with half-pixel centres.
+    /// A weighted mean of the four nearest pixels, with half-pixel centres.
     Bilinear,
 }
 

@@ -16,8 +16,8 @@ pub struct LayerId(pub usize);
 
 /// What to compute: forward alone, or forward, backward and optimizer in one list of nodes.
 ///
-/// The order of `nodes` is the meaning: where a tensor is updated in place, a node that stands before the update
-/// reads the old value and one that stands behind it the new.
+/// The order of `nodes` is the meaning: where a tensor is updated in place, a node before the update reads
+/// the old value and a node after it the new.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
     /// Names of the user's layers, as the user knows them.
@@ -36,7 +36,8 @@ pub struct Graph {
     pub initial: Vec<(TensorId, Initializer)>,
     /// The prefix that was rewritten to run in slices of the batch, where there is one.
     pub region: Option<Region>,
-    /// Values that their readers in backward make again, in the order in which the graph was rewritten for them.
+    /// Values that their readers in backward recompute, in the order in which the graph was rewritten for
+    /// them.
     pub folds: Vec<TensorId>,
     /// Gradients that are applied where they are made, in the order in which the graph was rewritten for them.
     pub applied: Vec<TensorId>,
@@ -63,12 +64,12 @@ pub struct Tensor {
     pub kind: Kind,
     /// The layer it belongs to.
     pub layer: LayerId,
-    /// The rows it holds, where these are not all rows of a piece.
+    /// The rows it holds, where these are not all rows of a micro-batch.
     pub slice: Option<Slice>,
 }
 
 impl Tensor {
-    /// Bytes at a piece of `rows`.
+    /// Bytes for a micro-batch of `rows`.
     pub fn bytes(&self, rows: usize) -> Bytes {
         self.shape.bytes(self.dtype, self.slice.map_or(rows, |slice| slice.rows(rows)))
     }
@@ -77,7 +78,7 @@ impl Tensor {
 /// What a tensor is for; decides how long it lives and under which head its bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Fed for every piece of a batch.
+    /// Fed for every micro-batch.
     Input,
     /// A weight; stays from step to step. Only trainable ones get a gradient.
     Weight {
@@ -86,7 +87,7 @@ pub enum Kind {
     },
     /// Optimizer state; stays from step to step.
     Optimizer,
-    /// The gradient of a weight, summed over the pieces of a batch.
+    /// The gradient of a weight, summed over the micro-batches of a batch.
     Gradient,
     /// The gradient of an activation.
     Flow,
@@ -123,14 +124,14 @@ pub struct Node {
     pub phase: Phase,
 }
 
-/// When a node runs, if the batch is cut into pieces.
+/// When a node runs, if the batch is cut into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
-    /// Once, before the first piece.
+    /// Once, before the first micro-batch.
     Begin,
-    /// Once for every piece.
+    /// Once for every micro-batch.
     Piece,
-    /// Once, behind the last piece.
+    /// Once, after the last micro-batch.
     End,
 }
 
@@ -161,7 +162,7 @@ pub enum Initializer {
     Ones {
         /// The first one.
         start: usize,
-        /// Behind the last one.
+        /// One past the last one.
         end: usize,
     },
     /// A matrix whose rows are at right angles and of one length, or its columns where these are fewer.
@@ -241,12 +242,12 @@ impl Graph {
         Ok(outputs)
     }
 
-    /// The rows that a node works on, where these are not all rows of a piece.
+    /// The rows that a node works on, where these are not all rows of a micro-batch.
     pub fn slice_of(&self, node: &Node) -> Option<Slice> {
         node.inputs.iter().chain(&node.outputs).find_map(|id| self.tensors[id.0].slice)
     }
 
-    /// How many rows of a piece of `rows` a node works on.
+    /// How many rows a node works on in a micro-batch of `rows`.
     pub fn rows_of(&self, node: NodeId, rows: usize) -> usize {
         self.slice_of(&self.nodes[node.0]).map_or(rows, |slice| slice.rows(rows))
     }

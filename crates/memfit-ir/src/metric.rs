@@ -1,7 +1,7 @@
-//! Metrics: what a step sums up for each of them, and the number that such sums are.
+//! Metrics: what a step sums up for each of them, and the number that is computed from such sums.
 //!
-//! Sums of pieces add up to those of a batch, and sums of batches to those of an epoch, so that a metric is the same however rows
-//! are cut.
+//! Sums of micro-batches add up to those of a batch, and sums of batches to those of an epoch, so that a
+//! metric is the same however rows are cut.
 
 use crate::{Counts, LossKind, Shape};
 
@@ -15,7 +15,7 @@ pub enum Metric {
     Mean(RowValue),
     /// The root of the mean of squared differences: the same sums.
     RootMeanSquaredError,
-    /// What lies on the right and on the wrong side of thresholds. For each stretch between two thresholds, the weight of positives
+    /// Counts on both sides of thresholds. For each interval between two thresholds, the weight of positives
     /// in it; then the same of negatives.
     Counts(Counts),
     /// How far the elements of a class and those predicted to be of it are the same. For each class the weight of those that are
@@ -133,7 +133,7 @@ impl Metric {
         }
     }
 
-    /// How many numbers are told for a prediction of this shape: one, or one a class or threshold.
+    /// How many numbers the metric has for a prediction of this shape: one, or one a class or threshold.
     pub fn numbers(&self, prediction: &Shape) -> usize {
         match self {
             Metric::Mean(_) | Metric::RootMeanSquaredError | Metric::Iou(_) => 1,

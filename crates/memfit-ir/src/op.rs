@@ -33,13 +33,15 @@ pub enum Op {
     Conv3DGradKernel(Conv3D),
     /// Several ops at once.
     Fused(Fused),
-    /// `x → y, winners`: the winner's place in its window is one byte.
+    /// `x → y, argmax`: the place of the maximum in its window, as one byte.
     MaxPool2D(Pool2D),
-    /// The same with a ReLU behind it: windows whose largest is not positive have no winner, which is [`Pool2D::NO_ARGMAX`].
+    /// The same with a ReLU after it: windows whose maximum is not positive have no argmax,
+    /// [`Pool2D::NO_ARGMAX`].
     MaxPool2DRelu(Pool2D),
-    /// `dy, winners ⇒ dbias` (adds): the sum over every axis but the last of what windows hand to their winners.
+    /// `dy, argmax ⇒ dbias` (adds): the sum of `dy` over every axis but the last, of all windows that have an
+    /// argmax.
     WinnersBiasGrad,
-    /// `dy, winners → dx`, with the height and width of `x`.
+    /// `dy, argmax → dx`, with the height and width of `x`.
     MaxPool2DGrad(Pool2D, [usize; 2]),
     /// `x → y`; padding is not counted.
     AveragePool2D(Pool2D),
@@ -49,9 +51,9 @@ pub enum Op {
     GlobalAveragePool2D,
     /// `dy → dx`, with the height and width of `x`.
     GlobalAveragePool2DGrad([usize; 2]),
-    /// `x → y, winners`: the winner's pixel is an i32.
+    /// `x → y, argmax`: the pixel of the maximum, as an i32.
     GlobalMaxPool2D,
-    /// `dy, winners → dx`, with the height and width of `x`.
+    /// `dy, argmax → dx`, with the height and width of `x`.
     GlobalMaxPool2DGrad([usize; 2]),
     /// `x… → y`: elementwise work on tensors of one shape.
     Elementwise(Chain),
@@ -162,13 +164,13 @@ pub enum Op {
         /// Number of indices.
         length: usize,
     },
-    /// `x → y`: zeros before and behind the indices of an axis counted after the batch.
+    /// `x → y`: zeros before and after the indices of an axis counted after the batch.
     PadAxis {
         /// The axis, counted after the batch.
         axis: usize,
         /// Indices before.
         before: usize,
-        /// Indices behind.
+        /// Indices after.
         after: usize,
     },
     /// `a[…,m,k], b[…,k,n] → y[…,m,n]`: a product for each index of the axes before.
@@ -181,7 +183,7 @@ pub enum Op {
     Reshape(Vec<usize>),
     /// `x → y`: the same numbers as floats of another type, rounded where it is the smaller.
     Cast(DType),
-    /// `x → y`: a slice of the rows of a piece.
+    /// `x → y`: a slice of the rows of a micro-batch.
     TakeRows,
     /// `x ⇒ y`: writes a slice of the rows; all slices together write all of them.
     PutRows,
@@ -191,10 +193,10 @@ pub enum Op {
     AddZero,
     /// `gradient ⇒ sum` (adds): the sum of squares, for clipping by norm.
     SumSquares,
-    /// `gradient ⇒ verdict`: where the gradient is not finite, the verdict becomes this number, from 1, unless it holds a
-    /// smaller one already; it stays 0 where all gradients are finite.
+    /// `gradient ⇒ found_inf`: where the gradient is not finite, `found_inf` becomes this number, from 1,
+    /// unless it holds a smaller one already; it stays 0 where all gradients are finite.
     CheckFinite(usize),
-    /// `gradient, [verdict] ⇒ sum` (adds): gradients of several steps; the first of them begins anew.
+    /// `gradient, [found_inf] ⇒ sum` (adds): gradients of several steps; the first of them resets the sum.
     Accumulate(Accumulate),
     /// `sum ⇒ gradient`: adds the gradients of the steps before, of this many that make one update, to this step's, which loses its
     /// loss scale.
@@ -204,14 +206,14 @@ pub enum Op {
     /// Adds `factor · (squares − gradient²)` to state that follows squared gradients, before the update adds the square of the sum: so
     /// the state follows sums of squares instead, as TensorFlow's does for embeddings.
     CorrectSquares(f32),
-    /// `gradient, [norm²], [verdict] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
+    /// `gradient, [norm²], [found_inf] ⇒ weight, state…, [average]`: one optimizer's update of one weight.
     Update(Update),
     /// `gradient, [norm²], weight, state…, [average] ⇒ found_inf`: computes what an update would write, and writes none of it: where
     /// it is not finite, found_inf becomes the number of the check, unless it holds a smaller one already.
     CheckUpdate(CheckUpdate),
     /// `weight ⇒ loss, [gradient]` (adds): what a regularizer adds to the loss and to the gradient.
     Penalty(Regularizer),
-    /// `[verdict] ⇒ weight`: puts a weight back where it may be.
+    /// `[found_inf] ⇒ weight`: brings a weight back into its permitted range.
     Constrain(Constraint),
 }
 
@@ -274,7 +276,7 @@ pub enum LossKind {
     },
     /// One of many others.
     Distance(Distance),
-    /// Another loss, whose samples are added up in another way than by their mean.
+    /// Another loss, whose samples are not reduced by their mean.
     Reduced {
         /// The loss.
         kind: Box<LossKind>,

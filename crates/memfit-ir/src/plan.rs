@@ -12,38 +12,39 @@ pub const ALIGNMENT: u64 = 64;
 pub struct Plan {
     /// Rows of a full training step.
     pub batch: usize,
-    /// Rows of a full piece; equal to `batch` when nothing is split.
+    /// Rows of a full micro-batch; equal to `batch` when nothing is split.
     pub micro_batch: usize,
     /// The prefix of the network that runs in slices, where there is one: nodes and tensors are those of the problem that
     /// [`Region::of_plan`] makes of the one that was planned.
     pub region: Option<Region>,
-    /// Values that are not kept for backward, since those who read them there make them again: nodes are those that [`Fold::of_plan`]
-    /// makes of the planned ones.
+    /// Values that are not kept for backward, since their readers there recompute them. Node ids are those of
+    /// the graph that [`Fold::of_plan`] returns.
     pub folds: Vec<TensorId>,
-    /// Gradients that are applied where they are made, of a batch in one piece: nodes are those that [`FusedUpdate::of_plan`] makes of the
-    /// planned ones, before anything is folded.
+    /// Gradients whose optimizer update is fused into their producer; the batch is one micro-batch then. Node
+    /// ids are those of the graph that [`FusedUpdate::of_plan`] returns, before any fold.
     pub applied: Vec<TensorId>,
     /// Height of the arena: the end of the highest slot.
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
     pub bytes_bound: Bytes,
-    /// Height of the second store, to which values are copied out.
+    /// Height of offload memory, to which values are copied out.
     pub bytes_host: Bytes,
     /// Where tensors stand that stay from step to step.
     pub persistent: Vec<(TensorId, Slot)>,
     /// Where kept tensors stand when the step ends.
     pub kept: Vec<(TensorId, Slot)>,
-    /// Where the next piece's first rows wait on a device that copies them in beside launches, behind everything else.
+    /// Where the next micro-batch's first rows wait on a device that copies them in beside launches, above
+    /// all other buffers.
     pub ahead: Option<Slot>,
-    /// Once, before the first piece.
+    /// Once, before the first micro-batch.
     pub prologue: Vec<Step>,
-    /// Once for every piece.
+    /// Once for every micro-batch.
     pub body: Vec<Step>,
-    /// Once, behind the last piece.
+    /// Once, after the last micro-batch.
     pub epilogue: Vec<Step>,
 }
 
-/// A stretch of the arena.
+/// A buffer of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
     /// First byte.
@@ -73,8 +74,8 @@ pub enum Step {
         /// To there.
         to: Place,
     },
-    /// The copy between the second store and this stretch of the arena is over. It may begin at any time and run beside launches, so
-    /// until then nobody writes what it reads, and nobody touches what it writes.
+    /// The copy between offload memory and this buffer of the arena is over. It may begin at any time and run
+    /// beside launches, so until then no step may write what it reads, or touch what it writes.
     Wait(Slot),
 }
 
@@ -85,7 +86,7 @@ pub enum Place {
     Feed(TensorId),
     /// The arena.
     Arena(Slot),
-    /// The second store: host memory beside a GPU, a file beside a CPU.
+    /// Offload memory: host memory beside a GPU, a file beside a CPU.
     Host(Slot),
 }
 
@@ -102,18 +103,18 @@ impl Slot {
 }
 
 impl Plan {
-    /// How many pieces a full batch is cut into.
+    /// How many micro-batches a full batch is cut into.
     pub fn micro_batches(&self) -> usize {
         self.batch.div_ceil(self.micro_batch)
     }
 
-    /// The pieces of a step of `rows` rows, in order: first row and number of rows.
+    /// The micro-batches of a step of `rows` rows, in order: first row and number of rows.
     pub fn pieces(&self, rows: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let piece = self.micro_batch;
+        let micro_batch = self.micro_batch;
         (0..rows.div_ceil(piece)).map(move |i| (i * piece, piece.min(rows - i * piece)))
     }
 
-    /// The inputs that are fed before anything else happens in a piece, and where they go.
+    /// The inputs that are fed before anything else happens in a micro-batch, and where they go.
     pub fn fed_first(&self) -> impl Iterator<Item = (TensorId, Slot)> {
         self.body.iter().map_while(|step| match step {
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => Some((*tensor, *slot)),
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_cover_every_row_once() {
+    fn micro_batches_cover_every_row_once() {
         for (batch, micro_batch, rows) in [(256, 4, 256), (32, 7, 32), (5, 5, 5), (10, 3, 4), (1, 1, 1)] {
             let plan = Plan {
                 batch,

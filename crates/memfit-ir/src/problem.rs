@@ -13,7 +13,8 @@ pub struct Problem {
     pub graph: Graph,
     /// One cost a node.
     pub costs: Vec<Cost>,
-    /// What readers of a value cost where they make it themselves, as [`Fold`] says; nothing where the device does not offer it.
+    /// The cost of readers that recompute a value themselves, as [`Fold`] says; nothing where the device does
+    /// not offer it.
     pub costs_folded: BTreeMap<NodeId, Cost>,
     /// What applying a gradient where it is made costs, as [`FusedUpdate`] says; nothing where the device does not offer it.
     pub costs_applied: BTreeMap<TensorId, Cost>,
@@ -23,18 +24,18 @@ pub struct Problem {
     pub batch: usize,
     /// Split the batch even where a layer mixes rows, which changes the result.
     pub allow_batchnorm_split: bool,
-    /// What bytes take on their way into the arena and out of it.
+    /// The cost of copies into the arena and out of it.
     pub transfers: Transfers,
     /// What of the plan is decided beforehand.
     pub pinned: Pinned,
 }
 
-/// Nanoseconds that a byte takes on its way into the arena, out of it and within it.
+/// Nanoseconds for each byte that is copied into the arena, out of it or within it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfers {
     /// To be fed.
     pub nanos_per_byte_fed: f64,
-    /// To be moved to the second store, or back.
+    /// To be moved to offload memory, or back.
     pub nanos_per_byte_moved: f64,
     /// To be copied within the arena.
     pub nanos_per_byte_copied: f64,
@@ -57,7 +58,7 @@ impl Default for Transfers {
 /// Nanoseconds to begin a copy.
 const NANOS_PER_COPY: f64 = 1_000.0;
 
-/// What a node costs on a device, as a function of the rows of a piece.
+/// What a node costs on a device, as a function of the rows of a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Scratch memory whatever the rows.
@@ -70,24 +71,24 @@ pub struct Cost {
     pub nanos_per_row: f64,
     /// What it took on this machine, where that was measured: it decides what is fastest, but never what fits.
     pub measured: Option<Nanos>,
-    /// Other ways to compute it that the device offers beside this, the fastest: each with less scratch memory than the one before
-    /// it, and slower. A launch's workspace says which of them it is.
+    /// Low-workspace algorithms that the device offers beside this, the fastest: each with less scratch
+    /// memory than the one before it, and slower. A launch's workspace says which of them it uses.
     pub leaner: [Option<LowWorkspace>; LOW_WORKSPACE],
 }
 
-/// How many other ways a device offers at most.
+/// How many low-workspace algorithms a device offers at most.
 pub const LOW_WORKSPACE: usize = 3;
 
-/// Another way to compute a node.
+/// Another algorithm that computes a node with less scratch memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LowWorkspace {
-    /// Scratch memory whatever the rows; what there is for each row is the same in all ways.
+    /// Scratch memory whatever the rows; the part for each row is the same in all algorithms.
     pub workspace_fixed: Bytes,
-    /// Time beyond the fastest way's.
+    /// Time beyond that of the fastest algorithm.
     pub nanos: Nanos,
 }
 
-/// Time as a function of the rows of a piece.
+/// Time as a function of the rows of a micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nanos {
     /// Whatever the rows.
@@ -97,14 +98,14 @@ pub struct Nanos {
 }
 
 impl Nanos {
-    /// At so many rows.
+    /// The time at this number of rows.
     pub fn at(&self, rows: usize) -> f64 {
         self.fixed + self.per_row * rows as f64
     }
 }
 
 impl Cost {
-    /// What copying rows of so many bytes within the arena costs.
+    /// The cost of copying rows within the arena.
     pub fn of_copy(bytes_per_row: Bytes, transfers: &Transfers) -> Cost {
         Cost {
             nanos_fixed: NANOS_PER_COPY,
@@ -113,12 +114,12 @@ impl Cost {
         }
     }
 
-    /// Scratch memory for a piece of `rows`.
+    /// Scratch memory for a micro-batch of `rows`.
     pub fn workspace(&self, rows: usize) -> Bytes {
         self.workspace_fixed + self.workspace_per_row * rows as u64
     }
 
-    /// All ways at `rows`, the fastest first: scratch memory, and time beyond the fastest way's.
+    /// All algorithms at `rows`, the fastest first: scratch memory, and time beyond the fastest.
     pub fn ways(&self, rows: usize) -> impl Iterator<Item = (Bytes, Nanos)> {
         let per_row = self.workspace_per_row * rows as u64;
         let leaner =
@@ -126,17 +127,18 @@ impl Cost {
         std::iter::once((self.workspace(rows), Nanos::default())).chain(leaner)
     }
 
-    /// Scratch memory for a piece of `rows` of the way that takes least.
+    /// Scratch memory for a micro-batch of `rows` by the algorithm that needs least.
     pub fn workspace_least(&self, rows: usize) -> Bytes {
         self.ways(rows).map(|(workspace, _)| workspace).min().unwrap_or_default()
     }
 
-    /// What the way with this scratch memory at `rows` takes beyond the fastest; none where no way has it.
+    /// Time beyond the fastest of the algorithm with this scratch memory at `rows`; none where no algorithm
+    /// has it.
     pub fn nanos_beyond(&self, workspace: Bytes, rows: usize) -> Option<Nanos> {
         self.ways(rows).find(|(known, _)| *known == workspace).map(|(_, nanos)| nanos)
     }
 
-    /// Time for a piece of `rows`: measured, or else the estimate.
+    /// Time for a micro-batch of `rows`: measured, or else the estimate.
     pub fn nanos(&self, rows: usize) -> f64 {
         match self.measured {
             Some(nanos) => nanos.at(rows),
@@ -144,38 +146,38 @@ impl Cost {
         }
     }
 
-    /// Time for a piece of `rows` by the estimate, which is the same on every machine and in every run.
+    /// Time for a micro-batch of `rows` by the estimate, which is the same on every machine and in every run.
     pub fn nanos_estimated(&self, rows: usize) -> f64 {
         self.nanos_fixed + self.nanos_per_row * rows as f64
     }
 }
 
-/// The line the user drew, and what is below it already.
+/// The user's budget, and the bytes of it that are taken already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The line: what the whole process may hold.
+    /// The budget: what the whole process may hold.
     pub total: Bytes,
     /// What the program holds besides the arena.
     pub runtime: Bytes,
     /// The arena is taken in multiples of this.
     pub granule: Bytes,
-    /// The second line: what may be copied out to the second store; none where it is 0.
+    /// The second budget: what may be copied out to offload memory; none where it is 0.
     pub host: Bytes,
 }
 
 impl Budget {
-    /// The largest arena under the line: nothing where the program alone stands above it.
+    /// The largest arena within the budget: nothing where the program alone exceeds it.
     pub fn arena(&self) -> Bytes {
         let room = self.total.saturating_sub(self.runtime).0;
         Bytes(room - room % self.granule.0.max(1))
     }
 
-    /// The arena as it is taken, for a peak of so many bytes.
+    /// The size of the arena that is allocated for a peak.
     pub fn arena_for(&self, peak: Bytes) -> Bytes {
         peak.align_up(self.granule.0.max(1))
     }
 
-    /// The smallest line for a peak of so many bytes.
+    /// The smallest budget for a peak.
     pub fn smallest(&self, peak: Bytes) -> Bytes {
         self.runtime + self.arena_for(peak)
     }

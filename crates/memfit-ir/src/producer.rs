@@ -5,14 +5,14 @@ use crate::{Chain, Fused, Link, Norm, Op, Unary};
 /// What makes a value out of one of the same shape: a normalisation by the batch's statistics, a function, or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Producer {
-    /// The normalisation, where there is one: what it reads stands behind the value, as in [`Op::BatchNorm`].
+    /// The normalisation, where there is one: its operands come after the value, as in [`Op::BatchNorm`].
     pub norm: Option<Norm>,
-    /// The function behind it, or of the value itself.
+    /// The function after it, or of the value itself.
     pub function: Option<Unary>,
 }
 
 impl Producer {
-    /// The maker of what an op writes, where it reads one value for each that it writes.
+    /// The producer of an op's output, where the op reads one value for each that it writes.
     pub fn of(op: &Op) -> Option<Producer> {
         let single = |chain: &Chain| match chain.links[..] {
             [Link::Unary(function, 0)] if chain.inputs == 1 => Some(function),
@@ -29,7 +29,7 @@ impl Producer {
         }
     }
 
-    /// The op whose maker this is; none where it makes nothing.
+    /// The op of this producer; none where it computes nothing.
     pub fn op(&self) -> Option<Op> {
         let chain = self.function.map(Chain::unary);
         match (self.norm.clone(), chain) {

@@ -7,24 +7,24 @@ pub struct Recurrent {
     pub cell: Cell,
     /// Whether the last step is read first.
     pub reads_backwards: bool,
-    /// Whether the state behind the step read first is written last.
+    /// Whether the state after the step read first is written last.
     pub writes_backwards: bool,
     /// Whether there is a mask, which is the last operand: steps that do not count leave the state as it is.
     pub masked: bool,
-    /// Whether states are given to begin with, and not zeros: in one more row of the input, `h` and the LSTM's `c` at its front. They stand
-    /// behind the states of all steps again, so that backward finds them.
+    /// Whether states are given to begin with, and not zeros: in one more row of the input, `h` and the
+    /// LSTM's `c` at its front. They are copied after the states of all steps, where backward reads them.
     pub starts: bool,
-    /// Whether the LSTM's own state behind the last step stands in the last row of the states.
+    /// Whether the LSTM's own state after the last step stands in the last row of the states.
     pub ends: bool,
 }
 
 impl Recurrent {
-    /// Rows of the input behind those of the steps.
+    /// Rows of the input after those of the steps.
     pub fn rows_after_input(&self) -> usize {
         usize::from(self.starts)
     }
 
-    /// Rows of the states behind those of the steps: `h` and `c` before the first one, `c` behind the last.
+    /// Rows of the states after those of the steps: `h` and `c` before the first one, `c` after the last.
     pub fn rows_after_states(&self) -> usize {
         let own = usize::from(matches!(self.cell, Cell::Lstm { .. }));
         usize::from(self.starts) * (1 + own) + usize::from(self.ends) * own
@@ -52,7 +52,8 @@ pub enum Cell {
         activation: Gate,
         /// Of the gates `z` and `r`.
         recurrent: Gate,
-        /// Whether `r` comes behind the product with the kernel; there are two biases then, before and behind it.
+        /// Whether `r` comes after the product with the kernel; there are two biases then, before and after
+        /// it.
         reset_after: bool,
     },
 }

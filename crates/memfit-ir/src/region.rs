@@ -1,4 +1,5 @@
-//! A region: the network up to one tensor runs in slices of the batch, and what stands behind it sees the whole batch.
+//! A region: the network up to one tensor runs in slices of the batch, and what comes after it sees the whole
+//! batch.
 //!
 //! ```text
 //! slice 0 ─▶ forward ─▶ put ┐                                        ┌ take ─▶ forward again, backward  slice 0
@@ -8,8 +9,8 @@
 //!
 //! Or it is the other end, as `tail` draws it. Which of the two is a matter of what leaves it: a value, or a gradient.
 //!
-//! It is a rewrite of one training graph into another, so that planning, checking and running know nothing of it but that
-//! some tensors hold fewer rows. Ids of tensors stay; what is new comes behind them.
+//! It is a rewrite of one training graph into another. Planning, checking and running only see that some
+//! tensors hold fewer rows. Ids of tensors stay; new tensors come after them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub struct Region {
     pub keeps: bool,
 }
 
-/// Some of the rows of a piece: the first slices have one more where they do not divide evenly.
+/// Some of the rows of a micro-batch: the first slices have one more where they do not divide evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Which, counted from 0.
@@ -40,12 +41,12 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Its first row in a piece of `rows`.
+    /// Its first row in a micro-batch of `rows`.
     pub fn start(&self, rows: usize) -> usize {
         self.index * (rows / self.count) + self.index.min(rows % self.count)
     }
 
-    /// Its rows in a piece of `rows`.
+    /// Its rows in a micro-batch of `rows`.
     pub fn rows(&self, rows: usize) -> usize {
         rows / self.count + usize::from(self.index < rows % self.count)
     }
@@ -115,7 +116,8 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// The cut behind a tensor; none where rows meet before it, or where more than this tensor leaves the region.
+    /// The cut after a tensor; none where rows mix before it, or where more than this tensor leaves the
+    /// region.
     pub fn at(graph: &Graph, boundary: TensorId) -> Option<Cut> {
         let forward = ancestors(graph, boundary)?;
         let last = *forward.last()?;
@@ -263,7 +265,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Nodes slice by slice, each of which is put into the boundary; hands back what else each slice has written or was fed.
+    /// Nodes slice by slice, each of which is put into the boundary; returns the other tensors that each
+    /// slice has written or was fed.
     fn put_together(&mut self, nodes: &[NodeId]) -> Vec<BTreeMap<TensorId, TensorId>> {
         let boundary = self.region.boundary;
         let layer = self.graph.tensors[boundary.0].layer;

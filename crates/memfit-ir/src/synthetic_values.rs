@@ -17,7 +17,7 @@ pub enum Values {
         /// Above the largest.
         high: i64,
     },
-    /// A 1 in each stretch of the last dimension, else 0.
+    /// A single 1 along the last dimension, else 0.
     OneHot,
 }
 

@@ -3,9 +3,9 @@
 /// Gradients of several steps, added up before they are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accumulate {
-    /// So many steps.
+    /// This many steps.
     pub steps: u64,
-    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
+    /// Nothing happens where `found_inf`, the last input, is not 0.
     pub guarded: bool,
 }
 
@@ -18,9 +18,10 @@ pub struct Update {
     pub clip: Clip,
     /// Decoupled weight decay: the weight shrinks by `learning rate · weight_decay`.
     pub weight_decay: f32,
-    /// Nothing happens where the verdict on all gradients, the last input, is not 0.
+    /// Nothing happens where `found_inf`, the last input, is not 0.
     pub guarded: bool,
-    /// The gradient is a sum over so many steps; the last of them applies its mean. 1 where every step is applied.
+    /// The gradient is a sum over this many steps; the last of them applies its mean. 1 where every step is
+    /// applied.
     pub steps: u64,
     /// A moving average of the weight, the last of the updates.
     pub average: Option<Average>,
@@ -59,7 +60,7 @@ impl CheckUpdate {
 pub struct Average {
     /// What is kept of the old average.
     pub momentum: f32,
-    /// Every so many steps the average becomes the weight.
+    /// After this many steps, each time, the average becomes the weight.
     pub overwrite_every: Option<u64>,
 }
 
@@ -174,7 +175,7 @@ pub enum UpdateRule {
 }
 
 impl UpdateRule {
-    /// Whether an element of a weight changes by its own slope and state alone.
+    /// Whether an element of a weight changes by its own gradient and state alone.
     pub fn is_elementwise(&self) -> bool {
         match self {
             UpdateRule::Sgd { .. }
@@ -248,7 +249,7 @@ impl UpdateRule {
         }
     }
 
-    /// Nadam's product of all its momenta behind so many updates.
+    /// Nadam's product of all its momenta after this many updates.
     pub fn nadam_product(beta_1: f32, updates: u64) -> f64 {
         let mut product = 1.0;
         let mut step = 1;
@@ -268,6 +269,7 @@ pub enum Clip {
     None,
     /// Each element into `[−limit, limit]`.
     Value(f32),
-    /// The gradient shrunk so that the norm behind the node's second input is at most the limit.
+    /// The gradient scaled down so that the norm, whose square is the node's second input, is at most the
+    /// limit.
     Norm(f32),
 }

@@ -43,7 +43,7 @@ pub enum Constraint {
         min_value: f32,
         /// The most.
         max_value: f32,
-        /// The share of the way that one step goes.
+        /// The share of the distance that one step goes.
         rate: f32,
         /// Axes of the norm.
         axes: [usize; 2],

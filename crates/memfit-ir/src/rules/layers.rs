@@ -141,7 +141,7 @@ impl Rule<'_> {
         Ok([q[0], q[1], v[2]])
     }
 
-    /// As many masks behind the other operands as an attention has: of queries, then of keys.
+    /// The masks of an attention, after its other operands: of queries, then of keys.
     pub(super) fn attention_masks(
         &self,
         kind: &Attention,
@@ -156,7 +156,7 @@ impl Rule<'_> {
         Ok(())
     }
 
-    /// A mask of so many places.
+    /// A mask of this many places.
     pub(super) fn mask_of(&self, index: usize, places: usize) -> Result<(), ShapeError> {
         let shape = self.singles(index)?;
         self.require(shape.batched && shape.dims == [places], &format!("a mask of {places} places"))

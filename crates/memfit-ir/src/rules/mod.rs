@@ -529,7 +529,8 @@ fn with_last(shape: &Shape, last: usize) -> Shape {
     shape
 }
 
-/// Whether some of a kernel's axes, from one end on, have so many elements. Either side of that matrix may be several axes.
+/// Whether the leading axes of a kernel, from one end on, have this many elements together. Either side of
+/// that matrix may be several axes.
 fn beginning<'a>(mut axes: impl ExactSizeIterator<Item = &'a usize>, elements: usize) -> bool {
     let mut product = 1;
     while axes.len() > 1 {
