@@ -1,4 +1,5 @@
-//! Rows of the next piece that wait on the device: a place for them behind everything else, where there is room for one.
+//! Rows of the next micro-batch that wait on the device: a slot for them above all other buffers, where there
+//! is room for one.
 
 use memfit_ir::{ALIGNMENT, Bytes, Plan, Problem, Slot};
 

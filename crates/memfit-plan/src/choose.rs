@@ -20,17 +20,17 @@ use crate::storage::Storage;
 use crate::ways::{FASTEST, LEAST, Level, Variant, spend, variants};
 use crate::{pinned, seconds, solved};
 
-/// Beyond so many nodes, recomputing is looked at for the largest and the smallest pieces only.
+/// In graphs of more nodes, recomputing is tried for the largest and the smallest micro-batches only.
 const NODES_FOR_EVERY_SIZE: usize = 4_000;
 
-/// Below so many nodes all paths are gone in milliseconds, and threads of their own would only take memory.
+/// In smaller graphs all paths take milliseconds, and threads of their own would only take memory.
 const NODES_SIDE_BY_SIDE: usize = 200;
 
-/// Beyond so many nodes, the way by what was measured is gone by the first taste alone.
+/// In graphs of more nodes, the path by measured costs is searched with the first heuristic alone.
 const SEVERAL_TASTES: usize = 1_200;
 
-/// The tastes of the paths that are gone. One begins with the chain of blocks; the other, for graphs that are no chain and for what
-/// a chain cannot say, with what it meets itself.
+/// The heuristics of the search paths. One begins with the chain of blocks. The other begins with the gaps
+/// that it finds itself: for graphs that are no chain, and for what a chain cannot express.
 const TASTES: [Heuristic; 2] = [
     Heuristic { shortest_gap: 12, careful: false, chained: true },
     Heuristic { shortest_gap: 2, careful: true, chained: false },
@@ -42,15 +42,15 @@ pub struct Choices<'a> {
     sizes: Vec<Size<'a>>,
 }
 
-/// All schedules over pieces of one size.
+/// All schedules over micro-batches of one size.
 struct Size<'a> {
     figures: CostTables<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
     /// What each comes to with other workspaces.
     variants: Vec<Vec<Variant>>,
-    /// Whether each is on a way down by estimates with nothing folded: what fits at all is decided by these alone, so that neither a
-    /// clock decides it nor how much was looked at.
+    /// Whether each is on a downward path by estimates, without folds. Only these decide what fits at all, so
+    /// that it depends neither on a clock nor on how many schedules were tried.
     decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
@@ -95,7 +95,7 @@ fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Opti
     }
     let figures = CostTables::new(problem, problem.batch);
     let schedule = schedule(&figures);
-    // Far above the line, packing well would be in vain.
+    // Far above the budget, packing well would be in vain.
     if problem.budget.arena() < bound(&figures, live_fastest(&figures, &schedule)) {
         return None;
     }
@@ -103,16 +103,17 @@ fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Opti
         .filter(|plan| fits(problem, plan) && may_hold(plan))
 }
 
-/// The first plan that is found to fit, in a fraction of the time: the largest pieces that fit with nothing computed twice, or
-/// what large strides of recomputing lead to. None says nothing about what else there is.
+/// The first plan that is found to fit, in a fraction of the time: the largest micro-batches that fit with
+/// nothing computed twice, or the result of large strides of recomputing. None does not mean that no other
+/// plan fits.
 pub fn first(problem: &Problem) -> Option<Plan> {
     let problem = &*pinned::restricted(problem);
     if !problem.pinned.allows_region(None) {
         return None;
     }
     unsplit(problem, &|_| true).or_else(|| {
-        let pieces = if split::may_split(problem) { split::pieces(problem.batch) } else { Vec::new() };
-        let all = || std::iter::once(problem.batch).chain(pieces.iter().copied());
+        let micro_batches = if split::may_split(problem) { split::pieces(problem.batch) } else { Vec::new() };
+        let all = || std::iter::once(problem.batch).chain(micro_batches.iter().copied());
         let sizes = || all().filter(|rows| problem.pinned.allows_rows(*rows));
         let in_room = |rows: usize, recomputes: bool| {
             let figures = CostTables::new(problem, rows);
@@ -126,14 +127,14 @@ pub fn first(problem: &Problem) -> Option<Plan> {
     })
 }
 
-/// Most live bytes of a schedule in which every launch has the workspace of its fastest way.
+/// Most live bytes of a schedule in which every launch has the workspace of its fastest algorithm.
 fn live_fastest(figures: &CostTables, schedule: &Schedule) -> u64 {
     let mut storage = Storage::new(figures, schedule);
     spend(figures, schedule, &mut storage, FASTEST);
     storage.live()
 }
 
-/// No packing of so many live bytes is lower.
+/// No packing of this many live bytes is lower.
 fn bound(figures: &CostTables, live: u64) -> Bytes {
     figures.persistent_bytes + Bytes(live.saturating_sub(memfit_ir::ALIGNMENT))
 }
@@ -211,7 +212,7 @@ pub fn threads(problem: &Problem) -> usize {
     }
 }
 
-/// Whether a graph is too large to go down a path for every size of pieces.
+/// Whether a graph is too large to search a path for every micro-batch size.
 pub fn is_large(problem: &Problem) -> bool {
     NODES_FOR_EVERY_SIZE < problem.graph.nodes.len()
 }
@@ -343,7 +344,7 @@ impl<'a> Choices<'a> {
     fn all(&self) -> Vec<Choice> {
         let mut all = Vec::new();
         for (index, size) in self.sizes.iter().enumerate() {
-            let pieces = self.problem.batch.div_ceil(size.figures.rows) as f64;
+            let micro_batches = self.problem.batch.div_ceil(size.figures.rows) as f64;
             for (point, (at, variants)) in size.points.iter().zip(&size.variants).enumerate() {
                 // What fits at all is decided by the least workspaces, which no clock has a part in.
                 let least = variants.first().map(|variant| variant.level);
@@ -351,7 +352,7 @@ impl<'a> Choices<'a> {
                     size: index,
                     point,
                     level: *level,
-                    nanos: size.nanos + (at.nanos - size.points[0].nanos) * pieces + nanos,
+                    nanos: size.nanos + (at.nanos - size.points[0].nanos) * micro_batches + nanos,
                     decides: size.decides[point] && Some(*level) == least,
                     bound: bound(&size.figures, *live),
                 }));
@@ -384,7 +385,7 @@ struct Walk {
     way: Direction,
 }
 
-/// The sizes of pieces that one problem is looked at in, with the paths that are to be gone.
+/// The micro-batch sizes that are tried for one problem, with the paths that are to be searched.
 fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
@@ -402,10 +403,10 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
-        let pieces = problem.batch.div_ceil(rows);
+        let micro_batches = problem.batch.div_ceil(rows);
         // Of a large batch, a few sizes are enough.
         let is_round = match problem.batch <= split::EVERY_NUMBER {
-            true => pieces.is_power_of_two(),
+            true => micro_batches.is_power_of_two(),
             false => index.is_multiple_of((sizes.len() / 8).max(1)),
         };
         let recomputes = index == 0 || index == last || (!large && is_round);
@@ -414,7 +415,7 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
             (true, true) => &TASTES[..1],
             (true, false) => &TASTES[..],
         };
-        // How low one can go is a matter of estimates; what is fast on the way, of what was measured where something was.
+        // Estimates decide how low one can go; measurements, where there are some, decide what is fast.
         let estimated = |heuristic: &Heuristic| Walk {
             heuristic: *heuristic,
             measured: false,
@@ -426,7 +427,7 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
             (true, Direction::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
             (true, Direction::DownAndUp) => heuristics.len(),
         };
-        // What is folded does not say how low one can go.
+        // Plans with folds do not decide how low one can go.
         if !problem.graph.folds.is_empty() {
             let walk = |heuristic: &Heuristic| Walk { heuristic: *heuristic, measured, way };
             return heuristics.iter().filter(|_| way == Direction::DownAndUp).map(walk).collect();
@@ -437,14 +438,14 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
 }
 
 impl<'a> Size<'a> {
-    /// Pieces of so many rows with nothing computed twice.
+    /// Micro-batches of `rows` rows with nothing computed twice.
     fn new(problem: &'a Problem, rows: usize, walks: Vec<Walk>) -> Size<'a> {
         let figures = CostTables::new(problem, rows);
         let schedule = schedule(&figures);
         let live = Storage::new(&figures, &schedule).live();
-        let piece = figures.nanos_of_piece(&schedule);
+        let nanos_each = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
-        let points = vec![Point { schedule, live, nanos: piece, way: Direction::Down }];
+        let points = vec![Point { schedule, live, nanos: nanos_each, way: Direction::Down }];
         let decides = vec![problem.graph.folds.is_empty()];
         Size { figures, points, variants: Vec::new(), decides, nanos, walks }
     }
@@ -516,10 +517,11 @@ fn side_by_side<W: Copy + Sync, R: Send>(
     (done.into_iter().map(|(_, result)| result).collect(), threads)
 }
 
-/// No plan with pieces of the same size and the same order is faster and as small: its least time in seconds.
+/// No plan with micro-batches of the same size and the same order is faster and as small: its least time in
+/// seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
     let own = least_seconds_of(&solved(problem, plan), plan);
-    // What is folded may be kept or computed again as well; with nothing folded, the order may be another.
+    // A folded value may be kept or recomputed by its node as well; without folds, the order may be another.
     let own = if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) };
     let in_one_piece = plan.micro_batch == problem.batch && plan.region.is_none();
     match applied(problem).filter(|_| in_one_piece && plan.applied.is_empty()) {
@@ -533,14 +535,14 @@ fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
     let figures = CostTables::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
-    // The last piece may be smaller, and costs at least its share.
-    let pieces = problem.batch as f64 / plan.micro_batch as f64;
+    // The last micro-batch may be smaller, and costs at least its share.
+    let micro_batches = problem.batch as f64 / plan.micro_batch as f64;
     let folding = fold::nanos(problem, plan.micro_batch);
-    let extra = least_nanos(&figures, &schedule, room, &folding) * pieces;
+    let extra = least_nanos(&figures, &schedule, room, &folding) * micro_batches;
     (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 
-/// The schedule over pieces of `rows` with nothing computed twice.
+/// The schedule over micro-batches of `rows` with nothing computed twice.
 pub fn schedule(figures: &CostTables) -> Schedule {
     let graph = figures.graph();
     let written = if figures.rows < figures.problem.batch { in_pieces(graph) } else { whole(graph) };
@@ -549,11 +551,11 @@ pub fn schedule(figures: &CostTables) -> Schedule {
 
 /// Time of a whole step.
 fn nanos_of_step(problem: &Problem, schedule: &Schedule, rows: usize) -> f64 {
-    let pieces = problem.batch.div_ceil(rows);
-    let last = problem.batch - (pieces - 1) * rows;
+    let micro_batches = problem.batch.div_ceil(rows);
+    let last = problem.batch - (micro_batches - 1) * rows;
     let once = CostTables::new(problem, 0);
     let ends = schedule.events[..schedule.body].iter().chain(&schedule.events[schedule.epilogue..]);
     ends.map(|event| once.nanos_of(event)).sum::<f64>()
-        + CostTables::new(problem, rows).nanos_of_piece(schedule) * (pieces - 1) as f64
+        + CostTables::new(problem, rows).nanos_of_piece(schedule) * (micro_batches - 1) as f64
         + CostTables::new(problem, last).nanos_of_piece(schedule)
 }

@@ -1,15 +1,16 @@
-//! CostTables: what is asked of a graph again and again while a plan is searched for, looked up once for one size of pieces.
+//! Cost tables: what a search for plans asks of a graph again and again, computed once for one micro-batch
+//! size.
 
 use memfit_ir::{ALIGNMENT, Bytes, Cost, Graph, Kind, NodeId, Op, Problem, TensorId};
 
 use crate::schedule::{Event, Schedule};
 use crate::wiring::Wiring;
 
-/// Sizes and times of a problem over pieces of so many rows.
+/// Sizes and times of a problem over micro-batches of `rows` rows.
 pub struct CostTables<'a> {
     /// What they are about.
     pub problem: &'a Problem,
-    /// Rows of a piece.
+    /// Rows of a micro-batch.
     pub rows: usize,
     /// Bytes of each tensor.
     pub bytes: Vec<Bytes>,
@@ -21,7 +22,7 @@ pub struct CostTables<'a> {
     pub producers: Vec<Option<NodeId>>,
     /// Time of each node: measured where it was, or estimated.
     pub nanos: Vec<f64>,
-    /// Scratch memory of each node, in the way that takes least.
+    /// Scratch memory of each node, by the algorithm that needs least.
     pub workspace: Vec<Bytes>,
     /// Which output of each node may stand where which input stood.
     pub in_place: Vec<Vec<(usize, usize)>>,
@@ -63,7 +64,7 @@ impl<'a> CostTables<'a> {
         CostTables { nanos, ..CostTables::new(problem, rows) }
     }
 
-    /// Whether some node can be computed in several ways.
+    /// Whether some node has several algorithms.
     pub fn has_ways(&self) -> bool {
         self.problem.costs.iter().any(|cost| cost.leaner[0].is_some())
     }
@@ -97,7 +98,8 @@ impl<'a> CostTables<'a> {
         self.bytes[tensor.0].0 as f64 * self.problem.transfers.nanos_per_byte_moved
     }
 
-    /// The least time in which a value is brought back: its node alone, or its way to the second store and back.
+    /// The least time in which a value is brought back: by its node alone, or by copies to offload memory and
+    /// back.
     pub fn least_nanos(&self, tensor: TensorId) -> f64 {
         let again = match self.producers[tensor.0] {
             Some(node) => self.nanos[node.0],
@@ -107,7 +109,7 @@ impl<'a> CostTables<'a> {
         if self.problem.budget.host.0 > 0 { again.min(2.0 * self.moved(tensor)) } else { again }
     }
 
-    /// Time of one piece.
+    /// Time of one micro-batch.
     pub fn nanos_of_piece(&self, schedule: &Schedule) -> f64 {
         schedule.events[schedule.body..schedule.epilogue].iter().map(|event| self.nanos_of(event)).sum()
     }

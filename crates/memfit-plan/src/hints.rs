@@ -88,7 +88,7 @@ pub enum Hint {
     Other(String),
 }
 
-/// Beyond so many nodes, a plan takes so long that only what needs few of them is tried.
+/// In graphs of more nodes, a plan takes so long that only hints that need few plans are tried.
 const NODES_FOR_SIX_PLANS: usize = 1_000;
 
 impl Hint {
@@ -185,7 +185,8 @@ fn allow_batchnorm_split(problem: &Problem) -> Option<Hint> {
     Some(Hint::AllowBatchnormSplit { smallest })
 }
 
-/// The largest batch that fits, closed in on by a few plans from what fits without computing anything twice.
+/// The largest batch that fits, found by a few plans between what fits without computing anything twice and
+/// the whole batch.
 fn smaller_batch(problem: &Problem, plans: usize) -> Option<Hint> {
     let of = |batch: usize| Problem { batch, ..problem.clone() };
     let (mut low, _) = split::largest_batch(problem);

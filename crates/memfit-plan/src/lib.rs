@@ -19,12 +19,12 @@
 //!   peak is the smallest budget. So a larger budget never gives a slower plan or a refusal.
 //! - **Recomputing is searched down and up again** (`moves/recompute`), for each micro-batch size, level by
 //!   level: above a level, what costs the least time for the bytes it gives is given up; from the bottom up,
-//!   what costs the most for its bytes is kept again as soon as there is room, and what is dear is tried
-//!   another way. Where the network is a chain of segments, equal blocks are solved once
+//!   what costs the most for its bytes is kept again as soon as there is room, and what is expensive is
+//!   tried in another way. Where the network is a chain of segments, equal blocks are solved once
 //!   (`moves/recompute/blocks.rs`), and a dynamic program over them (`moves/recompute/chain.rs`) says what
-//!   each gives up; the way up begins there if that is faster. The chain sees far and knows whole segments
-//!   alone; the search sees single values of any graph, and only near where it stands. Only ways down by
-//!   estimates say how low one can go.
+//!   each gives up; the upward path begins there if that is faster. The chain sees far, but knows whole
+//!   segments alone; the search sees single values of any graph, but only near where it stands. Only downward
+//!   paths by estimates say how low one can go.
 //! - **`region`** (`moves/region.rs`) picks the cut and the counts that are planned beside the whole batch.
 //!   The values of the slices wait for backward, or their forward stands in the graph twice. The last layer
 //!   in slices is planned beside the split batch where it predicts an eighth of what waits for backward, in
@@ -74,7 +74,7 @@ use std::borrow::Cow;
 
 use memfit_ir::{Bytes, Fold, FusedUpdate, Place, Plan, Problem, Region};
 
-/// The problem whose nodes a plan of ours speaks of: the given one, or the same with gradients applied where they are made, values folded
+/// The problem whose nodes one of our plans refers to: the given one, or the same with fused updates, folds
 /// or a region in slices.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
     let applied = FusedUpdate::of_plan(problem, plan).expect("a plan applies gradients of its problem");
@@ -97,8 +97,8 @@ pub fn plan(problem: &Problem) -> Result<Plan, Box<DoesNotFit>> {
     plan_and_lowest(problem, &|_| true).0
 }
 
-/// The same, and the plan with the lowest peak, where it was looked for and is not the answer's own. A plan that fits takes memory
-/// itself: `may_hold` tells whether there is room for it too.
+/// The same, and the plan with the lowest peak, where one was searched for and is not the answer's own. A
+/// plan that fits takes memory itself: `may_hold` says whether there is room for it too.
 pub fn plan_and_lowest(
     problem: &Problem,
     may_hold: &dyn Fn(&Plan) -> bool,
@@ -131,12 +131,12 @@ pub fn fastest_beside(problem: &Problem, small: &Plan, may_hold: &dyn Fn(&Plan) 
     ahead::with_room_for_rows(problem, found)
 }
 
-/// The smallest line under which the problem has a plan.
+/// The smallest budget for which the problem has a plan.
 pub fn smallest_budget(problem: &Problem) -> Bytes {
     problem.budget.smallest(choose::smallest(problem).bytes_peak)
 }
 
-/// How many launches of one piece run a node that ran before.
+/// How many launches of one micro-batch run a node that ran before.
 pub fn nodes_recomputed(plan: &Plan) -> usize {
     let mut nodes: Vec<memfit_ir::NodeId> = plan
         .body
@@ -152,7 +152,7 @@ pub fn nodes_recomputed(plan: &Plan) -> usize {
     launches - nodes.len()
 }
 
-/// Launches of a piece that have less workspace than their fastest way takes.
+/// Launches of a micro-batch that run a low-workspace algorithm.
 pub fn launches_leaner(problem: &Problem, plan: &Plan) -> usize {
     let problem = &*solved(problem, plan);
     let is_leaner = |step: &&memfit_ir::Step| match step {
@@ -174,7 +174,7 @@ pub fn bytes_workspace(plan: &Plan) -> Bytes {
     plan.steps().map(workspace).max().unwrap_or_default()
 }
 
-/// Bytes that are copied out to the second store for each piece.
+/// Bytes that are copied out to offload memory for each micro-batch.
 pub fn bytes_offloaded(plan: &Plan) -> Bytes {
     plan.steps()
         .map(|step| match step {

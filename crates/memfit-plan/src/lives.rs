@@ -10,7 +10,7 @@ use crate::storage::Storage;
 pub struct Lives {
     /// The lives.
     pub all: Vec<Life>,
-    /// Readers, one life's behind the other's.
+    /// The readers of all lives, in the order of the lives.
     reads: Vec<usize>,
     /// The last life of each tensor, or none.
     last: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Placing: offsets for every stretch, and the plan that follows from them.
+//! Placing: offsets for every buffer, and the plan that follows from them.
 
 use memfit_ir::{ALIGNMENT, Bytes, Place, Plan, Slot, Step, TensorId};
 use memfit_pack::{Effort, Item, bound, bytes_of_search, pack};
@@ -12,7 +12,7 @@ use crate::ways::{self, Level};
 /// Placements the packer may try beyond its greedy orders, where these miss the bound.
 const SEARCH_NODES: u64 = 5_000;
 
-/// Beyond so many stretches greedy orders must do.
+/// With more buffers than this, only greedy orders are tried.
 const SEARCH_ITEMS: usize = 6_000;
 
 /// What a search for a lower packing may hold whatever is packed. Beyond it, it may hold as much as the arena that it packs, which is taken
@@ -28,7 +28,7 @@ pub enum Packing {
     Well,
 }
 
-/// The plan of a schedule over pieces of `rows`, whose launches reach to a level.
+/// The plan of a schedule over micro-batches of `rows`, whose launches reach to a level.
 pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level: Level) -> Plan {
     let (problem, graph, rows) = (figures.problem, figures.graph(), figures.rows);
     let mut storage = Storage::new(figures, schedule);
@@ -52,22 +52,22 @@ pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level:
         fixed[id.0] = Some(slot);
         persistent.push((id, slot));
     }
-    let offset = |stretch: usize| base + Bytes(packing.offsets[stretch]);
+    let offset = |buffer: usize| base + Bytes(packing.offsets[buffer]);
     let slot = |id: TensorId, within: Within| match within.index() {
-        Some(stretch) => Slot { offset: offset(stretch), bytes: figures.bytes[id.0] },
+        Some(buffer) => Slot { offset: offset(buffer), bytes: figures.bytes[id.0] },
         None => fixed[id.0].expect("what has no stretch is persistent"),
     };
     let host_items: Vec<Item> = storage
         .host
         .iter()
-        .map(|stretch| Item::new(stretch.lower, stretch.upper, stretch.bytes.0).aligned(ALIGNMENT))
+        .map(|buffer| Item::new(buffer.lower, buffer.upper, buffer.bytes.0).aligned(ALIGNMENT))
         .collect();
     let host = pack(&host_items, Effort::GREEDY);
-    // A value that is copied: where it stands in the arena, and where in the second store.
+    // A value that is copied: where it stands in the arena, and where in offload memory.
     let copied = |time: usize, tensor: TensorId| {
-        let stretch =
+        let buffer =
             storage.host_of[time].index().expect("what is copied has its stretch of the second store");
-        let outside = Slot { offset: Bytes(host.offsets[stretch]), bytes: storage.host[stretch].bytes };
+        let outside = Slot { offset: Bytes(host.offsets[buffer]), bytes: storage.host[buffer].bytes };
         (Place::Arena(slot(tensor, storage.operands(time)[0])), Place::Host(outside))
     };
     let step = |time: usize| match &schedule.events[time] {
@@ -86,9 +86,9 @@ pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level:
         Event::Launch { node, fresh } => {
             let operands = &graph.nodes[node.0];
             let tensors = operands.inputs.iter().chain(&operands.outputs).chain(&operands.updates);
-            let args = tensors.zip(storage.operands(time)).map(|(id, stretch)| slot(*id, *stretch)).collect();
+            let args = tensors.zip(storage.operands(time)).map(|(id, buffer)| slot(*id, *buffer)).collect();
             let workspace = match storage.workspace[time].index() {
-                Some(stretch) => Slot { offset: offset(stretch), bytes: storage.transient[stretch].bytes },
+                Some(buffer) => Slot { offset: offset(buffer), bytes: storage.transient[buffer].bytes },
                 None => Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO },
             };
             Step::Launch { node: *node, args, workspace, fresh: *fresh }
@@ -121,7 +121,7 @@ pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level:
         epilogue: steps(schedule.epilogue..schedule.events.len()),
     };
     plan.bytes_peak = peak(&plan);
-    // Alignment may round the last stretch of the bound beyond the last byte that is used.
+    // Alignment may round the last buffer of the bound beyond the last byte that is used.
     plan.bytes_bound = (base + Bytes(packing.bound)).min(plan.bytes_peak);
     plan
 }

@@ -7,7 +7,7 @@ use memfit_ir::{Bytes, Kind, Place, Plan, Problem, Step, TensorId};
 
 use crate::timeline::{Group, Holder, Timeline};
 
-/// So many reasons are told; the rest is counted.
+/// The most reasons that are listed; the rest is counted.
 const REASONS_MOST: usize = 32;
 
 /// What is alive at the peak of a plan.
@@ -63,7 +63,7 @@ pub enum Why {
     Changed,
     /// The step's kernel works in it.
     Workspace,
-    /// It is a sum over the pieces of the batch, which is whole behind the last.
+    /// It is a sum over the micro-batches of the batch, which is whole after the last.
     Summed,
     /// A later step reads it, and giving it up in between lowers no peak.
     WaitsFor {

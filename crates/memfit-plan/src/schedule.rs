@@ -1,4 +1,4 @@
-//! The order of things: feeds and launches of one training step, before anybody knows where the bytes are.
+//! The order of things: feeds and launches of one training step, before their bytes have offsets.
 
 use memfit_ir::{Graph, Kind, NodeId, Op, Phase, TensorId};
 
@@ -9,18 +9,18 @@ use crate::moves::release;
 pub enum Event {
     /// The next rows of an input arrive.
     Feed(TensorId),
-    /// A value is copied out to the second store.
+    /// A value is copied out to offload memory.
     Out(TensorId),
     /// A value comes back from there.
     In(TensorId),
-    /// A node runs; `fresh` says that its updates count as zero before.
+    /// A node runs; `fresh` says that it overwrites its updates, as if they were zero before.
     Launch { node: NodeId, fresh: bool },
 }
 
 /// What happens, in order, in three sections on one time axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schedule {
-    /// All events: prologue, then one piece, then epilogue.
+    /// All events: prologue, then one micro-batch, then epilogue.
     pub events: Vec<Event>,
     /// Where the body begins.
     pub body: usize,
@@ -38,7 +38,7 @@ pub fn whole(graph: &Graph) -> Schedule {
     Schedule { events: writer.events, body: 0, epilogue }
 }
 
-/// The batch in pieces: sums are opened before the first and applied behind the last.
+/// The batch in micro-batches: sums are opened before the first and applied after the last.
 pub fn in_pieces(graph: &Graph) -> Schedule {
     let phase = |wanted: Phase| {
         (0..graph.nodes.len()).map(NodeId).filter(move |id| graph.nodes[id.0].phase == wanted)
@@ -58,7 +58,8 @@ pub fn in_pieces(graph: &Graph) -> Schedule {
     Schedule { events: writer.events, body, epilogue }
 }
 
-/// Writes launches in order, each input fed right before its first reader and each zero folded into its first adder.
+/// Writes launches in order, each input fed right before its first reader and each zero joined into its first
+/// adder.
 struct Writer<'a> {
     graph: &'a Graph,
     events: Vec<Event>,

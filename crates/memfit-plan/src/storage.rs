@@ -1,6 +1,6 @@
-//! Storage: which values share bytes, and how long each stretch of bytes lives.
+//! Storage: which values share bytes, and how long each buffer lives.
 //!
-//! A tensor that is computed twice has two lives, and each life its own stretch.
+//! A tensor that is computed twice has two lives, and each life its own buffer.
 
 use memfit_ir::{ALIGNMENT, Bytes, NodeId, TensorId};
 use memfit_pack::Item;
@@ -8,26 +8,26 @@ use memfit_pack::Item;
 use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 
-/// Stretches of bytes with their lives, before they have offsets.
+/// Buffers with their lives, before they have offsets.
 #[derive(Clone, Debug)]
 pub struct Storage {
-    /// The stretch of each operand of each event, one event behind the other; none for persistent tensors.
+    /// The buffer of each operand of each event, in the order of the events; none for persistent tensors.
     operands: Vec<Within>,
     /// Where each event's operands begin, and the end of the last.
     first: Vec<u32>,
-    /// The stretch each tensor stands in when the schedule ends.
+    /// The buffer each tensor stands in when the schedule ends.
     pub last: Vec<Within>,
-    /// Stretches that live within a step: values first, then one workspace for each event that wants one.
+    /// Buffers that live within a step: values first, then one workspace for each event that needs one.
     pub transient: Vec<Stretch>,
-    /// The stretch of each event's workspace, as an index into `transient`.
+    /// The buffer of each event's workspace, as an index into `transient`.
     pub workspace: Vec<Within>,
-    /// Stretches of the second store, from the copy out to the copy in.
+    /// Buffers of offload memory, from the copy out to the copy in.
     pub host: Vec<Stretch>,
-    /// The stretch of the second store that each event copies to or from.
+    /// The buffer of offload memory that each event copies to or from.
     pub host_of: Vec<Within>,
 }
 
-/// The stretch that something stands in, if in any; in four bytes, since there are many.
+/// The buffer that something stands in, if in any; in four bytes, since there are many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Within(u32);
 
@@ -38,13 +38,13 @@ impl Within {
         Within(index as u32)
     }
 
-    /// The index of the stretch.
+    /// The index of the buffer.
     pub fn index(self) -> Option<usize> {
         (self != Within::NONE).then_some(self.0 as usize)
     }
 }
 
-/// One stretch of bytes; alive in the half-open stretch of events `lower..upper`.
+/// One buffer; alive in the half-open range of events `lower..upper`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     /// First event.
@@ -80,18 +80,17 @@ impl Storage {
         storage
     }
 
-    /// The stretch of each operand of an event (inputs, outputs, updates); none for persistent tensors.
+    /// The buffer of each operand of an event (inputs, outputs, updates); none for persistent tensors.
     pub fn operands(&self, time: usize) -> &[Within] {
         &self.operands[self.first[time] as usize..self.first[time + 1] as usize]
     }
 
-    /// The transient stretches, as the packer knows them.
+    /// The transient buffers, as the packer knows them.
     pub fn items(&self) -> Vec<Item> {
         self.transient
             .iter()
-            .map(|stretch| {
-                Item::new(stretch.lower, stretch.upper, stretch.bytes.align_up(ALIGNMENT).0)
-                    .aligned(ALIGNMENT)
+            .map(|buffer| {
+                Item::new(buffer.lower, buffer.upper, buffer.bytes.align_up(ALIGNMENT).0).aligned(ALIGNMENT)
             })
             .collect()
     }
@@ -106,7 +105,7 @@ impl Storage {
         self.profile().into_iter().max().unwrap_or(0)
     }
 
-    /// Bytes in the second store at each event.
+    /// Bytes in offload memory at each event.
     pub fn host_profile(&self) -> Vec<u64> {
         profile(&self.host, self.workspace.len())
     }
@@ -118,10 +117,10 @@ impl Storage {
         }
     }
 
-    /// Gives an event a workspace of so many bytes, no fewer than it has.
+    /// Sets the size of an event's workspace, which must not shrink.
     pub fn set_workspace(&mut self, time: usize, bytes: Bytes) {
         match self.workspace[time].index() {
-            Some(stretch) => self.transient[stretch].bytes = bytes,
+            Some(buffer) => self.transient[buffer].bytes = bytes,
             None if bytes == Bytes::ZERO => {}
             None => {
                 self.workspace[time] = Within::stretch(self.transient.len());
@@ -131,15 +130,15 @@ impl Storage {
     }
 }
 
-fn profile(stretches: &[Stretch], events: usize) -> Vec<u64> {
-    if stretches.is_empty() {
+fn profile(buffers: &[Stretch], events: usize) -> Vec<u64> {
+    if buffers.is_empty() {
         return vec![0; events];
     }
     let mut changes = vec![0i64; events + 2];
-    for stretch in stretches {
-        let bytes = stretch.bytes.align_up(ALIGNMENT).0 as i64;
-        changes[stretch.lower] += bytes;
-        changes[stretch.upper.min(events + 1)] -= bytes;
+    for buffer in buffers {
+        let bytes = buffer.bytes.align_up(ALIGNMENT).0 as i64;
+        changes[buffer.lower] += bytes;
+        changes[buffer.upper.min(events + 1)] -= bytes;
     }
     let mut live = 0;
     changes[..events]
@@ -172,7 +171,7 @@ struct Builder<'a> {
     ends: Vec<u32>,
     /// The same for each tensor whose first life no event begins: sums that are opened by what adds to them.
     untouched: Vec<u32>,
-    /// The stretch each tensor stands in.
+    /// The buffer each tensor stands in.
     now: Vec<Within>,
     operands: Vec<Within>,
     values: Vec<Stretch>,
@@ -199,7 +198,7 @@ impl Builder<'_> {
                     self.begin(time, end, *output, shared);
                     self.operands.push(self.now[output.0]);
                 }
-                // A fresh launch is the first to touch what it adds to.
+                // A launch that overwrites is the first to touch the tensors that it updates.
                 for tensor in wiring.updates(*node) {
                     if self.now[tensor.0] == Within::NONE {
                         self.begin(time, self.untouched[tensor.0], *tensor, None);
@@ -210,7 +209,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The stretch of an input that an output may take over: any input's for a view, a dying one's otherwise.
+    /// The buffer of an input that an output may take over: any input's for a view, a dying one's otherwise.
     fn shared_input(&self, time: usize, node: NodeId, first: usize, output: usize) -> Option<usize> {
         let pairs = &self.figures.in_place[node.0];
         if pairs.is_empty() {
@@ -221,58 +220,58 @@ impl Builder<'_> {
         let reads = &self.operands[first..first + inputs.len()];
         pairs.iter().filter(|(out, _)| *out == output).find_map(|(_, input)| {
             let within = reads[*input];
-            let stretch = within.index()?;
+            let buffer = within.index()?;
             // One tensor may be several inputs, of which this output may replace some and not others.
             let mut readers = (0..reads.len()).filter(|index| reads[*index] == within);
             let taken = outputs[..output].iter().any(|id| self.now[id.0] == within);
             if taken || readers.any(|index| !pairs.contains(&(output, index))) {
                 return None;
             }
-            let dies = self.values[stretch].upper == time + 1;
+            let dies = self.values[buffer].upper == time + 1;
             let same_size = bytes(inputs[*input]) == bytes(outputs[output]);
             let is_view = || self.figures.graph().nodes[node.0].op.is_view();
-            (same_size && (dies || is_view())).then_some(stretch)
+            (same_size && (dies || is_view())).then_some(buffer)
         })
     }
 
-    /// A life begins: in a stretch that exists, or in a new one.
+    /// A life begins: in a buffer that exists, or in a new one.
     fn begin(&mut self, time: usize, end: u32, tensor: TensorId, shared: Option<usize>) {
         if self.figures.persistent[tensor.0] {
             return;
         }
         let end = (end as usize).max(time + 1);
-        let stretch = shared.unwrap_or_else(|| {
+        let buffer = shared.unwrap_or_else(|| {
             self.values.push(Stretch { lower: time, upper: end, bytes: self.figures.bytes[tensor.0] });
             self.values.len() - 1
         });
-        self.values[stretch].upper = self.values[stretch].upper.max(end);
-        self.now[tensor.0] = Within::stretch(stretch);
+        self.values[buffer].upper = self.values[buffer].upper.max(end);
+        self.now[tensor.0] = Within::stretch(buffer);
     }
 }
 
-/// What is copied out lives in the second store until it is copied in.
+/// What is copied out lives in offload memory until it is copied in.
 fn host_stretches(figures: &CostTables, schedule: &Schedule) -> (Vec<Stretch>, Vec<Within>) {
-    let mut stretches: Vec<Stretch> = Vec::new();
+    let mut buffers: Vec<Stretch> = Vec::new();
     if figures.problem.budget.host == Bytes::ZERO {
-        return (stretches, Vec::new());
+        return (buffers, Vec::new());
     }
     let mut out = vec![Within::NONE; figures.bytes.len()];
     let of = schedule.events.iter().enumerate().map(|(time, event)| match event {
         Event::Out(tensor) => {
-            out[tensor.0] = Within::stretch(stretches.len());
-            stretches.push(Stretch { lower: time, upper: time + 1, bytes: figures.bytes[tensor.0] });
+            out[tensor.0] = Within::stretch(buffers.len());
+            buffers.push(Stretch { lower: time, upper: time + 1, bytes: figures.bytes[tensor.0] });
             out[tensor.0]
         }
         Event::In(tensor) => {
-            if let Some(stretch) = out[tensor.0].index() {
-                stretches[stretch].upper = time + 1;
+            if let Some(buffer) = out[tensor.0].index() {
+                buffers[buffer].upper = time + 1;
             }
             out[tensor.0]
         }
         Event::Feed(_) | Event::Launch { .. } => Within::NONE,
     });
     let of = of.collect();
-    (stretches, of)
+    (buffers, of)
 }
 
 /// One past the last event of each life, at the operand that begins it, and of the life of each tensor that none begins.
@@ -287,17 +286,17 @@ fn ends_of_lives(figures: &CostTables, schedule: &Schedule, first: &[u32]) -> (V
         end[tensor.0] = schedule.events.len() as u32 + 1;
     }
     for (time, event) in schedule.events.iter().enumerate().rev() {
-        let (begin, behind) = (first[time] as usize, time as u32 + 1);
+        let (begin, after) = (first[time] as usize, time as u32 + 1);
         match event {
             Event::Feed(tensor) | Event::In(tensor) => ends[begin] = std::mem::take(&mut end[tensor.0]),
-            Event::Out(tensor) => end[tensor.0] = end[tensor.0].max(behind),
+            Event::Out(tensor) => end[tensor.0] = end[tensor.0].max(after),
             Event::Launch { node, .. } => {
                 let inputs = figures.wiring.inputs(*node);
                 for (index, tensor) in figures.wiring.outputs(*node).iter().enumerate() {
                     ends[begin + inputs.len() + index] = std::mem::take(&mut end[tensor.0]);
                 }
                 for tensor in inputs.iter().chain(figures.wiring.updates(*node)) {
-                    end[tensor.0] = end[tensor.0].max(behind);
+                    end[tensor.0] = end[tensor.0].max(after);
                 }
             }
         }

@@ -82,7 +82,7 @@ pub struct Moment {
     pub held: Held,
 }
 
-/// A stretch of bytes in use.
+/// A buffer in use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holder {
     /// The tensor's name, or whose workspace it is.
@@ -101,10 +101,10 @@ pub struct Holder {
     pub upper: usize,
 }
 
-/// The live bytes of one training step (one piece of it, where the batch is split).
+/// The live bytes of one training step (one micro-batch of it, where the batch is split).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeline {
-    /// Prologue, one piece, epilogue.
+    /// Prologue, one micro-batch, epilogue.
     pub moments: Vec<Moment>,
     /// Everything that holds bytes at some time.
     pub holders: Vec<Holder>,
@@ -181,7 +181,7 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
         Some(life) if !begins || graph.tensors[id.0].kind.is_persistent() => life.2 = life.2.max(time + 1),
         _ => lives[id.0].push((slot, time, time + 1)),
     };
-    // Whose value stands in a slot of the arena, and of the second store.
+    // The tensor whose value stands in a slot of the arena, and of offload memory.
     let (mut now, mut out) = (BTreeMap::new(), BTreeMap::new());
     for (time, step) in plan.steps().enumerate() {
         match step {
@@ -234,7 +234,7 @@ fn value_holders(graph: &Graph, plan: &Plan, count: usize) -> Vec<Holder> {
         })
         .collect();
     holders.sort_by_key(|holder| (holder.slot.offset, holder.lower, holder.upper));
-    // Until when the stretch at an offset is taken by those before.
+    // The event until which the buffer at an offset is taken by earlier holders.
     let mut taken = (Bytes::ZERO, 0);
     for holder in &mut holders {
         if taken.0 != holder.slot.offset {

@@ -1,7 +1,8 @@
-//! Copies to and from the second store run beside launches. What is copied out begins as soon as it is made; what comes back begins so
-//! early that it should be there when it is read, where its bytes lie free; and both are waited for as late as they may be.
+//! Copies to and from offload memory run beside launches. A copy out begins as soon as its value is computed.
+//! A copy in begins so early that it should be over when the value is read, if its bytes lie free. Both are
+//! waited for as late as possible.
 //!
-//! Nothing stands elsewhere by it, and nothing is taken but the time for which bytes lie free anyway:
+//! No offset changes, and copies only use the time for which their bytes lie free:
 //!
 //! ```text
 //! before   make A   read A   copy A out   write over A   …   last use of B   …   copy in to B   read B
@@ -59,7 +60,7 @@ fn with_waits(graph: &Graph, steps: Vec<Step>) -> Vec<Step> {
     all
 }
 
-/// A copy between a stretch of the arena and one of the second store.
+/// A copy between a buffer of the arena and one of offload memory.
 #[derive(Clone, Copy)]
 struct Transfer {
     arena: Slot,
@@ -100,7 +101,8 @@ fn touches(graph: &Graph, step: &Step, slot: &Slot, written: bool) -> bool {
     }
 }
 
-/// The first place that is behind every reader of what was copied out to a stretch of the store: they read it where it stood.
+/// The first place after every reader of what was copied out to a buffer of offload memory: they read it in
+/// the arena.
 fn behind_readers(graph: &Graph, steps: &[Step], host: Slot) -> usize {
     let is_source = |step: &Step| Transfer::of(step).is_some_and(|known| known.out && known.host == host);
     let Some(out) = steps.iter().rposition(is_source) else { return 0 };
@@ -122,7 +124,7 @@ fn behind_last(steps: &[Step], holds: impl Fn(&Step) -> bool) -> usize {
     steps.iter().rposition(holds).map_or(0, |last| last + 1)
 }
 
-/// Whether two stretches have a byte in common.
+/// Whether two buffers have a byte in common.
 fn shares(one: &Slot, other: &Slot) -> bool {
     one.bytes != Bytes::ZERO && other.bytes != Bytes::ZERO && one.overlaps(other)
 }
@@ -157,7 +159,7 @@ mod tests {
         Step::Copy { from: Place::Host(STORE), to: Place::Arena(to) }
     }
 
-    /// The steps when a copy takes as long as so many launches.
+    /// The steps when a copy takes as long as this many launches.
     fn spread(steps: Vec<Step>, launches: f64) -> Vec<Step> {
         let mut graph = Graph::default();
         let layer = graph.layer("layer");
@@ -202,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_touches_is_waited_for_at_the_end() {
+    fn untouched_copies_are_waited_for_at_the_end() {
         assert_eq!(spread(vec![launch(C, A), out(A)], 1.0), [launch(C, A), out(A), Step::Wait(A)]);
         assert_eq!(spread(vec![launch(C, A)], 1.0), [launch(C, A)]);
     }

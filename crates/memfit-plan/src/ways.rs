@@ -1,8 +1,8 @@
-//! Ways: where a device offers several ways to compute a node, a launch takes the fastest whose workspace has room beside what lives
-//! at its time.
+//! Algorithms: where a device offers several algorithms for a node, a launch takes the fastest whose
+//! workspace has room beside what lives at its time.
 //!
-//! Schedules are made with the least workspaces, which nothing can do without. A workspace lives for one launch alone, so how high a
-//! launch may reach decides about its own way and about no other:
+//! Schedules are made with the least workspaces, which no plan can do without. A workspace lives for one
+//! launch alone, so how high a launch may reach decides its own algorithm and no other:
 //!
 //! ```text
 //! level  ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─
@@ -11,7 +11,7 @@
 //! values ──┴────┴────────────────────┴─┴────┴───────
 //! ```
 //!
-//! The levels that are looked at do not depend on the budget, so that a larger one has more to choose from.
+//! The levels that are tried do not depend on the budget, so that a larger one has more to choose from.
 
 use memfit_ir::{ALIGNMENT, Bytes};
 
@@ -19,13 +19,14 @@ use crate::figures::CostTables;
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
-/// How high a launch may reach with its workspace, in live bytes besides persistent tensors. Whoever finds no room has the least.
+/// How high a launch may reach with its workspace, in live bytes besides persistent tensors. A launch without
+/// that room has the least workspace.
 pub type Level = u64;
 
 /// Every launch has the least workspace.
 pub const LEAST: Level = 0;
 
-/// Every launch has the workspace of its fastest way.
+/// Every launch has the workspace of its fastest algorithm.
 pub const FASTEST: Level = u64::MAX;
 
 /// Levels between a height and its half.
@@ -41,16 +42,16 @@ pub struct Variant {
     pub level: Level,
     /// Most live bytes.
     pub live: u64,
-    /// Time of a step beyond that of the fastest ways.
+    /// Time of a step beyond that of the fastest algorithms.
     pub nanos: f64,
 }
 
-/// One launch that can be made in several ways.
+/// One launch that has several algorithms.
 struct Launch {
     time: usize,
     /// Live bytes without its workspace.
     beside: u64,
-    /// Bytes of each way's workspace, and time beyond the fastest in a step; the fastest first.
+    /// Bytes of each algorithm's workspace, and time beyond the fastest in a step; the fastest first.
     ways: Vec<(Bytes, f64)>,
 }
 
@@ -70,8 +71,8 @@ pub fn spend(figures: &CostTables, schedule: &Schedule, storage: &mut Storage, l
     }
 }
 
-/// What a schedule comes to at the levels that make a difference: the least workspaces first, the fastest ways last. `high` is the
-/// height of all levels.
+/// The peak and time of a schedule at the levels that make a difference: the least workspaces first, the
+/// fastest algorithms last. `high` is the height of all levels.
 pub fn variants(figures: &CostTables, schedule: &Schedule, live: u64, high: u64) -> Vec<Variant> {
     if !figures.has_ways() {
         return vec![Variant { level: FASTEST, live, nanos: 0.0 }];
@@ -106,12 +107,12 @@ fn launches(figures: &CostTables, schedule: &Schedule, storage: &Storage) -> Vec
         return Vec::new();
     }
     let (problem, profile) = (figures.problem, storage.profile());
-    let pieces = problem.batch as f64 / figures.rows.max(1) as f64;
+    let micro_batches = problem.batch as f64 / figures.rows.max(1) as f64;
     let launch = |(time, event): (usize, &Event)| {
         let Event::Launch { node, .. } = event else { return None };
         let (cost, rows) = (&problem.costs[node.0], problem.graph.rows_of(*node, figures.rows));
         let in_body = schedule.body <= time && time < schedule.epilogue;
-        let times = if in_body { pieces } else { 1.0 };
+        let times = if in_body { micro_batches } else { 1.0 };
         let ways = cost.ways(rows).map(|(workspace, nanos)| (workspace, nanos.at(rows) * times));
         let least = cost.workspace_least(rows).align_up(ALIGNMENT).0;
         cost.leaner[0]?;

@@ -2,7 +2,7 @@
 
 use memfit_ir::{Graph, NodeId, TensorId};
 
-/// The operands of all nodes, one node's behind the other's.
+/// The operands of all nodes, in the order of the nodes.
 pub struct Wiring {
     operands: Vec<TensorId>,
     nodes: Vec<Parts>,

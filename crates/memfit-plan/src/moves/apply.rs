@@ -1,14 +1,15 @@
-//! Apply: a weight's gradient is applied where it is made, block by block, and never exists whole. Exact, bit for bit, and faster, since
-//! nothing of it goes through memory; only for a batch in one piece, whose gradients are whole at once.
+//! Apply: the optimizer update of a weight is fused into the op that computes its gradient, block by block,
+//! so the gradient never exists whole. Exact, bit for bit, and faster, since nothing of it goes through
+//! memory. Only for a batch of one micro-batch, whose gradients are whole at once.
 
 use memfit_ir::{Bytes, FusedUpdate, Problem, TensorId, UpdateFusion};
 
 /// The most columns of a kernel that is applied whatever it is made of.
 const COLUMNS: usize = 64;
-/// The most floats of the slopes that a kernel of more columns is made of: every block of it reads all of them, in the second-level
-/// cache.
+/// The most elements of `dy` for a kernel of more columns: every block of its gradient reads all of `dy`, in
+/// the second-level cache.
 const SLOPES: usize = 1 << 16;
-/// Gradients of less than this stay in the caches on their way, and take no room.
+/// Smaller gradients stay in the caches between producer and update, and take no room.
 const LARGE: Bytes = Bytes::mib(1);
 
 /// The same problem with every large gradient applied that can be; none where there is no such gradient.
@@ -27,8 +28,8 @@ pub fn applied(problem: &Problem) -> Option<Problem> {
     if gradients.is_empty() { None } else { FusedUpdate::rewritten(problem, &gradients).ok() }
 }
 
-/// Whether a gradient is narrow, or made of few slopes. Its operands wait until the kernel's old values have been read, and must take less
-/// room than it would.
+/// Whether a gradient is narrow, or computed from a small `dy`. Its operands wait until the kernel's old
+/// values have been read, and must take less room than the gradient would.
 fn spares(problem: &Problem, applying: &UpdateFusion) -> bool {
     let (tensor, batch) = (|id: &TensorId| &problem.graph.tensors[id.0], problem.batch);
     let gradient = tensor(&applying.gradient);

@@ -1,16 +1,19 @@
-//! Fold: values that backward would keep are made again by those who read them, in the cache. Exact, bit for bit, and nothing is
-//! written: it costs far less than computing a value again, where what it is made of waits anyway.
+//! Fold: readers in backward recompute an activation in the cache instead of keeping it. Exact, bit for bit,
+//! and nothing is written: it costs far less than computing a value again, where its operands are kept in any
+//! case.
 
 use memfit_ir::{Bytes, Fold, Folding, NodeId, Problem, TensorId};
 
 use crate::choose::is_large;
 use crate::moves::region::bytes_waiting;
 
-/// Folding is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
+/// A graph with folds is worth its plans where it saves at least one part in `PARTS` of all bytes that wait
+/// for backward.
 const PARTS: u64 = 7;
 
-/// The same problem with every value folded whose readers take less time for it than its node does. That is a matter of estimates, so
-/// that no clock decides what fits; none where there is no such value, or the graph is so large that one search is enough.
+/// The same problem with every value folded whose readers take less time for it than its node does. That is
+/// decided by estimates, so that no clock decides what fits; none where there is no such value, or the graph
+/// is so large that one search is enough.
 pub fn folded(problem: &Problem) -> Option<Problem> {
     if problem.costs_folded.is_empty() || problem.graph.region.is_some() || is_large(problem) {
         return None;
@@ -31,7 +34,8 @@ pub fn folded(problem: &Problem) -> Option<Problem> {
     if worth { Fold::applied(problem, &values).ok() } else { None }
 }
 
-/// The time that folding each tensor takes at least, over pieces of so many rows; infinite where it cannot be folded.
+/// The least time that folding each tensor takes, over micro-batches of `rows` rows; infinite where it cannot
+/// be folded.
 pub fn nanos(problem: &Problem, rows: usize) -> Vec<f64> {
     let mut nanos = vec![f64::INFINITY; problem.graph.tensors.len()];
     if problem.costs_folded.is_empty() {

@@ -1,4 +1,4 @@
-//! Moves: ways to buy bytes, each a pure function in its own file.
+//! Moves: methods to buy bytes, each a pure function in its own file.
 
 pub mod apply;
 pub mod fold;

@@ -1,5 +1,7 @@
-//! Region: a prefix of the network runs in slices of the batch, whose values wait for backward or are computed again right
-//! before it, or the last layer does with its loss and gradients, while the rest sees the whole batch. Exact up to rounding, as a split is, also where a layer behind the region mixes rows.
+//! Region: a prefix of the network, or its last layer with its loss and gradients, runs in slices of the
+//! batch, while the rest sees the whole batch. The values of a prefix's slices wait for backward or are
+//! computed again right before it. Exact up to rounding, as a split is, also where a layer after the region
+//! mixes rows.
 
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, Tail, TensorId};
 
@@ -8,16 +10,19 @@ use crate::moves::apply::applied;
 use crate::moves::fold::folded;
 use crate::moves::split;
 
-/// A graph in slices has at most so many nodes: more of them would take longer to plan than they give.
+/// A graph in slices has at most this many nodes: more of them would take longer to plan than they save.
 const NODES: usize = 1_500;
 
-/// Slices of a tail: each reads the last layer's weights anew, and a quarter of what it predicts is little beside all else.
+/// Slices of a tail: each reads the last layer's weights again, and a quarter of its predictions is little
+/// beside all else.
 const TAIL_SLICES: [usize; 2] = [2, 4];
 
-/// A region is worth its plans where it spares at least one part in so many of all bytes that wait for backward.
+/// A region is worth its plans where it saves at least one part in `PARTS` of all bytes that wait for
+/// backward.
 const PARTS: u64 = 8;
 
-/// A problem, and the same with gradients applied where they are made, values folded or a prefix of its network in slices. None of it depends on the budget.
+/// A problem, and the same with fused updates, folds or a prefix of its network in slices. None of it depends
+/// on the budget.
 pub struct Candidates<'a> {
     /// As it was given.
     pub problem: &'a Problem,
@@ -94,7 +99,7 @@ impl Candidates<'_> {
     }
 }
 
-/// The cut that spares the most bytes of a row between forward and backward.
+/// The cut that saves the most bytes of a row between forward and backward.
 fn best_cut(graph: &Graph) -> Option<Cut> {
     let loss = graph.nodes.iter().position(|node| matches!(node.op, Op::Loss(_)))?;
     let outputs = graph.nodes[..loss].iter().flat_map(|node| node.outputs.first());
@@ -115,7 +120,7 @@ fn best_cut(graph: &Graph) -> Option<Cut> {
     worth.max_by_key(|(bytes, _)| *bytes).map(|(_, cut)| cut)
 }
 
-/// Bytes of a row that wait from before the loss until behind it.
+/// Bytes of a row that wait from before the loss until after it.
 pub fn bytes_waiting(graph: &Graph) -> Option<Bytes> {
     let loss = graph.nodes.iter().position(|node| matches!(node.op, Op::Loss(_)))?;
     let mut waits = vec![false; graph.tensors.len()];

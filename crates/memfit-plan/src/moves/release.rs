@@ -1,5 +1,6 @@
-//! Release: an update is applied as soon as its gradient is whole and nobody needs the old weight, so that the gradient
-//! does not live to the end of the step. Exact: every value is computed from the same values as before.
+//! Release: an update is applied as soon as its gradient is whole and no later node reads the old weight, so
+//! that the gradient does not live to the end of the step. Exact: every value is computed from the same
+//! values as before.
 
 use memfit_ir::{Bytes, Graph, NodeId, Op, Phase};
 
@@ -8,10 +9,10 @@ const SMALL: Bytes = Bytes(128 << 10);
 
 /// All nodes in an order that puts each node of the end as early as its operands allow.
 pub fn early_updates(graph: &Graph) -> Vec<NodeId> {
-    // Position behind which a tensor is last written, and last touched at all; 0 is the start.
+    // The position after which a tensor is last written, and last touched at all; 0 is the start.
     let mut written = vec![0; graph.tensors.len()];
     let mut touched = vec![0; graph.tensors.len()];
-    // Nodes of the end by the position of the piece's node they may follow.
+    // Nodes of the end by the position of the micro-batch's node they may follow.
     let mut followers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len() + 1];
     for (index, node) in graph.nodes.iter().enumerate() {
         let position = match node.phase {
@@ -45,7 +46,8 @@ pub fn early_updates(graph: &Graph) -> Vec<NodeId> {
     order
 }
 
-/// Lets small updates follow what the next larger update follows, where there is one and nobody else of the end touches their weights.
+/// Lets small updates follow the same node as the next larger update, where there is one and no other node of
+/// the end touches their weights.
 fn join_small(graph: &Graph, followers: &mut [Vec<NodeId>]) {
     let mut users = vec![0usize; graph.tensors.len()];
     for node in graph.nodes.iter().filter(|node| node.phase == Phase::End) {

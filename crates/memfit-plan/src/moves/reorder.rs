@@ -1,8 +1,8 @@
-//! Reorder: what happens in another order holds fewer bytes at once. Exact and free: whoever reads, writes or adds to a
-//! value does so behind the same events as before.
+//! Reorder: events in another order hold fewer bytes at once. Exact and free: each reader or writer of a
+//! value comes after the same writers of it as before.
 //!
-//! Two ways are gone. From scratch, what frees the most is always done next. Then, at the peak, one event at a time
-//! is put off or brought forward.
+//! There are two methods. The first builds an order from scratch: what frees the most is always done next.
+//! The second moves one event at a time, at the peak, to a later or an earlier place.
 
 use memfit_ir::{Plan, Problem, TensorId};
 
@@ -16,7 +16,8 @@ use crate::ways::FASTEST;
 /// A schedule of more events is left in its order: looking costs more than it gives.
 const EVENTS: usize = 20_000;
 
-/// Everything is put in another order where that spares at least one part in so many: what a graph has side by side may share a launch.
+/// Another order is taken where it saves at least one part in `WORTH`: events side by side in the graph may
+/// share a launch.
 const WORTH: u64 = 256;
 
 /// How often an event is moved at most.
@@ -139,7 +140,7 @@ fn most_freed_first(figures: &CostTables, schedule: &Schedule) -> Schedule {
     Schedule { events, ..*schedule }
 }
 
-/// One event put off behind the peak or brought before it, where that lowers the peak.
+/// One event moved after the peak or before it, where that lowers the peak.
 fn moved_at_peak(figures: &CostTables, schedule: &Schedule, live: u64) -> Option<(u64, Schedule)> {
     let storage = Storage::new(figures, schedule);
     let profile = storage.profile();

@@ -1,4 +1,5 @@
-//! Split: the batch in pieces whose gradients add up. Exact up to rounding, as long as no layer mixes rows.
+//! Split: the batch in micro-batches whose gradients add up. Exact up to rounding, as long as no layer mixes
+//! rows.
 
 use memfit_ir::{Bytes, Op, Plan, Problem};
 
@@ -10,7 +11,7 @@ use crate::place::{Packing, place};
 use crate::schedule::{Schedule, whole};
 use crate::ways::{FASTEST, LEAST};
 
-/// The plan for pieces of `rows`, whatever the budget; the whole batch for a piece of all rows.
+/// The plan for micro-batches of `rows`, whatever the budget; the whole batch for a micro-batch of all rows.
 pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
     let figures = CostTables::new(problem, rows);
     place(&figures, &schedule(&figures), Packing::Well, FASTEST)
@@ -26,14 +27,16 @@ pub fn smallest_unsplit(problem: &Problem) -> Plan {
 /// Whether the batch may be cut at all.
 pub fn may_split(problem: &Problem) -> bool {
     let in_one_piece = problem.graph.region.is_some() || !problem.graph.applied.is_empty();
-    // Statistics of pieces may be wanted; a loss of pieces is never the batch's.
+    // Statistics of micro-batches may be wanted; a loss of micro-batches is never the batch's.
     let is_allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
     !in_one_piece && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
 }
 
-/// The sizes of pieces worth trying for a split batch, largest first: the smallest size for each number of pieces.
+/// The micro-batch sizes worth trying for a split batch, largest first: the smallest size for each number of
+/// micro-batches.
 ///
-/// Of a large batch, numbers of micro-batches are tried that grow by a quarter, so that planning takes no longer for more rows.
+/// Of a large batch, numbers of micro-batches are tried that grow by a quarter, so that planning takes no
+/// longer for more rows.
 pub fn pieces(batch: usize) -> Vec<usize> {
     let next =
         |count: &usize| Some(if batch <= EVERY_NUMBER { count + 1 } else { count + count.div_ceil(4) });

@@ -80,7 +80,7 @@ fn a_graph_reads_like_a_list_of_what_happens() {
 }
 
 #[test]
-fn in_one_piece_each_gradient_is_applied_and_released_at_once() {
+fn in_one_micro_batch_each_gradient_is_applied_and_released_at_once() {
     check_text(
         &problem(network(Optimizer::sgd(0.1)), 8, 1 << 20),
         &expect![[r#"
@@ -108,7 +108,7 @@ fn in_one_piece_each_gradient_is_applied_and_released_at_once() {
 }
 
 #[test]
-fn in_pieces_gradients_live_from_prologue_to_epilogue() {
+fn in_micro_batches_gradients_live_from_prologue_to_epilogue() {
     let mut problem = problem(network(Optimizer::sgd(0.1)), 8, 1 << 20);
     problem.budget.total = smallest_budget(&problem);
     check_text(

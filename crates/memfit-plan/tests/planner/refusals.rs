@@ -40,8 +40,8 @@ fn the_reason_names_every_live_byte_of_the_peak() {
     for (layers, batch) in [(1, 4), (6, 64), (60, 8)] {
         let answer = plan(&problem(layers, 16, batch)).unwrap_err();
         let reason = &answer.reason;
-        let told: Bytes = reason.needed.iter().map(|one| one.bytes).sum();
-        assert_eq!(told + reason.bytes_others, answer.held.total(), "{answer}");
+        let listed: Bytes = reason.needed.iter().map(|one| one.bytes).sum();
+        assert_eq!(listed + reason.bytes_others, answer.held.total(), "{answer}");
         assert!(reason.needed.windows(2).all(|pair| pair[1].bytes <= pair[0].bytes), "largest first");
         assert!(reason.needed.iter().any(|one| one.why == Why::Stays && one.name == "weights"), "{answer}");
         // The step itself reads, writes or changes something: that is what no move can take away.
@@ -79,7 +79,8 @@ fn what_waits_is_read_by_the_step_it_is_said_to_wait_for() {
 
 #[test]
 fn a_smaller_batch_is_proposed_only_where_it_fits() {
-    // In pieces, every gradient waits for the last; a batch of few rows in one piece applies each at once.
+    // In micro-batches, every gradient waits for the last; a batch of few rows as one micro-batch applies
+    // each at once.
     let mut problem = problem(12, 64, 64);
     let smallest = plan(&problem).unwrap_err().smallest;
     problem.budget.total = smallest - Bytes(16 * 1024);

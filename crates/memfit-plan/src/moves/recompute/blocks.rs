@@ -12,19 +12,20 @@ use crate::storage::Storage;
 /// A chain of fewer segments has nothing to choose from.
 const FEWEST_SEGMENTS: usize = 4;
 
-/// Up to so many values, everything is tried that a segment may give up; beyond, one value after the other.
+/// In segments of up to this many values, every subset of values to give up is tried; in longer ones, one
+/// value after the other.
 const EVERYTHING: usize = 9;
 
 /// Values of a segment that are looked at.
 const MOST_WAITS: usize = 64;
 
-/// Ways of a segment that the chain chooses from.
+/// The most options of a segment that the chain chooses from.
 const MOST_WAYS: usize = 18;
 
 /// A chain of more segments is too long to look at what each does.
 const MOST_SEGMENTS: usize = 128;
 
-/// Parts that bytes are told apart in.
+/// The resolution in bytes: the parts into which the bytes are divided.
 const PARTS: usize = 112;
 
 /// A schedule as a chain of blocks.
@@ -41,7 +42,7 @@ pub struct Blocks<'a> {
 #[derive(Clone, Copy)]
 struct Direction {
     given: u64,
-    /// Whether what comes back on the way to the output stays.
+    /// Whether a value that is brought back to compute the output is kept then.
     stays: bool,
     gain: u64,
     output: u64,
@@ -79,7 +80,8 @@ impl<'a> Blocks<'a> {
         Some(Blocks { figures, schedule, segments, ways, links })
     }
 
-    /// The fastest schedule below a limit, as far as the chain tells: what values share bytes is only known of the whole.
+    /// The fastest schedule below a limit, as far as the chain knows: which values share bytes is only known
+    /// of the whole.
     pub fn below(&self, limit: u64) -> Option<Schedule> {
         let chosen = fastest(&self.links, limit, PARTS)?;
         let given_up = self
@@ -191,10 +193,11 @@ impl Block<'_> {
     }
 }
 
-/// The ways that give more than all that are as fast; of many, those that no mean of two others is better than.
+/// The options that free more bytes than all that are as fast; of many, those that no mean of two others is
+/// better than.
 fn thinned(mut ways: Vec<Direction>) -> Vec<Direction> {
     let mut kept = Vec::new();
-    // Staying is a way of its own where something but the output stays.
+    // Keeping values is an option of its own where a value other than the output is kept.
     for (gives_output, stays) in [(false, false), (true, false), (true, true)] {
         let wanted = |way: &mut Direction| (0 < way.output) == gives_output && way.stays == stays;
         let mut some: Vec<Direction> = ways.extract_if(.., wanted).collect();
@@ -213,15 +216,15 @@ fn thinned(mut ways: Vec<Direction>) -> Vec<Direction> {
     kept
 }
 
-/// Of ways in order, from the most given up to the least, the lower hull of time over bytes.
+/// The lower hull of time over bytes, of options in order, from the most bytes given up to the least.
 fn hull(ways: Vec<Direction>) -> Vec<Direction> {
     let mut hull: Vec<Direction> = Vec::new();
     for way in ways {
         while let [.., a, b] = hull[..] {
-            let slope = |from: Direction, to: Direction| {
+            let nanos_per_byte = |from: Direction, to: Direction| {
                 (from.nanos - to.nanos) / (from.gain - to.gain).max(1) as f64
             };
-            if slope(a, b) < slope(b, way) {
+            if nanos_per_byte(a, b) < nanos_per_byte(b, way) {
                 hull.pop()
             } else {
                 break;

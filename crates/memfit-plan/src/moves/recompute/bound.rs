@@ -8,10 +8,10 @@ use crate::schedule::{Event, Schedule};
 /// Moments looked at for the bound; more could only raise it.
 const MOMENTS: usize = 64;
 
-/// The least time that any plan in this order spends on giving values up, if it holds at most `room` live bytes besides
-/// persistent tensors: at each of the highest moments, the cheapest part of what waits there must go, be it a fraction of a
-/// value, and a value costs at least its share of one launch of its node, or its way to the second store and back, or what `folding`
-/// says of it.
+/// The least time that any plan in this order spends on giving values up, if it holds at most `room` live
+/// bytes besides persistent tensors. At each of the highest moments, the cheapest part of what waits there
+/// must go, be it a fraction of a value. A value costs at least its share of one launch of its node, or of
+/// the copies to offload memory and back, or its time in `folding`.
 pub fn least_nanos(figures: &CostTables, schedule: &Schedule, room: u64, folding: &[f64]) -> f64 {
     let heuristic = Heuristic { shortest_gap: 0, careful: false, chained: false };
     let mut state = State::new(figures, schedule, heuristic);
@@ -66,8 +66,8 @@ fn least_price(figures: &CostTables, state: &State, life: &Life, folding: &[f64]
     least.is_finite().then_some((least, bytes as f64))
 }
 
-/// Whether a value that is read at the peak and again later would, given up behind the peak, leave its place to what is
-/// written there.
+/// Whether a value that is read at the peak and again later would, given up after the peak, leave its place
+/// to a value that is written there.
 fn gives_way(figures: &CostTables, schedule: &Schedule, state: &State, life: &Life) -> bool {
     let Event::Launch { node: id, .. } = schedule.events[state.peak] else { return false };
     let node = &figures.graph().nodes[id.0];

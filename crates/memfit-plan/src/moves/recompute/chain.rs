@@ -32,7 +32,7 @@ pub struct Link {
     pub ways: Vec<Ways>,
 }
 
-/// One way through the first segments.
+/// One path through the first segments.
 #[derive(Clone, Copy)]
 struct Place {
     nanos: f64,
@@ -43,19 +43,20 @@ struct Place {
     way: u16,
 }
 
-/// What each segment does in the fastest way below a limit; none where there is none.
+/// The option of each segment in the fastest path below a limit; none where there is none.
 ///
-/// Bytes are told apart in so many parts of what has to be given up: of those who gave up about as much, the fastest stays.
+/// Bytes are counted in `parts` parts of those that have to be given up: of paths that gave up about as much,
+/// the fastest stays.
 pub fn fastest(links: &[Link], limit: u64, parts: usize) -> Option<Vec<usize>> {
     let high = |link: &Link| {
         let backward = link.ways.iter().map(|way| way.high).max();
         link.high.max(backward.unwrap_or(0))
     };
-    // Giving up more than this is of no use to anybody.
+    // There is no use in giving up more than this.
     let most = links.iter().map(high).max()?.saturating_sub(limit).max(1);
     let scale = parts as f64 / most as f64;
     let part = |bytes: u64| ((bytes.min(most) as f64 * scale) as usize).min(parts);
-    // Places behind each segment, one segment's behind the other's.
+    // The places after each segment, in the order of the segments.
     let mut places = vec![Place { nanos: 0.0, gain: 0, run: 0, before: 0, way: 0 }];
     let mut first = 0;
     let mut board = Board::new(parts);
@@ -90,7 +91,7 @@ pub fn fastest(links: &[Link], limit: u64, parts: usize) -> Option<Vec<usize>> {
     Some(ways)
 }
 
-/// The fastest places behind one segment, by what is room now, and what will be when the run is over.
+/// The fastest places after one segment, by the room that there is now, and the room when the run is over.
 struct Board {
     parts: usize,
     /// The time of the fastest at each square, row by row.
@@ -124,7 +125,7 @@ impl Board {
 
     /// Takes everything off, and keeps the places that no other is faster than with as much room, now and later.
     fn take_undominated(&mut self, kept: &mut Vec<Place>) {
-        // The fastest with so much room later, and now no less than where the sweep stands.
+        // The fastest with at least this much room later, and now no less room than at the sweep's position.
         let mut least = vec![f64::INFINITY; self.parts + 1];
         for now in (0..=self.parts).rev() {
             let row = now * (self.parts + 1);

@@ -9,26 +9,28 @@ use crate::lives::{Life, Lives};
 use crate::schedule::{Event, Schedule};
 use crate::storage::Storage;
 
-/// How deep a value may be computed from values that are gone as well.
+/// The most levels of given-up values through which a value may be computed.
 const DEPTH: usize = 12;
 
-/// Moments of a stretch that are looked at.
+/// Moments of a range that are looked at.
 const MOMENTS: usize = 512;
 
-/// What a search may do. No taste is best for every network, so several are tried.
+/// What a search may do. No heuristic is best for every network, so several are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// A gap of fewer events is left alone: two values that one reader needs would take turns in giving way.
+    /// A gap of fewer events is left alone: two values that one reader needs would else be given up
+    /// alternately.
     pub shortest_gap: usize,
-    /// Count every value that is computed on the way as if it lived beside the one it is for.
+    /// Count every value that is computed on the path as if it lived as long as the value that needs it.
     pub careful: bool,
-    /// Begin at each level of the way up with what a chain of blocks would do, where that is faster than what came from below.
+    /// Begin at each upward level with the result of the chain of blocks, where that is faster than the
+    /// result from below.
     pub chained: bool,
 }
 
 /// A gap that can be opened.
 pub struct Gap {
-    /// Before so many events, these.
+    /// Events to insert, each list before the event of this index.
     pub insertions: Vec<(usize, Vec<Event>)>,
     /// Whose.
     pub tensor: TensorId,
@@ -50,17 +52,17 @@ pub struct State<'a> {
     pub peak: usize,
     /// Lives of the schedule.
     pub lives: Lives,
-    /// Lives in each stretch at the peak.
+    /// Lives in each buffer at the peak.
     crowd: Vec<u32>,
-    /// Bytes of the stretches that begin at each event.
+    /// Bytes of the buffers that begin at each event.
     begun: Vec<u64>,
-    /// The last event that begins a life in each stretch.
+    /// The last event that begins a life in each buffer.
     youngest: Vec<usize>,
     /// Built when it is first asked.
     highest: OnceCell<Highest>,
 }
 
-/// The highest of any stretch of a profile, by two lookups.
+/// The highest point of any range of a profile, by two lookups.
 pub struct Highest {
     /// Row `k` holds the highest of the `2^k` moments from each on.
     rows: Vec<Vec<u64>>,
@@ -78,7 +80,7 @@ impl Highest {
         Highest { rows }
     }
 
-    /// The highest of a stretch; 0 where it has no moments.
+    /// The highest point of a range; 0 where it has no moments.
     pub fn in_range(&self, range: std::ops::Range<usize>) -> u64 {
         let Some(power) = range.len().checked_ilog2() else { return 0 };
         let row = &self.rows[power as usize];
@@ -103,8 +105,8 @@ impl<'a> State<'a> {
             }
         }
         let mut begun = vec![0; schedule.events.len()];
-        for stretch in &storage.transient {
-            begun[stretch.lower] += stretch.bytes.align_up(ALIGNMENT).0;
+        for buffer in &storage.transient {
+            begun[buffer.lower] += buffer.bytes.align_up(ALIGNMENT).0;
         }
         let host_profile = storage.host_profile();
         State {
@@ -122,7 +124,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The highest of any stretch of the profile.
+    /// The highest point of any range of the profile.
     pub fn highest(&self) -> &Highest {
         self.highest.get_or_init(|| Highest::new(&self.profile))
     }
@@ -137,8 +139,8 @@ impl<'a> State<'a> {
         self.profile.get(self.peak).copied().unwrap_or(0)
     }
 
-    /// The cheapest gaps at the peak, at most so many, none of a tensor that is spared, and none that brings a value back
-    /// from another's that is given up: both would gain nothing.
+    /// The cheapest gaps at the peak, at most `count`. Left out are gaps of `spared` tensors, and gaps that
+    /// bring a value back from another's value that is given up: both would gain nothing.
     pub fn cheapest_gaps(&self, target: u64, count: usize, spared: &[TensorId]) -> Vec<Gap> {
         let above = Above { profile: &self.profile, target };
         let order = |a: &Gap, b: &Gap| a.price.total_cmp(&b.price).then(a.tensor.cmp(&b.tensor));
@@ -179,7 +181,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// The readers of a life around the peak: the event behind which it waits, and the one for which.
+    /// The readers of a life around the peak: the event after which it waits, and the event for which.
     pub fn wait(&self, life: &Life) -> Option<(usize, usize)> {
         let reads = self.lives.reads(life);
         let next = reads.partition_point(|read| *read <= self.peak);
@@ -250,7 +252,7 @@ impl<'a> State<'a> {
         let mut again =
             Again { state: self, before, gain, most_nanos, events: Vec::new(), nanos: 0.0, extra: 0 };
         again.compute(tensor, DEPTH)?;
-        // What is computed on the way must not raise a peak of its own.
+        // Values that are computed on the path must not raise a peak of their own.
         let on_the_way = if self.heuristic.careful {
             self.profile[before] + again.extra
         } else {
@@ -260,14 +262,14 @@ impl<'a> State<'a> {
             return None;
         }
         let Again { events, nanos, .. } = again;
-        // On the way there it may stand above the target itself.
+        // On the path, live bytes may exceed the target itself.
         let risen = on_the_way.saturating_sub(target.max(self.profile[before]));
         let worth = (worth - risen as f64 * events.len() as f64).max(gain as f64 * 0.01);
         Some(Gap { insertions: vec![(before, events)], nanos, price: nanos / worth, tensor })
     }
 }
 
-/// Where a value waits: behind an event, for another, with so many bytes.
+/// Where a value waits: after an event, for another, with its bytes.
 #[derive(Clone, Copy)]
 struct Wait {
     last: usize,
@@ -282,7 +284,7 @@ struct Above<'a> {
 }
 
 impl Above<'_> {
-    /// What so many bytes less over a stretch of events are worth: at each moment, no more than what stands above there.
+    /// The worth of `gain` fewer bytes over a range of events: at each moment, no more than the excess there.
     fn worth(&self, events: std::ops::Range<usize>, gain: u64) -> f64 {
         let step = (events.len() / MOMENTS).max(1);
         let above = |live: &u64| live.saturating_sub(self.target).min(gain);
@@ -300,11 +302,11 @@ struct Again<'a, 'b> {
     before: usize,
     /// Bytes that the gap gives back at the peak.
     gain: u64,
-    /// Beyond so much time it is too dear.
+    /// Beyond this time the gap is too expensive.
     most_nanos: f64,
     events: Vec<Event>,
     nanos: f64,
-    /// Bytes of values that are computed on the way.
+    /// Bytes of values that are computed on the path.
     extra: u64,
 }
 
@@ -344,11 +346,12 @@ impl Again<'_, '_> {
         Some(())
     }
 
-    /// Most bytes of what is computed on the way to a value, each as long as somebody on the way reads it.
+    /// Most bytes of the values computed on the path to a value, each for as long as another value on the
+    /// path reads it.
     fn highest(&self, tensor: TensorId) -> u64 {
         let figures = self.state.figures;
         let nodes = &figures.graph().nodes;
-        // What is alive on the way: bytes, and the last event that reads it.
+        // What is alive on the path: bytes, and the last event that reads it.
         let mut alive: Vec<(TensorId, u64, usize)> = Vec::new();
         let mut highest = 0;
         for (time, event) in self.events.iter().enumerate() {
@@ -388,7 +391,7 @@ impl Again<'_, '_> {
         highest
     }
 
-    /// Whether a value is computed on the way already.
+    /// Whether a value is computed on the path already.
     fn is_computed(&self, tensor: TensorId) -> bool {
         self.events.iter().any(|event| match event {
             Event::Feed(fed) => *fed == tensor,
@@ -404,8 +407,8 @@ impl Again<'_, '_> {
         }
     }
 
-    /// Whether a value still lives at the gap's end, or can be made to without harm: it died behind the peak, and there
-    /// is room until then.
+    /// Whether a value still lives at the gap's end, or can be kept until then without harm: it died after
+    /// the peak, and there is room until then.
     fn is_there(&self, tensor: TensorId) -> bool {
         let state = self.state;
         let Some(life) = state.lives.before(tensor, self.before) else { return false };

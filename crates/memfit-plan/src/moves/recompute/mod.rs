@@ -1,16 +1,18 @@
-//! Recompute and offload: a value that waits long for its next reader is given up, and computed again right before it, or
-//! copied out to the second store and in again. Exact, bit for bit: a node launched twice reads the same values twice.
+//! Recompute and offload: a value that waits long for its next reader is given up, and computed again right
+//! before it, or copied out to offload memory and in again. Exact, bit for bit: a node launched twice reads
+//! the same values twice.
 //!
-//! One path leads down and up again, whatever the budget. Down, from level to level, the gap at the peak that costs the least
-//! time for what it gives is opened until the level is reached, and what turned out needless is dropped. Small steps pass large
-//! values by, which would give more than a step asks for. So the way up, from the bottom where all that is cheap was given up,
-//! drops what costs the most for its bytes as soon as there is room, and tries what is dear another way. Every level is a
-//! schedule; a budget only chooses how far to go.
+//! One search path leads down and up again, whatever the budget. On the downward path, from level to level,
+//! the search opens the gap at the peak that costs the least time for the bytes that it frees, until the
+//! level is reached; then it drops what turned out needless. Small steps skip large values, which would free
+//! more than a step asks for. So the upward path starts at the bottom, where all that is cheap was given up.
+//! It drops what costs the most for its bytes as soon as there is room, and tries expensive recomputations in
+//! another way. Every level is a schedule; a budget only chooses one of them.
 //!
-//! Such steps see no farther than one value. Where a network is a chain of segments, `segments` finds which of them are the same,
-//! `blocks` solves each kind once and `chain` chooses for all of them at once, at any level, from the first to the last; but it
-//! knows nothing of values that lead past a segment, nor of who shares whose bytes. So on the way up the faster of the two is what
-//! the search goes on with.
+//! Such steps see no farther than one value. Where a network is a chain of segments, `segments` finds which
+//! of them are the same, `blocks` solves each kind once and `chain` chooses for all of them at once, at any
+//! level, from the first to the last. But the chain knows nothing of values that skip a segment, nor of
+//! values that share bytes. So the upward path goes on with the faster of the two schedules.
 
 mod blocks;
 mod bound;
@@ -33,7 +35,8 @@ use gap::{Gap, State};
 /// Tries without a new lowest peak before a path ends.
 const PATIENCE: usize = 48;
 
-/// What may be spent on making up for what is closed, over what it cost: a little of it may turn out needless.
+/// What may be spent on replacing a closed gap, over what that gap cost: a little of it may turn out
+/// needless.
 const SLACK: f64 = 1.7;
 
 /// The same for small graphs, where there is time to look further.
@@ -45,13 +48,13 @@ const TRIED_EVENTS: usize = 40_000;
 /// Events of all schedules that are looked at to drop what is needless from one.
 const DROPPED_EVENTS: usize = 400_000;
 
-/// Up to so many events, what is dear is tried another way on the way down too.
+/// In schedules of up to this many events, expensive recomputations are improved on the downward path too.
 const EVENTS_IMPROVED_TWICE: usize = 600;
 
 /// A schedule of more events is not looked at as a chain of blocks: its segments are too many to choose for each.
 const EVENTS_CHAINED: usize = 6_000;
 
-/// One of so many things that happen twice is tried another way.
+/// One of this many repeated events is tried in another way.
 const TRIED: usize = 2;
 
 /// The same where the chain of blocks says where to begin, which is mostly near the end.
@@ -62,14 +65,15 @@ const TRIED_FEWER: usize = 3;
 pub struct Effort {
     /// Levels between the unconstrained peak and nothing.
     pub levels: u64,
-    /// How often something dear is tried another way at each level, besides once for every few things; 0 for never.
+    /// How many expensive recomputations are tried in another way at each level, besides one for every few
+    /// repeated events; 0 for none.
     pub tries: usize,
     /// Gaps that are opened at once.
     pub gaps: usize,
 }
 
 impl Effort {
-    /// The effort that a schedule of so many events is worth.
+    /// The effort for a schedule of this many events.
     pub fn of(events: usize) -> Effort {
         if events <= 1_200 {
             Effort { levels: 40, tries: 8, gaps: 1 }
@@ -86,10 +90,10 @@ impl Effort {
     }
 }
 
-/// How far a path is gone.
+/// How far a path is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To the lowest peak, for whoever asks how low one can go.
+    /// To the lowest peak, where only the smallest budget is asked for.
     Down,
     /// And up again, which finds the faster schedules.
     DownAndUp,
@@ -102,21 +106,21 @@ pub fn first_within(figures: &CostTables, base: &Schedule, target: u64) -> Optio
     Search { figures, heuristic, effort }.descend(base, target, &[], f64::INFINITY).ok()
 }
 
-/// One schedule on the way down.
+/// One schedule of a search path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// What happens.
     pub schedule: Schedule,
     /// Most live bytes, persistent tensors left out.
     pub live: u64,
-    /// Time of one piece.
+    /// Time of one micro-batch.
     pub nanos: f64,
-    /// Whether it was met on the way down, or up again.
+    /// Whether it was met on the downward or on the upward path.
     pub way: Direction,
 }
 
-/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever higher ones where the
-/// way up is gone too.
+/// Schedules with lower peaks than that of the one with nothing computed twice: ever lower ones, then ever
+/// higher ones where the upward path is searched too.
 pub fn path(
     figures: &CostTables,
     base: &Schedule,
@@ -137,7 +141,8 @@ pub fn path(
             }
             Ok(found) => points.push(search.point(search.drop_needless(found, target))),
             Err(lowest) => {
-                // Between the last level and this one is the end of the path, for whoever looks at the peak alone.
+                // The lowest peak of the path lies between the last level and this one; it is what a search
+                // for the smallest budget asks for.
                 let end = search.descend(&lowest, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
                 points.extend([search.point(lowest), search.point(end)]);
                 bottom = level + 1;
@@ -146,7 +151,7 @@ pub fn path(
         }
     }
     if let (Some(end), true) = (points.last(), 0 < effort.tries) {
-        // What is dear there, tried another way, may open a way further down.
+        // Expensive recomputations there, tried in another way, may let the search go further down.
         let improved = search.improve(end.schedule.clone(), end.live, TRIED);
         let lower = search.descend(&improved, 0, &[], f64::INFINITY).unwrap_or_else(|end| end);
         points.extend([search.point(improved), search.point(lower)]);
@@ -172,8 +177,9 @@ impl Search<'_> {
         Point { nanos: self.figures.nanos_of_piece(&schedule), live, schedule, way: Direction::Down }
     }
 
-    /// The way up from the end of the way down. At each level the chain of blocks says what it would do; the faster of that and of
-    /// what came from below is where what is dear is tried another way.
+    /// The upward path from the end of the downward path. At each level, the chain of blocks gives one
+    /// schedule and the level below another; the faster of both is improved: its expensive recomputations are
+    /// tried in another way.
     fn rise(&self, base: &Schedule, end: &Point, high: u64, bottom: u64) -> Vec<Point> {
         let chained = self.heuristic.chained && base.events.len() <= EVENTS_CHAINED;
         let blocks = if !chained { None } else { Blocks::new(self.figures, base) };
@@ -181,12 +187,12 @@ impl Search<'_> {
         let mut risen = end.schedule.clone();
         let mut points = Vec::new();
         for level in bottom..self.effort.levels {
-            // A little below the levels of the way down, so that packing has some room at each.
+            // A little below the levels of the downward path, so that packing has some room at each.
             let target = high * (4 * level - 1) / (4 * self.effort.levels);
             if target < end.live {
                 continue;
             }
-            // Where nothing is tried another way, every second level is near enough to one that the chain was asked at.
+            // Where nothing is improved, it is enough to ask the chain at every second level.
             let asks = 0 < self.effort.tries || level.is_multiple_of(2);
             let chained = blocks.as_ref().filter(|_| asks).and_then(|blocks| blocks.below(target));
             let chained = chained.and_then(|found| self.descend(&found, target, &[], f64::INFINITY).ok());
@@ -207,7 +213,8 @@ impl Search<'_> {
         points
     }
 
-    /// Opens gaps, for at most so much time, until the peak stands at the target or below; else the lowest that was met.
+    /// Opens gaps, for at most `most_nanos`, until the peak stands at the target or below; else the lowest
+    /// that was met.
     fn descend(
         &self,
         from: &Schedule,
@@ -237,8 +244,8 @@ impl Search<'_> {
         }
     }
 
-    /// The same under the same target, in less time: what is needless is dropped, what is dear is tried another way, some
-    /// of it and one of every so many more.
+    /// The same under the same target, in less time: needless events are dropped, and expensive ones are
+    /// tried in another way, a few of them and one of every `every` more.
     fn improve(&self, schedule: Schedule, target: u64, every: usize) -> Schedule {
         let mut best = self.drop_needless(schedule, target);
         if self.effort.tries == 0 {
@@ -246,7 +253,7 @@ impl Search<'_> {
         }
         let mut nanos = self.figures.nanos_of_piece(&best);
         let slack = if best.events.len() <= EVENTS_IMPROVED_TWICE { SLACK_SMALL } else { SLACK };
-        // The dearest come first; whoever cannot do better is passed by.
+        // The most expensive come first; those that cannot be improved are skipped.
         let mut passed = 0;
         let tries =
             (self.effort.tries + self.extras(&best).len() / every).min(TRIED_EVENTS / best.events.len());
@@ -270,7 +277,8 @@ impl Search<'_> {
     /// Drops what was computed again, where the value can just as well wait: what costs the most for its bytes comes first.
     fn drop_needless(&self, schedule: Schedule, target: u64) -> Schedule {
         let mut best = schedule;
-        // As many at once as the profile has room for. Where values then share fewer bytes than before, half as many.
+        // As many at once as the profile has room for. Where values then share fewer bytes than before, half
+        // as many.
         let (mut most, mut passed) = (usize::MAX, 0);
         for _ in 0..4 + DROPPED_EVENTS / best.events.len() {
             let state = State::new(self.figures, &best, self.heuristic);
@@ -297,7 +305,7 @@ impl Search<'_> {
         best
     }
 
-    /// What happens a second time, the dearest first.
+    /// What happens a second time, the most expensive first.
     fn extras(&self, schedule: &Schedule) -> Vec<Extra> {
         let graph = self.figures.graph();
         let mut seen = vec![false; graph.nodes.len() + graph.tensors.len()];

@@ -6,10 +6,10 @@ use crate::figures::CostTables;
 use crate::moves::recompute::segments::Segments;
 use crate::schedule::{Event, Schedule};
 
-/// How deep a value is computed from values that are gone as well.
+/// The most levels of given-up values through which a value is computed.
 const DEPTH: usize = 256;
 
-/// The events of a schedule as they are written anew.
+/// The events of a schedule as they are rewritten.
 pub struct Rewrite<'a> {
     figures: &'a CostTables<'a>,
     segments: &'a Segments,
@@ -17,7 +17,8 @@ pub struct Rewrite<'a> {
     given_up: Vec<bool>,
     /// Of these, what was brought back and stands there.
     is_back: Vec<bool>,
-    /// Segments whose values stay once they were brought back, be it on the way to their output.
+    /// Segments whose values stay once they were brought back, also those that were only needed to compute
+    /// the output.
     pub stays: Vec<bool>,
     /// What was brought back for the event that is written.
     on_the_way: Vec<TensorId>,
@@ -37,12 +38,12 @@ pub fn without_waits(
 ) -> Option<Schedule> {
     let mut rewrite = Rewrite { stays, ..Rewrite::new(figures, segments) };
     rewrite.give_up(given_up);
-    let mut behind = segments.all.len();
+    let mut segment = segments.all.len();
     for (time, event) in schedule.events.iter().enumerate() {
-        while 0 < behind && segments.all[behind - 1].backward.start <= time {
-            behind -= 1;
+        while 0 < segment && segments.all[segment - 1].backward.start <= time {
+            segment -= 1;
         }
-        rewrite.write(time, event, behind)?;
+        rewrite.write(time, event, segment)?;
     }
     let added = rewrite.events.len() - schedule.events.len();
     Some(Schedule { events: rewrite.events, body: schedule.body, epilogue: schedule.epilogue + added })
@@ -145,7 +146,7 @@ impl<'a> Rewrite<'a> {
         self.events.push(event);
     }
 
-    /// Whether a value stands there already: it was brought on the way, or waits for somebody else.
+    /// Whether a value stands there already: it was brought back before, or waits for another reader.
     fn is_there(&self, tensor: TensorId, time: usize) -> bool {
         let waits = time <= self.segments.last_read[tensor.0];
         self.on_the_way.contains(&tensor) || waits && (self.is_back[tensor.0] || !self.given_up[tensor.0])

@@ -139,7 +139,7 @@ impl Segments {
                 first[owner as usize] = first[owner as usize].min(read.copied().unwrap_or(usize::MAX));
             }
         }
-        // Whoever has nothing of its own begins with the last to read its output.
+        // A segment without events of its own begins with the last to read its output.
         for (segment, first) in self.all.iter().zip(&mut first) {
             if *first == usize::MAX {
                 *first = segment.output.map_or(end, |output| self.last_read[output.0]);
@@ -156,7 +156,8 @@ impl Segments {
         }
     }
 
-    /// Segments are the same whose events cost the same, on values of the same sizes that are wired in the same way.
+    /// Segments are the same if their events cost the same, on values of the same sizes and with the same
+    /// wiring.
     fn find_same(&mut self, figures: &CostTables, schedule: &Schedule) {
         let mut seen: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
         for index in 0..self.all.len() {
@@ -246,7 +247,7 @@ fn cuts(figures: &CostTables, lives: &Lives, forward: Range<usize>) -> Vec<(usiz
             ends.push((forward.start + event + 1, Some(TensorId(name as usize))));
         }
     }
-    // What comes behind the last cut ends with forward.
+    // The segment after the last cut ends with forward.
     ends.retain(|(end, _)| *end < forward.end);
     ends.push((forward.end, None));
     ends
@@ -256,14 +257,14 @@ fn cuts(figures: &CostTables, lives: &Lives, forward: Range<usize>) -> Vec<(usiz
 fn waits(figures: &CostTables, lives: &Lives, turn: usize, epilogue: usize) -> Vec<(usize, Waiting)> {
     let keep = &figures.graph().keep;
     let mut waits: BTreeMap<(usize, usize), Waiting> = BTreeMap::new();
-    let mut of_stretch: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    let mut of_buffer: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     let mut held: BTreeSet<usize> = BTreeSet::new();
     for life in lives.all.iter().take_while(|life| life.from < turn) {
         let read = lives.end(life);
         if read < turn {
             continue;
         }
-        let key = *of_stretch.entry(life.stretch).or_insert((life.from, life.stretch));
+        let key = *of_buffer.entry(life.stretch).or_insert((life.from, life.stretch));
         let bytes = figures.aligned(life.tensor);
         let waiting = waits.entry(key).or_insert(Waiting { tensors: Vec::new(), bytes });
         waiting.tensors.push(life.tensor);
@@ -273,6 +274,6 @@ fn waits(figures: &CostTables, lives: &Lives, turn: usize, epilogue: usize) -> V
         }
     }
     let largest = waits.values().map(|waiting| waiting.bytes).max().unwrap_or(0);
-    waits.retain(|(_, stretch), waiting| !held.contains(stretch) && largest <= waiting.bytes * SMALL);
+    waits.retain(|(_, buffer), waiting| !held.contains(buffer) && largest <= waiting.bytes * SMALL);
     waits.into_iter().map(|((from, _), waiting)| (from, waiting)).collect()
 }
