@@ -1,9 +1,10 @@
-//! Gradients of biases are summed where their terms are fewest, or pass by anyway: a sum over an image takes as long as a mask over it.
+//! Gradients of biases are summed where they have the fewest terms, or where another node reads the terms
+//! already: a sum over an image takes as long as a mask over it.
 
 use memfit_ir::{Fused, Graph, Node, NodeId, Op};
 
-/// A max pool hands every slope to one pixel, so the sum over the image is that over what is handed out: it is taken in front of the
-/// pool's gradient, where there is less to read.
+/// The gradient of a max pool gives every element of `dy` to one pixel, so the sum over the image is the sum
+/// over `dy`: it is taken before the pool's gradient, where there is less to read.
 pub fn before_pools(graph: &mut Graph) {
     let mut waiting: Vec<Vec<Node>> = vec![Vec::new(); graph.nodes.len()];
     let mut moved = vec![false; graph.nodes.len()];
@@ -26,12 +27,12 @@ fn before_pool(graph: &Graph, node: &Node) -> Option<(usize, Node)> {
     let NodeId(index) = graph.producer(image)?;
     let pool = &graph.nodes[index];
     let Op::MaxPool2DGrad(geometry, _) = &pool.op else { return None };
-    let (dy, winners) = (pool.inputs[0], pool.inputs[1]);
-    let NodeId(forward) = graph.producer(winners).filter(|_| geometry.is_inside())?;
-    // Where nobody won, nothing is handed out.
-    let all_win = matches!(graph.nodes[forward].op, Op::MaxPool2D(_));
+    let (dy, argmax) = (pool.inputs[0], pool.inputs[1]);
+    let NodeId(forward) = graph.producer(argmax).filter(|_| geometry.is_inside())?;
+    // A window without an argmax gives no gradient.
+    let all_have_argmax = matches!(graph.nodes[forward].op, Op::MaxPool2D(_));
     let (op, inputs) =
-        if all_win { (Op::BiasGrad, vec![dy]) } else { (Op::WinnersBiasGrad, vec![dy, winners]) };
+        if all_have_argmax { (Op::BiasGrad, vec![dy]) } else { (Op::WinnersBiasGrad, vec![dy, argmax]) };
     Some((index, Node { op, inputs, ..node.clone() }))
 }
 

@@ -26,8 +26,8 @@ pub enum Operand {
 
 /// The gradient of `chain` with respect to its input number `input`.
 ///
-/// Inner values are computed again from the inputs, in registers; only the result, where a derivative is made of it, is
-/// read instead, because the next layer often keeps it anyway.
+/// Inner values are recomputed from the inputs, in registers. Only the result, where a derivative is a
+/// function of it, is read instead, because the next layer often keeps it too.
 pub fn gradient(chain: &Chain, input: usize) -> InputGradient {
     let mut tape = Tape::new(chain);
     let mut adjoints: Vec<Option<usize>> = vec![None; chain.inputs + chain.links.len()];
@@ -138,7 +138,7 @@ impl<'a> Tape<'a> {
                     let for_b = self.push(Link::Binary(Binary::Subtract, adjoint, for_a));
                     vec![(a, for_a), (b, for_b)]
                 }
-                // Both are steps of a gradient already; nobody asks for theirs.
+                // Both only occur in gradients; their own gradients are never needed.
                 Binary::GreaterEqual | Binary::Derivative(_) => vec![],
             },
         }

@@ -1,12 +1,13 @@
-//! What backward keeps, chosen for bytes: sign bits instead of a ReLU's output, and nothing that nobody reads.
+//! What backward keeps, chosen for bytes: sign bits instead of a ReLU's output, and no value without a
+//! reader.
 
 use memfit_ir::{Binary, DType, Graph, Kind, Link, Node, NodeId, Op, Phase, Shape, Unary};
 
 use crate::training::single_link;
 
-/// A ReLU's gradient reads one bit an element instead of its output. Where the output is kept for it alone, the bits are kept
-/// instead; where another gradient reads the output before, they are taken right behind that, so that the output need
-/// not stand beside the gradient that comes next.
+/// A ReLU's gradient reads one bit an element instead of its output. Where the output is kept for it alone,
+/// the bits are kept instead; where another gradient reads the output before, they are taken right after
+/// that, so that the output need not stand beside the gradient that comes next.
 pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
     let mut readers_backward: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
     for (index, node) in graph.nodes.iter().enumerate().skip(forward_nodes) {
@@ -20,7 +21,7 @@ pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
             producers[output.0] = Some(index);
         }
     }
-    // The node behind which each row of bits is taken, with the tensors it links.
+    // The node after which each row of bits is taken, with the node that takes them.
     let mut inserted: Vec<(NodeId, Node)> = Vec::new();
     for index in forward_nodes..graph.nodes.len() {
         let node = &graph.nodes[index];
@@ -28,13 +29,13 @@ pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
         let (dy, y, layer) = (node.inputs[0], node.inputs[1], node.layer);
         let readers = &readers_backward[y.0];
         let kept = graph.keep.contains(&y) || readers.iter().any(|reader| index < *reader);
-        let behind = match readers.iter().rev().find(|reader| **reader < index) {
+        let after = match readers.iter().rev().find(|reader| **reader < index) {
             // With nothing in between, nothing is gained.
             Some(reader) if reader + 1 == index => None,
             Some(reader) => Some(*reader),
             None => producers[y.0],
         };
-        let (false, Some(behind)) = (kept, behind) else { continue };
+        let (false, Some(after)) = (kept, after) else { continue };
         let dims = vec![graph.tensors[y.0].shape.elements_per_row().div_ceil(8)];
         let name = format!("{}:bits", graph.layers[layer.0]);
         let shape = Shape { dims, ..graph.tensors[y.0].shape.clone() };
@@ -47,7 +48,7 @@ pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
             layer,
             phase: Phase::Piece,
         };
-        inserted.push((NodeId(behind), take));
+        inserted.push((NodeId(after), take));
         graph.nodes[index].op = Op::MaskBits;
         graph.nodes[index].inputs = vec![dy, bits];
     }
@@ -66,7 +67,7 @@ pub(crate) fn saturation(op: &Op) -> Option<f32> {
     }
 }
 
-/// Drops nodes whose outputs nobody reads and that change nothing.
+/// Drops nodes that update no tensor and whose outputs have no reader.
 pub fn drop_dead_nodes(graph: &mut Graph) {
     let mut needed = vec![false; graph.tensors.len()];
     for tensor in &graph.keep {
@@ -86,12 +87,12 @@ pub fn drop_dead_nodes(graph: &mut Graph) {
 }
 
 fn insert_behind(graph: &mut Graph, mut inserted: Vec<(NodeId, Node)>) {
-    inserted.sort_by_key(|(behind, _)| *behind);
+    inserted.sort_by_key(|(after, _)| *after);
     let mut inserted = inserted.into_iter().peekable();
     let nodes = std::mem::take(&mut graph.nodes);
     for (index, node) in nodes.into_iter().enumerate() {
         graph.nodes.push(node);
-        while let Some((_, node)) = inserted.next_if(|(behind, _)| behind.0 == index) {
+        while let Some((_, node)) = inserted.next_if(|(after, _)| after.0 == index) {
             graph.nodes.push(node);
         }
     }

@@ -28,8 +28,9 @@ pub fn pad_inside(graph: &mut Graph) {
     }
 }
 
-/// A max pool pads by itself what a node before it pads with zeros, where nothing is below 0: what is padded then wins nothing that
-/// reaches anybody. A pool leaves its own margins out, so every window must have something of the image.
+/// A max pool pads its input itself where a node before it pads with zeros and no value is below 0: a padded
+/// zero that becomes an argmax passes no gradient on. A pool leaves its own margins out, so every window must
+/// have some of the image under it.
 pub fn pad_inside_pools(graph: &mut Graph) {
     for index in 0..graph.nodes.len() {
         let Op::MaxPool2D(pool) = &graph.nodes[index].op else { continue };
@@ -45,7 +46,7 @@ pub fn pad_inside_pools(graph: &mut Graph) {
     }
 }
 
-/// Joins every elementwise node with the node before it, where that alone writes what nobody else reads.
+/// Joins every elementwise node with the node before it, where it alone reads that node's output.
 pub fn fuse(graph: &mut Graph) {
     let mut readers = vec![0usize; graph.tensors.len()];
     for node in &graph.nodes {
@@ -170,7 +171,7 @@ fn added(first: &Node, second: &Node, chain: &Chain, between: TensorId) -> Optio
     Some(Node { op, inputs, outputs: second.outputs.clone(), ..first.clone() })
 }
 
-/// A chain over the first of `operands`, and behind it another that reads its result as `between`.
+/// A chain over the first of `operands`, and after it another that reads its result as `between`.
 fn followed(
     first: &Chain,
     operands: &[TensorId],

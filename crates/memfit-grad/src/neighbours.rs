@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use memfit_ir::{Graph, Node, Op, TensorId};
 
-/// Puts the gradient of a bias behind the elementwise node that makes what it sums up, and behind both the gradient of a kernel that
-/// reads a function of what that node reads.
+/// Puts the gradient of a bias after the elementwise node that computes its terms, and after both the
+/// gradient of a kernel that reads a function of the same operand.
 pub fn bring_together(graph: &mut Graph) {
     // Gradients of biases by what they sum up; gradients of kernels that read a function, by what that is a function of.
     let mut sums: BTreeMap<TensorId, Vec<usize>> = BTreeMap::new();
@@ -29,14 +29,14 @@ pub fn bring_together(graph: &mut Graph) {
             functions.insert(node.outputs[0], of);
         }
     }
-    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
+    let mut followers: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
     let mut moves = vec![false; graph.nodes.len()];
     for (index, made) in graph.nodes.iter().enumerate().filter(|(_, node)| is_elementwise(node)) {
         let Some(sums) = sums.get(&made.outputs[0]) else { continue };
         let earlier = made.inputs.iter().filter_map(|input| kernels.get(input)).flatten();
         for follower in sums.iter().chain(earlier.filter(|kernel| **kernel < index)) {
             if !std::mem::replace(&mut moves[*follower], true) {
-                behind[index].push(*follower);
+                followers[index].push(*follower);
             }
         }
     }
@@ -45,7 +45,7 @@ pub fn bring_together(graph: &mut Graph) {
         if !moves[index] {
             graph.nodes.extend(nodes[index].take());
         }
-        for follower in &behind[index] {
+        for follower in &followers[index] {
             graph.nodes.extend(nodes[*follower].take());
         }
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_and_the_kernel_behind_a_function_follow_its_gradient() {
+    fn a_bias_and_the_kernel_after_a_function_follow_its_gradient() {
         let mut forward = Graph::default();
         let layer = forward.layer("mlp");
         let x = forward.tensor("x", Shape::rows([4]), DType::F32, Kind::Input, layer);
@@ -86,10 +86,10 @@ mod tests {
         let training = Training { losses, for_gpu: true, ..Training::new(Optimizer::sgd(0.1)) };
         let graph = training_graph(&forward, &training).unwrap();
         let at = |found: &dyn Fn(&Node) -> bool| graph.nodes.iter().position(found).unwrap();
-        let slope = at(&|node| is_elementwise(node) && node.inputs.len() == 2);
-        let next = &graph.nodes[slope + 1..slope + 4];
+        let gradient = at(&|node| is_elementwise(node) && node.inputs.len() == 2);
+        let next = &graph.nodes[gradient + 1..gradient + 4];
         assert_eq!(next[0].op, Op::BiasGrad);
-        assert_eq!(next[0].inputs, graph.nodes[slope].outputs);
+        assert_eq!(next[0].inputs, graph.nodes[gradient].outputs);
         assert_eq!((&next[1].op, next[1].inputs[0]), (&Op::DenseGradKernel, g));
         assert_eq!((&next[2].op, next[2].inputs[0]), (&Op::DenseGradKernel, half));
         // Two kernels and two biases are rounded, together and once; who multiplies reads no other.

@@ -1,12 +1,14 @@
-//! What the gradient of a batch normalisation makes needless: a pass of its own for the ReLU behind it, and any look at the bias before it.
+//! The gradient of a batch normalisation replaces two nodes: the gradient of the ReLU after it, and that of
+//! the bias before it.
 
 use memfit_ir::{Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, TensorId};
 
 use crate::compact::saturation;
 use crate::training::single_link;
 
-/// The gradient of a ReLU behind a normalisation runs in that of the normalisation, which reads what the ReLU read anyway: neither
-/// signs nor a masked gradient are stored. Only neighbours are joined, so nothing lives longer than it did.
+/// The gradient of a ReLU after a normalisation runs in that of the normalisation, which reads the ReLU's
+/// operands already: neither signs nor a masked gradient are stored. Only neighbours are joined, so nothing
+/// lives longer than it did.
 pub fn relu_inside(graph: &mut Graph) {
     let mut readers = vec![0usize; graph.tensors.len()];
     for input in graph.nodes.iter().flat_map(|node| &node.inputs) {
@@ -32,7 +34,7 @@ fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)
     let Op::BatchNormGrad(norm) = &node.op else { return None };
     let below = saturation(&relu.op).filter(|_| relu.outputs[..] == node.inputs[..1])?;
     let Link::Binary(Binary::Derivative(function), ..) = single_link(&relu.op)? else { return None };
-    let [slope, y] = relu.inputs[..] else { return None };
+    let [dy, y] = relu.inputs[..] else { return None };
     let produced = |tensor: TensorId| graph.producer(tensor).map(|NodeId(index)| &graph.nodes[index]);
     let forward = produced(y).filter(|node| node.op == Op::Elementwise(Chain::unary(*function)))?;
     let normalised =
@@ -42,13 +44,13 @@ fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)
         return None;
     }
     let mut inputs = node.inputs.clone();
-    inputs[0] = slope;
+    inputs[0] = dy;
     inputs.extend(norm.center.then(|| normalised.inputs[last - 1]));
     Some((Op::Fused(Fused::BatchNormReluGrad(norm.clone(), below)), inputs))
 }
 
-/// A bias in front of a normalisation that subtracts the mean learns nothing: what comes back through the normalisation adds up to 0 in
-/// every channel, but for roundings. Nobody sums it.
+/// A bias before a normalisation that subtracts the mean learns nothing: the gradient through the
+/// normalisation adds up to 0 in every channel, but for roundings. That sum is not computed.
 pub fn drop_bias_gradients(graph: &mut Graph) {
     let mut adds_up_to_nothing = vec![false; graph.tensors.len()];
     for node in &mut graph.nodes {

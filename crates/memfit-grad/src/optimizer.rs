@@ -17,7 +17,8 @@ pub struct Optimizer {
     pub clip: ClipBy,
     /// Moving averages of the weights.
     pub average: Option<Average>,
-    /// Gradients of so many steps make one update, by their mean: steps weigh alike, whatever their rows, as in Keras.
+    /// The gradients of this many steps make one update, by their mean: steps weigh alike, whatever their
+    /// rows, as in Keras.
     pub accumulation_steps: u64,
     /// Kept for Keras: what its losses are multiplied by and its gradients divided by again, which changes no number here.
     pub loss_scale_factor: Option<f32>,
@@ -52,7 +53,7 @@ pub enum Schedule {
         /// Only whole factors.
         staircase: bool,
     },
-    /// Half a cosine down to `alpha · rate`, behind a linear warm-up where there is one.
+    /// Half a cosine down to `alpha · rate`, after a linear warm-up where there is one.
     CosineDecay {
         /// Rate at step 0.
         initial: f64,
@@ -178,8 +179,8 @@ impl Schedule {
                 values[passed]
             }
             Schedule::PolynomialDecay { initial, decay_steps, end, power, cycle } => {
-                let stretch = if *cycle { (step / decay_steps).ceil().max(1.0) } else { 1.0 };
-                let length = decay_steps * stretch;
+                let cycles = if *cycle { (step / decay_steps).ceil().max(1.0) } else { 1.0 };
+                let length = decay_steps * cycles;
                 (initial - end) * (1.0 - step.min(length) / length).powf(*power) + end
             }
             Schedule::InverseTimeDecay { initial, decay_steps, decay_rate, staircase } => {
@@ -190,7 +191,7 @@ impl Schedule {
     }
 }
 
-/// How many decays are over after so many times the first one's length, and how much of the next is done.
+/// How many decays are over after `done` times the length of the first, and how much of the next is done.
 fn restarts(mut done: f64, length_factor: f64) -> (i32, f64) {
     let (mut count, mut length) = (0, 1.0);
     // Lengths add up as whole numbers of first decays do, so that a boundary is met exactly.

@@ -41,7 +41,7 @@ pub(crate) fn of_values(graph: &mut Graph) -> Vec<(TensorId, TensorId)> {
     seeds
 }
 
-/// Puts a weight back behind its update, where it has a constraint.
+/// Applies the constraint of a weight, where it has one, after its update.
 pub(crate) fn constrain(graph: &mut Graph, weight: TensorId, found_inf: Option<TensorId>) {
     let constraint = graph.constraints.iter().find(|(known, _)| *known == weight).map(|(_, found)| *found);
     if let Some(constraint) = constraint {

@@ -1,13 +1,14 @@
-//! A convolution and the max pool behind it become one node, so that the image between them is never stored.
+//! A convolution and the max pool after it become one node, so that the image between them is never stored.
 //!
-//! Convolutions of few channels are joined, of which the image between is many times what they read, and on processors those that are
-//! computed at points, where a tile is a window of the pool. Of all others products outweigh the bytes.
+//! Two kinds of convolutions are joined: those of few channels, whose output is many times larger than their
+//! input, and on CPUs those that use Winograd, where a tile is a window of the pool. In all others the
+//! products cost more than the bytes.
 
 use memfit_ir::{Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary};
 
 use crate::rules::needs;
 
-/// From so many channels on there is more to compute than to move.
+/// With this many channels or more, there is more to compute than to move.
 const CHANNELS: usize = 16;
 /// The most products of one output.
 const PRODUCTS: usize = 128;
@@ -15,7 +16,7 @@ const PRODUCTS: usize = 128;
 const UNITS: usize = 32;
 const FLOATS: usize = 1 << 16;
 
-/// The node that alone reads each tensor, where there is one. `wanted` names tensors that somebody else will ask for.
+/// The node that alone reads each tensor, where there is one. `wanted` names tensors that have other readers.
 fn only_readers(graph: &Graph, wanted: &[TensorId]) -> Vec<Option<usize>> {
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); graph.tensors.len()];
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -36,7 +37,8 @@ fn only_readers(graph: &Graph, wanted: &[TensorId]) -> Vec<Option<usize>> {
     readers.into_iter().map(only).collect()
 }
 
-/// A ReLU behind a max pool runs in it: what it made 0 has no winner, so that backward needs no signs.
+/// A ReLU after a max pool runs in it: a result that it made 0 has no argmax, so that backward needs no
+/// signs.
 pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     let readers = only_readers(graph, wanted);
     let mut gone = vec![false; graph.nodes.len()];
@@ -53,7 +55,8 @@ pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Joins every such pair, and a ReLU behind it; those at points where `winograd`. `wanted` names tensors that somebody else will ask for.
+/// Joins every such pair, and a ReLU after it; those that use Winograd only where `winograd`. `wanted` names
+/// tensors that have other readers.
 pub fn pool_inside(graph: &mut Graph, winograd: bool, wanted: &[TensorId]) {
     let readers = only_readers(graph, wanted);
     let only_reader = |tensor: TensorId| readers[tensor.0];
@@ -105,22 +108,23 @@ pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
         if !suits || !takes(&graph.tensors[weights[2].0].shape.dims) {
             continue;
         }
-        let (op, winners) = (Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())), conv.outputs[1]);
+        let (op, argmax) = (Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())), conv.outputs[1]);
         (gone[first], gone[view]) = (true, true);
         let joined = &mut graph.nodes[last];
         (joined.op, joined.inputs) = (op, inputs);
-        joined.outputs.push(winners);
+        joined.outputs.push(argmax);
     }
     let mut gone = gone.into_iter();
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Whether a dense layer with a kernel of these dimensions has few units, and enough of it that storing what it reads is dear.
+/// Whether a dense layer with a kernel of these dimensions has few units, and so many inputs that storing
+/// them is expensive.
 fn takes(kernel: &[usize]) -> bool {
     matches!(kernel, [floats, units] if *units <= UNITS && FLOATS <= *floats)
 }
 
-/// Whether a convolution of single floats is computed at points.
+/// Whether a convolution of f32 uses Winograd.
 fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
     let [x, y] = [graph.nodes[node].inputs[0], graph.nodes[node].outputs[0]].map(|id| &graph.tensors[id.0]);
     let across = |shape: &Shape| shape.dims[1];
@@ -132,7 +136,7 @@ fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
 fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
     let image = &graph.tensors[graph.nodes[node].inputs[0].0];
     let channels = image.shape.last();
-    // Halves are rounded in front of the pool, so that the winners are those of Keras.
+    // f16 and bf16 are rounded before the pool, so that the argmax is that of Keras.
     image.dtype == DType::F32
         && conv.groups == 1
         && conv.dilation == [1, 1]
@@ -149,7 +153,8 @@ mod tests {
     use super::*;
     use crate::{Optimizer, Training};
 
-    /// The names of the ops of a convolution of so many channels, a pool and a ReLU when they were joined as far as they can be.
+    /// The names of the ops of a convolution of `channels` channels, a pool and a ReLU, after all rewrites
+    /// that join them.
     fn ops(channels: usize, dtype: DType, change: impl Fn(&mut Graph, [TensorId; 3])) -> Vec<&'static str> {
         let mut graph = Graph::default();
         let layer = graph.layer("layer");
@@ -161,14 +166,15 @@ mod tests {
         let between = graph.push(Op::Conv2D(conv), &[image, kernel], layer).unwrap()[0];
         let pooled = graph.push(Op::MaxPool2D(PooledConv2D::POOL), &[between], layer).unwrap()[0];
         let relu = Op::Elementwise(Chain::unary(Unary::Relu));
-        let rectified = graph.push(relu, &[pooled], layer).unwrap()[0];
-        graph.outputs = vec![rectified];
-        change(&mut graph, [between, pooled, rectified]);
+        let activated = graph.push(relu, &[pooled], layer).unwrap()[0];
+        graph.outputs = vec![activated];
+        change(&mut graph, [between, pooled, activated]);
         pool_inside(&mut graph, true, &[]);
         graph.nodes.iter().map(|node| node.op.name()).collect()
     }
 
-    /// The names of the ops of a convolution with its pool and a dense layer of so many units over images of a size, when they were joined.
+    /// The names of the ops of a convolution with its pool and a dense layer of `units` units over images of
+    /// a size, after all rewrites that join them.
     fn dense_ops(side: usize, units: usize, change: impl Fn(&mut Graph, [TensorId; 3])) -> Vec<&'static str> {
         let mut graph = Graph::default();
         let layer = graph.layer("layer");
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_runs_in_the_convolution_before_it_where_nobody_else_asks_for_what_is_between() {
+    fn a_pool_runs_in_the_convolution_before_it_where_the_image_between_has_no_other_reader() {
         let apart = ["conv2d", "max_pool2d", "elementwise"];
         assert_eq!(ops(3, DType::F32, |_, _| {}), ["conv2d_max_pool"]);
         assert_eq!(ops(3, DType::F32, |graph, [between, ..]| graph.outputs.push(between)), apart);
@@ -222,7 +228,8 @@ mod tests {
         assert_eq!(ops(3, DType::BF16, |_, _| {}), apart);
     }
 
-    /// The ops of a graph that trains a convolution of so many channels and its pool, behind a layer that learns too.
+    /// The ops of a graph that trains a convolution of `channels` channels and its pool, after a layer that
+    /// learns too.
     fn trained_ops(channels: usize, for_gpu: bool) -> Vec<&'static str> {
         let mut graph = Graph::default();
         let layer = graph.layer("layer");

@@ -1,12 +1,14 @@
-//! Weights that products read as halves, rounded once a step: forward and backward then read the same halves, instead of rounding the
-//! weight each time. What is rounded is a value like any other: it waits for backward, or is rounded again where its bytes are missing.
+//! Weights that products read as f16 or bf16, rounded once a step: forward and backward then read the same
+//! rounded weight, instead of rounding it each time. It is a value like any other: it waits for backward, or
+//! is computed again where there is no room for it.
 
 use memfit_ir::{AddEpilogue, DType, Fused, Graph, Kind, Node, Op, Phase, TensorId};
 
-/// Lets products beside halves read weights that a node before them rounds. Those of a layer are rounded one after the other, so that a
-/// device can take them in one launch.
+/// Lets products with f16 or bf16 operands read weights that a node before them rounds. Those of a layer are
+/// rounded one after the other, so that a device can take them in one launch.
 pub fn round_weights(graph: &mut Graph) {
-    // Weights in the order in which they are first read, with their halves and the node before which they are wanted.
+    // Weights in the order in which they are first read, with their rounded copies and the node before which
+    // they are rounded.
     let mut rounded: Vec<(TensorId, TensorId, usize)> = Vec::new();
     for index in 0..graph.nodes.len() {
         let node = &graph.nodes[index];
@@ -21,33 +23,33 @@ pub fn round_weights(graph: &mut Graph) {
             if !matches!(tensor.kind, Kind::Weight { .. }) || tensor.dtype != DType::F32 {
                 continue;
             }
-            let is_same = |(known, halves, _): &&(TensorId, TensorId, usize)| {
-                *known == weight && graph.tensors[halves.0].dtype == dtype
+            let is_same = |(known, half, _): &&(TensorId, TensorId, usize)| {
+                *known == weight && graph.tensors[half.0].dtype == dtype
             };
-            let halves = match rounded.iter().find(is_same) {
-                Some((_, halves, _)) => *halves,
+            let half = match rounded.iter().find(is_same) {
+                Some((_, half, _)) => *half,
                 None => {
                     let name = format!("{}:rounded", tensor.name);
                     let layer = tensor.layer;
-                    let halves = graph.tensor(name, tensor.shape, dtype, Kind::Activation, layer);
+                    let half = graph.tensor(name, tensor.shape, dtype, Kind::Activation, layer);
                     let in_layer =
                         |(known, _, _): &&(TensorId, TensorId, usize)| graph.tensors[known.0].layer == layer;
                     let before = rounded.iter().find(in_layer).map_or(index, |(_, _, before)| *before);
-                    rounded.push((weight, halves, before));
-                    halves
+                    rounded.push((weight, half, before));
+                    half
                 }
             };
-            graph.nodes[index].inputs[place] = halves;
+            graph.nodes[index].inputs[place] = half;
         }
     }
     let nodes = std::mem::take(&mut graph.nodes);
     for (index, node) in nodes.into_iter().enumerate() {
-        for (weight, halves, _) in rounded.iter().filter(|(_, _, before)| *before == index) {
-            let tensor = &graph.tensors[halves.0];
+        for (weight, half, _) in rounded.iter().filter(|(_, _, before)| *before == index) {
+            let tensor = &graph.tensors[half.0];
             graph.nodes.push(Node {
                 op: Op::Cast(tensor.dtype),
                 inputs: vec![*weight],
-                outputs: vec![*halves],
+                outputs: vec![*half],
                 updates: vec![],
                 layer: tensor.layer,
                 phase: Phase::Piece,
@@ -57,7 +59,7 @@ pub fn round_weights(graph: &mut Graph) {
     }
 }
 
-/// How many of a node's operands behind the first are weights of a product.
+/// How many of a node's operands after the first are weights of a product.
 fn weights_of(node: &Node) -> usize {
     let others = if matches!(node.op, Op::Dense | Op::DenseGradInput) {
         1

@@ -11,7 +11,7 @@ use crate::chain::{InputGradient, Operand, gradient};
 /// The walk from the losses back to the weights.
 pub struct Backward {
     graph: Graph,
-    /// Whether a weight or a wanted tensor lies behind each tensor.
+    /// Whether each tensor depends on a weight or on a wanted tensor.
     needs: Vec<bool>,
     /// The gradient of each tensor, as far as it is known.
     gradients: Vec<Option<TensorId>>,
@@ -19,7 +19,7 @@ pub struct Backward {
     weights: Vec<(TensorId, TensorId)>,
 }
 
-/// Whether a weight or a wanted tensor lies behind each tensor.
+/// Whether each tensor depends on a weight or on a wanted tensor.
 pub fn needs(graph: &Graph, wanted: &[TensorId]) -> Vec<bool> {
     let mut needs: Vec<bool> =
         graph.tensors.iter().map(|tensor| tensor.kind == Kind::Weight { trainable: true }).collect();
@@ -37,7 +37,7 @@ pub fn needs(graph: &Graph, wanted: &[TensorId]) -> Vec<bool> {
 }
 
 impl Backward {
-    /// Starts behind a forward graph with its losses.
+    /// Starts after a forward graph with its losses.
     pub fn new(graph: Graph, wanted: &[TensorId]) -> Backward {
         let needs = needs(&graph, wanted);
         let gradients = vec![None; graph.tensors.len()];
@@ -64,7 +64,7 @@ impl Backward {
         });
     }
 
-    /// Hands the gradient of a node's output on to its inputs.
+    /// Passes the gradient of a node's output on to its inputs.
     pub fn pull_back(&mut self, id: NodeId) -> Result<(), GradError> {
         let node = self.graph.nodes[id.0].clone();
         let Some(dy) = node.outputs.first().and_then(|output| self.gradients[output.0]) else {
@@ -124,7 +124,7 @@ impl Backward {
                 self.elementwise(node, chain, dy);
                 None
             }
-            // A mask has no slope anywhere.
+            // The gradient of a mask is 0 everywhere.
             Op::Mask(_) | Op::BalanceWeights => None,
             Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
@@ -284,21 +284,22 @@ impl Backward {
         }
     }
 
-    /// At points, and without a gradient of the input, the gradient of the image between convolution and pool is never asked for.
+    /// With Winograd, or without a gradient of the input, the gradient of the image between convolution and
+    /// pool is never needed.
     fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
-        let (x, winners, layer) = (node.inputs[0], node.outputs[1], node.layer);
+        let (x, argmax, layer) = (node.inputs[0], node.outputs[1], node.layer);
         let image = self.image_size(x);
         let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
         if pooled.uses_winograd([image[0], image[1], channels], filters) {
             self.weight(
                 Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
-                &[x, dy, winners],
+                &[x, dy, argmax],
                 node.inputs[1],
                 layer,
             );
             if let Some(bias) = node.inputs.get(2) {
                 let (op, summed) = if pooled.relu {
-                    (Op::WinnersBiasGrad, vec![dy, winners])
+                    (Op::WinnersBiasGrad, vec![dy, argmax])
                 } else {
                     (Op::BiasGrad, vec![dy])
                 };
@@ -306,14 +307,14 @@ impl Backward {
             }
             if self.needs[x.0] {
                 let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), image));
-                let dx = self.flow(op, &[dy, winners, node.inputs[1]], layer);
+                let dx = self.flow(op, &[dy, argmax, node.inputs[1]], layer);
                 self.add(x, dx);
             }
             return;
         }
         if self.needs[x.0] {
             let op = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(image));
-            let between = self.flow(op, &[dy, winners], layer);
+            let between = self.flow(op, &[dy, argmax], layer);
             let conv = &pooled.conv;
             self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, between);
             let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, node.inputs[1]], layer);
@@ -324,13 +325,13 @@ impl Backward {
                 node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
             let op = Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone()));
             self.graph
-                .push_updating(op, &[x, dy, winners], &updates, Kind::Flow, layer)
+                .push_updating(op, &[x, dy, argmax], &updates, Kind::Flow, layer)
                 .expect("operands come from a forward node that passed the shape rules");
         }
     }
 
-    /// One node for the dense layer's kernel and for the filter and bias before it: what the pool gave is made again, and its slopes
-    /// are never stored.
+    /// One node for the gradients of the dense layer's kernel and of the filter and bias before it: the
+    /// pool's output is recomputed, and its gradient is never stored.
     fn pooled_dense(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
         let [x, filter, bias, kernel, kernel_bias] =
             node.inputs[..].try_into().expect("the shape rules ask for five operands");
@@ -361,7 +362,7 @@ impl Backward {
         Some((Op::Noise(Noise { kind, ..noise.clone() }), vec![dy]))
     }
 
-    /// Both normalisations: one op hands the gradient to the values, gamma and beta, through the statistics.
+    /// Both normalisations: one op passes the gradient to the values, gamma and beta, through the statistics.
     fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId, statistics: [TensorId; 2]) {
         let x = node.inputs[0];
         let mut reads = vec![dy, x, statistics[0], statistics[1]];

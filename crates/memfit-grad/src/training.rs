@@ -18,9 +18,9 @@ use crate::{
 pub struct Training {
     /// One loss for each output of the graph.
     pub losses: Vec<Loss>,
-    /// Metrics, in the order in which they are told.
+    /// Metrics, in the order in which they are read back.
     pub metrics: Vec<OutputMetric>,
-    /// Inputs behind the targets that bring rows' weights: none, one for all outputs, or one for each.
+    /// Inputs after the targets that bring rows' weights: none, one for all outputs, or one for each.
     pub sample_weights: usize,
     /// Which of them weigh every sample of a row, and not the row: false where it is not said.
     pub weights_of_samples: Vec<bool>,
@@ -30,7 +30,8 @@ pub struct Training {
     pub gradients_of: Vec<TensorId>,
     /// Whether a step with a result that is not finite changes nothing at all: every result is computed before the first is written.
     pub guard: bool,
-    /// Whether a GPU runs it, whose products want weights beside halves rounded, and where neighbours may share a launch.
+    /// Whether it runs on a GPU: its products read weights rounded to f16 or bf16 beside such operands, and
+    /// neighbouring nodes may share a launch.
     pub for_gpu: bool,
     /// Whether gradients are those of Keras on TensorFlow where memfit's differ by intent.
     pub like_tensorflow: bool,
@@ -508,9 +509,9 @@ fn accumulated(
     sums
 }
 
-/// Where values are f16, gradients are scaled lest they vanish, and so may overflow: one verdict on all of them, taken
-/// before the first weight changes, lets the step be skipped. Numbers follow backward, so that the smallest is the first
-/// gradient that was not finite.
+/// Where values are f16, gradients are scaled lest they vanish, and so may overflow. One `found_inf` for all
+/// of them, computed before the first weight changes, lets the step be skipped. Numbers follow backward, so
+/// that the smallest is the first gradient that was not finite.
 fn scaled(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<TensorId> {
     if gradients.is_empty() || !graph.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
         return None;
@@ -523,7 +524,7 @@ fn scaled(graph: &mut Graph, gradients: &[(TensorId, TensorId)]) -> Option<Tenso
     Some(found_inf)
 }
 
-/// One number that begins at 0 when the pieces are done.
+/// One number that is set to 0 after the last micro-batch.
 pub(crate) fn opened(graph: &mut Graph, name: &str, kind: Kind, layer: LayerId) -> TensorId {
     let sum = graph.tensor(name, Shape::fixed([1]), DType::F32, kind, layer);
     push_end(graph, Op::Zero, vec![], vec![sum], vec![], layer);
@@ -541,7 +542,7 @@ pub(crate) fn push_end(
     graph.nodes.push(Node { op, inputs, outputs, updates, layer, phase: Phase::End });
 }
 
-/// Puts a zero in front for everything that pieces add to.
+/// Puts a zero in front for every tensor that micro-batches add to.
 fn add_zeros(graph: &mut Graph) {
     let mut seen = vec![false; graph.tensors.len()];
     let mut zeros = Vec::new();
