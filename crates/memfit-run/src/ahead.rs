@@ -1,8 +1,8 @@
-//! Steps on a device that works on its own: the host stages rows and goes ahead, and what was launched once is recorded, so that
-//! from then on a piece is one launch.
+//! Steps in flight on an asynchronous device: the host stages rows and runs ahead of the device. A section
+//! that was launched once is captured, so that from then on a micro-batch is one launch.
 //!
-//! The first time, a section of the plan runs launch by launch, which lets libraries make themselves ready; the second time it is
-//! recorded; then it is played.
+//! The first time, a section of the plan runs launch by launch, which lets libraries initialise themselves.
+//! The second time it is captured. From the third time on it is replayed.
 
 use memfit_device::Context;
 use memfit_ir::{Place, Plan, Slot, Step, SyntheticValues, TensorId};
@@ -92,7 +92,7 @@ impl Loop<'_> {
         self.stage(steps, context, false)
     }
 
-    /// Feeds every row of this batch's section that is not made up, or of the next batch's.
+    /// Feeds every row of this batch's section that is not synthetic, or of the next batch's.
     fn stage(&mut self, steps: &[Step], context: &Context, next: bool) -> Result<bool, RunError> {
         let graph = &self.plan.problem().graph;
         let all = steps.iter().filter_map(fed);
@@ -128,7 +128,7 @@ impl Loop<'_> {
         Ok(true)
     }
 
-    /// Rows that wait on the device for their piece: where they wait, their bytes, and where they go.
+    /// Rows that wait on the device for their micro-batch: where they wait, their bytes, and where they go.
     fn waiting(&self, context: &Context) -> Vec<(usize, usize, Slot)> {
         let graph = &self.plan.problem().graph;
         let fed = self.plan.plan().fed_first().filter(|(tensor, _)| self.synthetic_values(*tensor).is_none());
@@ -141,7 +141,7 @@ impl Loop<'_> {
         fed.map(place).collect()
     }
 
-    /// Launches and copies, but for so many of the staged inputs that are in their places already.
+    /// Launches and copies, without the first `taken` staged inputs, which are in their places already.
     fn launch_all(&mut self, steps: &[Step], context: &Context, taken: usize) -> Result<(), RunError> {
         let mut offset = 0;
         let mut fed = 0;
@@ -169,15 +169,16 @@ impl Loop<'_> {
         Ok(())
     }
 
-    /// How an input is drawn, where it is made up; a slice as the input that it is of.
+    /// How an input is drawn, where it is synthetic; a slice as the input that it belongs to.
     fn synthetic_values(&self, tensor: TensorId) -> Option<(SyntheticValues, u64)> {
         let slice = self.plan.problem().graph.tensors[tensor.0].slice;
         self.feed.synthetic_values(slice.map_or(tensor, |slice| slice.of))
     }
 
-    /// Looks for who made a loss that is not finite, piece by piece.
+    /// Searches micro-batch by micro-batch for the cause of a loss that is not finite.
     pub(crate) fn find_culprits(&mut self) -> Result<NotFinite, RunError> {
-        // Any piece may be the one; the last of them says that it was the loss itself where no piece has another culprit.
+        // Any micro-batch may hold the cause; the last of them blames the loss itself where none has another
+        // culprit.
         let mut found = None;
         for (first, rows) in self.plan.plan().pieces(self.input.rows) {
             let culprit = self.find_culprit(&self.context(first, rows))?;

@@ -241,12 +241,12 @@ pub(crate) fn first_large_row(graph: &Graph, tensor: TensorId, bytes: &[u8], row
 pub fn first_bad_row(graph: &Graph, tensor: TensorId, bytes: &[u8], rows: usize) -> Option<usize> {
     let tensor = &graph.tensors[tensor.0];
     let bytes = &bytes[..tensor.bytes(rows).to_usize()];
-    let halves = || bytes.as_chunks().0.iter().map(|two| u16::from_ne_bytes(*two));
+    let patterns = || bytes.as_chunks().0.iter().map(|two| u16::from_ne_bytes(*two));
     // All bits of the exponent are set in infinity and NaN alone.
     let bad = match tensor.dtype {
         DType::F32 => bytes.as_chunks().0.iter().position(|four| !f32::from_ne_bytes(*four).is_finite()),
-        DType::F16 => halves().position(|half| half & 0x7c00 == 0x7c00),
-        DType::BF16 => halves().position(|half| half & 0x7f80 == 0x7f80),
+        DType::F16 => patterns().position(|bits| bits & 0x7c00 == 0x7c00),
+        DType::BF16 => patterns().position(|bits| bits & 0x7f80 == 0x7f80),
         DType::I32 | DType::I64 | DType::U8 | DType::Bool => None,
     }?;
     Some(if tensor.shape.batched { bad / tensor.shape.elements_per_row().max(1) } else { 0 })

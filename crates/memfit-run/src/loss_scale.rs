@@ -8,7 +8,7 @@ const FIRST: f32 = 32768.0;
 /// Steps in a row that double it.
 const GROWTH_STEPS: u64 = 2000;
 
-/// A scale, and what tells that it is too large.
+/// A scale, and the gradients that show whether it is too large.
 #[derive(Clone, Debug)]
 pub struct LossScale {
     /// What gradients are multiplied by.
@@ -47,17 +47,18 @@ impl LossScale {
         (self.scale, self.steps) = (scale, steps);
     }
 
-    /// The tensor that holds the verdict.
+    /// The tensor that holds `found_inf`.
     pub fn found_inf(&self) -> TensorId {
         self.found_inf
     }
 
-    /// Whether a verdict is about a gradient, for which a smaller scale may help.
+    /// Whether `found_inf` names a gradient, for which a smaller scale may help.
     pub fn concerns(&self, found_inf: f32) -> bool {
         found_inf as usize <= self.gradients.len()
     }
 
-    /// Takes a step's verdict; returns the first gradient that was not finite, for which the step was skipped.
+    /// Takes a step's `found_inf`; returns the first gradient that was not finite, for which the step was
+    /// skipped.
     pub fn settle(&mut self, found_inf: f32) -> Option<TensorId> {
         if found_inf != 0.0 {
             self.scale /= 2.0;

@@ -1,12 +1,12 @@
-//! What a step tells the host when it is over: sums of losses, metrics and penalties, and the verdict on its gradients.
+//! The readback of a step: sums of losses, metrics and penalties, and `found_inf` of its gradients.
 //!
-//! On a device that works on its own they are copied behind the step's last launch, and the next step may be launched before anybody
-//! reads them; elsewhere they are read where they stand.
+//! On an asynchronous device they are copied after the step's last launch, and the next step may be launched
+//! before the host reads them; elsewhere they are read where they stand.
 
 use memfit_device::Device;
 use memfit_ir::{Bytes, CheckedPlan, Op, Slot, TensorId};
 
-/// Where a step leaves what it tells.
+/// The places of a step's readback.
 pub(crate) struct Readback {
     /// Each tensor with its slot, and where its floats begin among those that are copied.
     places: Vec<(TensorId, Slot, usize)>,
@@ -39,7 +39,7 @@ impl Readback {
         Readback { places }
     }
 
-    /// All that a step tells.
+    /// The bytes of one readback.
     pub(crate) fn bytes(&self) -> Bytes {
         self.slots().map(|slot| slot.bytes).sum()
     }
@@ -49,7 +49,7 @@ impl Readback {
         self.places.iter().map(|(_, slot, _)| *slot)
     }
 
-    /// What the step of a turn left in a tensor.
+    /// The readback of a tensor, from the step that used this turn's buffer.
     pub(crate) fn floats<'a>(&self, device: &'a Device, turn: usize, tensor: TensorId) -> &'a [f32] {
         let place = self.places.iter().find(|(known, _, _)| *known == tensor);
         let (_, slot, start) = *place.expect("only what a step tells is asked for");

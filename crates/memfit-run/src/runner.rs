@@ -1,4 +1,4 @@
-//! The runner: behind the one-way door there is one arena, one plan, and a loop.
+//! The runner: with a checked plan, there is one arena, one plan, and a loop.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -23,8 +23,8 @@ pub trait Feed: Send {
     /// Writes rows of an input, `first..first + rows` counted from the start of the batch.
     fn feed(&mut self, tensor: TensorId, first: usize, rows: usize, to: &mut [u8]) -> Result<(), FeedError>;
 
-    /// Rows of the next batch, where it is known already: a device that works on its own is handed its first rows while it still
-    /// computes this one. Who says so must come with that batch next.
+    /// Rows of the next batch, where it is known already: an asynchronous device gets its first rows while it
+    /// still computes this batch. A feed that returns a number must bring that batch next.
     fn rows_next(&self) -> Option<usize> {
         None
     }
@@ -40,7 +40,7 @@ pub trait Feed: Send {
         Err("no next batch was promised".into())
     }
 
-    /// How rows of an input are drawn, where they are made up, and the batch's first row in their sequence.
+    /// How rows of an input are drawn, where they are synthetic, and the batch's first row in their sequence.
     fn synthetic_values(&self, _tensor: TensorId) -> Option<(SyntheticValues, u64)> {
         None
     }
@@ -50,14 +50,14 @@ pub trait Feed: Send {
         None
     }
 
-    /// Readback when a piece of the batch is done.
+    /// Called when a micro-batch of the batch is done.
     fn piece_done(&mut self, _rows_done: usize, _rows_total: usize) {}
 }
 
 /// Why rows could not be fed, in the feeder's own words.
 pub type FeedError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is decided anew for each step.
+/// What is decided again for each step.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInput {
     /// Counted from 0.
@@ -90,7 +90,7 @@ pub struct Progress {
 pub enum RunError {
     /// Rows could not be fed.
     Feed(FeedError),
-    /// The second store could not be read or written.
+    /// Offload memory could not be read or written.
     Store(std::io::Error),
     /// A loss, or a value that would have outlived the step, is not finite.
     NotFinite(Box<NotFinite>),
@@ -98,7 +98,7 @@ pub enum RunError {
     Grew {
         /// The step at which it was seen, counted from 0.
         step: u64,
-        /// By so many bytes of heap since the first step.
+        /// Bytes of heap by which it grew since the first step.
         bytes: u64,
         /// Who took most of them.
         owner: &'static str,
@@ -134,11 +134,11 @@ pub struct Runner {
     device: Device,
     trace: Trace,
     readback: Readback,
-    /// Steps that were begun and have not ended, the oldest first.
+    /// The steps in flight, the oldest first.
     in_flight: VecDeque<InFlight>,
     /// When the last step ended.
     ended: Option<Instant>,
-    /// What the steps of this epoch told.
+    /// The sums of the steps of this epoch.
     totals: Totals,
     heap: HeapMark,
     /// Steps that this runner has ended, in contrast to those of the whole training.
@@ -149,7 +149,7 @@ pub struct Runner {
     guard: Option<Guard>,
     /// Sections that ran launch by launch, on a device that works on its own.
     launched: BTreeSet<u64>,
-    /// Rows of the next step's first piece, where they have been staged already.
+    /// Rows of the next step's first micro-batch, where they have been staged already.
     staged: Option<usize>,
 }
 
@@ -160,7 +160,7 @@ struct InFlight {
     iteration: u64,
     loss_scale: Option<f32>,
     start: Instant,
-    /// Which of the places for what is told is its own.
+    /// The index of its readback buffer.
     turn: usize,
 }
 
@@ -244,7 +244,8 @@ impl Runner {
         self.loss_scale = Some(scale);
     }
 
-    /// Gives the arena's pages behind those that hold something between steps back to the system.
+    /// Gives the arena's pages from `from` on back to the system: those above everything that lives between
+    /// steps.
     ///
     /// # Panics
     /// Where something stands there that stays from step to step.
@@ -258,8 +259,8 @@ impl Runner {
         self.device.give_back(from);
     }
 
-    /// Gives back what no step needs any more when training is over: all pages that hold nothing between steps. Where an error left
-    /// a step begun, they stay.
+    /// Gives back what no step needs any more when training is over: all pages that hold nothing between
+    /// steps. Where an error left a step in flight, they stay.
     pub fn give_back_transient(&mut self) {
         if !self.in_flight.is_empty() {
             return;
@@ -342,18 +343,18 @@ impl Runner {
         self.end(feed)
     }
 
-    /// How many steps may have begun and not ended when another begins. A loss scale follows from the step before, and after a bad
-    /// step that was guarded nothing may change.
+    /// How many steps may be in flight when another begins. A loss scale follows from the step before, and
+    /// after a bad step that was guarded nothing may change.
     pub fn steps_ahead(&self) -> usize {
         if self.loss_scale.is_some() || self.guard.is_some() { 0 } else { self.device.steps_ahead() }
     }
 
-    /// Steps that were begun and have not ended.
+    /// The number of steps in flight.
     pub fn steps_in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// How often weights were updated when all steps that were begun are over: what schedules and optimizers count.
+    /// How often weights were updated when all steps in flight are over: what schedules and optimizers count.
     pub fn updates(&self) -> u64 {
         self.trace.updates() + self.in_flight.len() as u64
     }
@@ -375,11 +376,12 @@ impl Runner {
         Ok(())
     }
 
-    /// Ends the oldest step that was begun: waits for what it tells. The feed is one of its batch, of which rows are wanted again
-    /// where its loss is not finite; steps that were begun behind it have changed nothing then, and are forgotten.
+    /// Ends the oldest step in flight: waits for its readback. The feed is one of its batch, whose rows are
+    /// wanted again where its loss is not finite; later steps in flight have changed nothing then, and are
+    /// discarded.
     ///
     /// # Panics
-    /// Where none was begun.
+    /// Where no step is in flight.
     pub fn end(&mut self, feed: &mut dyn Feed) -> Result<StepRecord, RunError> {
         let in_flight = self.in_flight.pop_front().expect("a step begins before it ends");
         let InFlight { input, loss_scale, start, .. } = in_flight;
@@ -390,7 +392,7 @@ impl Runner {
         }
         let (Means { loss, values: metrics, .. }, skipped_by) = ended?;
         let now = Instant::now();
-        // Of a step that was begun while another ran, from the end of that one on.
+        // A step that was launched while another ran counts from the end of that one.
         let since = self.ended.map_or(start, |before| before.max(start));
         self.ended = Some(now);
         let record = StepRecord {
@@ -514,7 +516,7 @@ impl Runner {
         self.totals.add(rows, penalties, sums)
     }
 
-    /// Begins to add up loss and metrics anew.
+    /// Resets the sums of loss and metrics.
     pub fn begin_epoch(&mut self) {
         self.totals.clear();
     }
@@ -524,7 +526,8 @@ impl Runner {
         self.totals.means()
     }
 
-    /// Step N+1 holds what step N held. Only a program that counts its heap can tell; in others all counts are 0.
+    /// Step N+1 holds what step N held. Only a program that counts its heap can check this; in others all
+    /// counts are 0.
     fn check_flat(&mut self, step: u64) -> Result<(), RunError> {
         let live = heap::live();
         // The first steps fill caches that stay: formatted lines, the pool's queues.

@@ -1,4 +1,4 @@
-//! One step on its way through the plan: launches, copies, and the search for what was not finite.
+//! One step's run of the plan: launches, copies, and the search for what was not finite.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::finite::{
 use crate::readback::Readback;
 use crate::runner::{Feed, HeapMark, RunError, StepInput};
 
-/// One step on its way.
+/// One step that runs.
 pub(crate) struct Loop<'a> {
     pub(crate) plan: &'a CheckedPlan,
     pub(crate) device: &'a mut Device,
@@ -155,7 +155,7 @@ impl Loop<'_> {
         }
     }
 
-    /// Draws the rows of an input where they are made-up floats, and says whether it did.
+    /// Draws the rows of an input where they are synthetic floats, and says whether it did.
     fn is_drawn(&mut self, known: &Tensor, input: TensorId, context: &Context, to: Slot) -> bool {
         let Some((synthetic_values, row)) =
             self.feed.synthetic_values(input).filter(|_| known.dtype == DType::F32)
@@ -183,7 +183,8 @@ impl Loop<'_> {
             Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } => {
                 let known = &self.plan.problem().graph.tensors[tensor.0];
                 let all_rows = context.rows;
-                // A slice is read where it stands in the piece; a small batch may leave it without rows.
+                // A slice is read where it stands in the micro-batch; a small batch may leave it without
+                // rows.
                 let (input, context) = match known.slice {
                     Some(slice) => (slice.of, context.sliced(slice)),
                     None => (*tensor, *context),
@@ -191,7 +192,7 @@ impl Loop<'_> {
                 let bytes = known.bytes(all_rows);
                 let fed = match context.rows {
                     0 => Ok(()),
-                    // What is made up is drawn by all threads.
+                    // Synthetic rows are drawn by all threads.
                     _ if self.is_drawn(known, input, &context, Slot { bytes, ..*slot }) => Ok(()),
                     rows => {
                         let to = &mut self.device.bytes_mut(*slot)[..bytes.to_usize()];
@@ -226,7 +227,7 @@ impl Loop<'_> {
             let (found, changed) = (Found::Loss, vec![]);
             NotFinite { step: number, layer, tensor, culprit, found, row_of_data, changed }
         };
-        // What a loss adds to; behind the last that adds to it come gradients alone.
+        // The tensor that a loss adds to; after the last node that adds to it come only gradients.
         let loss_of = |step: &Step| match step {
             Step::Launch { node, .. } if matches!(graph.nodes[node.0].op, Op::Loss(_)) => {
                 graph.nodes[node.0].updates.first().copied()
@@ -248,7 +249,7 @@ impl Loop<'_> {
                 return Ok(found(*tensor, Culprit::Weight, None));
             }
             let loss = loss_of(step);
-            if loss.is_some() && plan.body[index + 1..].iter().all(|behind| loss_of(behind) != loss) {
+            if loss.is_some() && plan.body[index + 1..].iter().all(|later| loss_of(later) != loss) {
                 break;
             }
             // What outlives the step stays as it is.

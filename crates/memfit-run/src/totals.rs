@@ -1,4 +1,4 @@
-//! What the steps of an epoch told, added up: the same bytes however long the epoch is.
+//! The losses and metrics of an epoch's steps, added up: the same bytes however long the epoch is.
 
 use memfit_ir::{Graph, Metric, Op, TensorId};
 
@@ -9,7 +9,7 @@ pub struct Means {
     pub rows: u64,
     /// The mean loss over the rows, all outputs together.
     pub loss: f64,
-    /// The losses of the outputs where there are several, without their factors, and behind them the metrics.
+    /// The losses of the outputs where there are several, without their factors, and after them the metrics.
     pub values: Vec<f64>,
 }
 
@@ -81,15 +81,15 @@ impl Totals {
         self.losses.iter().map(|loss| loss.tensor)
     }
 
-    /// Begins anew.
+    /// Resets all sums.
     pub(crate) fn clear(&mut self) {
         (self.rows, self.loss) = (0, 0.0);
         self.losses.iter_mut().for_each(|loss| loss.total = 0.0);
         self.metrics.iter_mut().for_each(|metric| metric.totals.fill(0.0));
     }
 
-    /// Adds a step of so many rows, whose sums are read from their tensors; `penalties` are what weights add to its loss. Returns what
-    /// the step alone gave.
+    /// Adds a step of `rows` rows, whose sums are read from their tensors; `penalties` are what weights add
+    /// to its loss. Returns the values of this step alone.
     pub(crate) fn add<'a>(
         &mut self,
         rows: usize,

@@ -46,7 +46,7 @@ pub struct Trace {
     pub loss: f64,
     /// The loss over the steps.
     pub losses: LossCurve,
-    /// Highest byte of the arena that was handed out.
+    /// Highest byte of the arena that was allocated.
     pub bytes_peak: Bytes,
     /// Most of it at the end of a step.
     pub bytes_used_most: Bytes,
