@@ -19,7 +19,7 @@ use crate::{
 /// A gradient op and the update that reads the first of its sums, as one op.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FusedUpdate {
-    /// What makes the gradient.
+    /// The op that computes the gradient.
     pub gradient: Box<Op>,
     /// The place of the weight among what it reads, where it reads it: the joined op finds it among what it changes.
     pub weight_at: Option<usize>,
@@ -27,7 +27,7 @@ pub struct FusedUpdate {
     pub update: Update,
 }
 
-/// A gradient that need not exist whole, and the node that then stands for those who made and read it.
+/// A gradient that need not exist whole, and the node that replaces its producer and its reader.
 #[derive(Clone, Debug)]
 pub struct UpdateFusion {
     /// The gradient.
@@ -77,7 +77,7 @@ impl UpdateFusion {
         updates.filter_map(|node| find(graph, &users, *node.inputs.first()?)).collect()
     }
 
-    /// How a gradient is applied where it is made; none where it must exist whole.
+    /// The fused update of a gradient; none where the gradient must exist whole.
     pub fn of(graph: &Graph, gradient: TensorId) -> Option<UpdateFusion> {
         find(graph, &users(graph), gradient)
     }

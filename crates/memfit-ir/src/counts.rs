@@ -1,4 +1,5 @@
-//! Metrics of positives and negatives: what lies between thresholds, and the rates and areas that are made of it.
+//! Metrics of positives and negatives: the counts between thresholds, and the rates and areas that are
+//! computed from them.
 
 use crate::metric::share;
 
@@ -15,7 +16,7 @@ pub struct Counts {
     pub from_logits: bool,
     /// Weights of the labels of the last axis, where each is counted apart and the mean of their numbers is taken.
     pub labels: Option<Vec<f32>>,
-    /// What is made of the counts.
+    /// What is computed from the counts.
     pub of: Rate,
 }
 
@@ -33,7 +34,7 @@ pub enum Thresholds {
     },
 }
 
-/// What is made of counts.
+/// What is computed from counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     /// Positives above the threshold.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use crate::{Cost, DType, Fused, Graph, Node, NodeId, Op, Phase, Plan, Problem, Producer, TensorId};
 
-/// A value, the node that makes it, and those who then make it themselves.
+/// A value, its producer, and the readers that then recompute it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// What is no longer kept.

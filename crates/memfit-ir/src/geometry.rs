@@ -154,7 +154,7 @@ pub struct Pads {
     pub right: usize,
 }
 
-/// How new pixels are made.
+/// How new pixels are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// Repeat the nearest pixel.

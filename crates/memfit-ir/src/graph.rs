@@ -39,7 +39,8 @@ pub struct Graph {
     /// Values that their readers in backward recompute, in the order in which the graph was rewritten for
     /// them.
     pub folds: Vec<TensorId>,
-    /// Gradients that are applied where they are made, in the order in which the graph was rewritten for them.
+    /// Gradients whose update is fused into their producer, in the order in which the graph was rewritten for
+    /// them.
     pub applied: Vec<TensorId>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,

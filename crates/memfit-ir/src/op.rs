@@ -76,7 +76,7 @@ pub enum Op {
     ActivityPenalty(Regularizer),
     /// `x → mask`: 1 at places that count, else 0.
     Mask(Mask),
-    /// `prediction, target, [weights] ⇒ sums` (adds): what a metric is made of.
+    /// `prediction, target, [weights] ⇒ sums` (adds): the sums of a metric.
     Metric(Metric),
     /// `x → y`; applied to `dy` with the same seed it is its own gradient.
     Dropout {
@@ -143,7 +143,7 @@ pub enum Op {
     UpSample2D([usize; 2], Interpolation),
     /// `dy → dx`.
     UpSample2DGrad([usize; 2], Interpolation),
-    /// `x → y`: images made of this height and width.
+    /// `x → y`: images resized to this height and width.
     Resize2D([usize; 2], Interpolation),
     /// `dy → dx`, with the height and width of `x`.
     Resize2DGrad([usize; 2], Interpolation),

@@ -16,7 +16,8 @@ pub struct Problem {
     /// The cost of readers that recompute a value themselves, as [`Fold`] says; nothing where the device does
     /// not offer it.
     pub costs_folded: BTreeMap<NodeId, Cost>,
-    /// What applying a gradient where it is made costs, as [`FusedUpdate`] says; nothing where the device does not offer it.
+    /// The cost of a fused optimizer update, as [`FusedUpdate`] says; nothing where the device does not offer
+    /// it.
     pub costs_applied: BTreeMap<TensorId, Cost>,
     /// What may be used.
     pub budget: Budget,

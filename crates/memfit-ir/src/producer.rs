@@ -1,8 +1,9 @@
-//! How a value is made that is not stored: those who read it make it themselves, part by part, in the cache.
+//! The producer of a value that is not stored: its readers recompute it, part by part, in the cache.
 
 use crate::{Chain, Fused, Link, Norm, Op, Unary};
 
-/// What makes a value out of one of the same shape: a normalisation by the batch's statistics, a function, or both.
+/// What computes a value from one of the same shape: a normalisation by the batch's statistics, a function,
+/// or both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Producer {
     /// The normalisation, where there is one: its operands come after the value, as in [`Op::BatchNorm`].

@@ -31,7 +31,8 @@ impl Recurrent {
     }
 }
 
-/// What one step makes of its input `x`, which has a part for each gate, and of the state `h` before it.
+/// What one step computes from its input `x`, which has a part for each gate, and from the state `h` before
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// `h ← f(x + h kernel + bias)`.

@@ -1,6 +1,6 @@
 //! Made-up numbers as data: every element is a function of a seed and its place, so that any device can draw them.
 
-/// What a made-up field holds.
+/// The values of a synthetic field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
     /// Floats in `[low, high)`.

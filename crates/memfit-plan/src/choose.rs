@@ -81,8 +81,8 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
     })
 }
 
-/// The whole batch with nothing computed twice, the fastest there is, where it fits and may be held: with gradients applied where they
-/// are made, which is faster, or else as it is.
+/// The whole batch with nothing computed twice, the fastest plan there is, where it fits and may be held:
+/// with fused updates, which is faster, or else without.
 pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
     let rewritten = applied(problem);
     let plan = rewritten.as_ref().and_then(|applied| unsplit_as_it_is(applied, may_hold));

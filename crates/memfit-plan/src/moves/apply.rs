@@ -4,7 +4,7 @@
 
 use memfit_ir::{Bytes, FusedUpdate, Problem, TensorId, UpdateFusion};
 
-/// The most columns of a kernel that is applied whatever it is made of.
+/// The most columns of a kernel whose update is fused whatever the size of `dy`.
 const COLUMNS: usize = 64;
 /// The most elements of `dy` for a kernel of more columns: every block of its gradient reads all of `dy`, in
 /// the second-level cache.

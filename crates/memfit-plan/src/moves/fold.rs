@@ -65,7 +65,7 @@ fn added(problem: &Problem, fold: &Fold) -> Option<f64> {
     fold.readers.iter().map(nanos).sum()
 }
 
-/// Time in which its node makes it.
+/// Time of the node that computes it.
 fn again(problem: &Problem, fold: &Fold) -> f64 {
     problem.costs[fold.producer.0].nanos_estimated(problem.batch)
 }

@@ -26,7 +26,7 @@ const PARTS: u64 = 8;
 pub struct Candidates<'a> {
     /// As it was given.
     pub problem: &'a Problem,
-    /// With gradients applied where they are made, where there are some.
+    /// With fused updates, where there are some.
     pub applied: Option<Problem>,
     /// With values folded, where there are some.
     pub folded: Option<Problem>,

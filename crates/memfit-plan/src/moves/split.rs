@@ -17,7 +17,7 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
     place(&figures, &schedule(&figures), Packing::Well, FASTEST)
 }
 
-/// The whole batch with nothing computed twice, whatever the budget, with gradients applied where they are made if that is smaller.
+/// The whole batch with nothing computed twice, whatever the budget; with fused updates if that is smaller.
 pub fn smallest_unsplit(problem: &Problem) -> Plan {
     let plan = pieces_of(problem, problem.batch);
     let other = applied(problem).map(|applied| pieces_of(&applied, applied.batch));
