@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(next[0].inputs, graph.nodes[gradient].outputs);
         assert_eq!((&next[1].op, next[1].inputs[0]), (&Op::DenseGradKernel, g));
         assert_eq!((&next[2].op, next[2].inputs[0]), (&Op::DenseGradKernel, half));
-        // Two kernels and two biases are rounded, together and once; who multiplies reads no other.
+        // Two kernels and two biases are rounded, together and once; products read no others.
         let first = at(&|node| matches!(node.op, Op::Cast(DType::BF16)) && node.inputs != [x]);
         let casts = graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(DType::BF16)));
         assert_eq!(casts.filter(|node| !graph.tensors[node.inputs[0].0].shape.batched).count(), 4);

@@ -118,8 +118,8 @@ pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Whether a dense layer with a kernel of these dimensions has few units, and so many inputs that storing
-/// them is expensive.
+/// Whether a dense layer with a kernel of these dimensions has few units, and inputs that are expensive to
+/// store.
 fn takes(kernel: &[usize]) -> bool {
     matches!(kernel, [floats, units] if *units <= UNITS && FLOATS <= *floats)
 }

@@ -14,7 +14,7 @@ pub struct Augment {
 /// What happens to an image. Ranges are `[low, high]`; each row draws its own, but for a crop, which a whole batch shares.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Half of the images are turned over.
+    /// Half of the images are flipped.
     Flip {
         /// Left and right change places.
         horizontal: bool,
@@ -30,7 +30,7 @@ pub enum Change {
     },
     /// The image turned around its centre.
     Rotate {
-        /// In whole turns.
+        /// In full rotations.
         turns: [f32; 2],
         /// How pixels are read.
         sampling: Sampling,

@@ -1,8 +1,8 @@
-//! The checker: runs a plan in its head, slowly and obviously, and is the only way to a [`CheckedPlan`].
+//! The checker: simulates a plan, slowly and plainly, and is the only constructor of a [`CheckedPlan`].
 //!
-//! It shares no code with the planner or the packer. What it keeps is a picture of the arena: which bytes hold which
-//! tensor's value right now. A step is right when all it reads is in the picture and what it writes
-//! destroys nothing that is needed.
+//! It shares no code with the planner or the packer. It keeps a map of the arena: which bytes hold which
+//! tensor's value right now. A step is right when all that it reads is in the map, and when it overwrites
+//! nothing that is needed.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -19,9 +19,9 @@ use crate::{Cost, DType, Fused, Graph, Node, NodeId, Op, Phase, Plan, Problem, P
 pub struct Fold {
     /// What is no longer kept.
     pub value: TensorId,
-    /// Who writes it.
+    /// The node that writes it.
     pub producer: NodeId,
-    /// Who reads it in backward.
+    /// The nodes that read it in backward.
     pub readers: Vec<NodeId>,
 }
 
@@ -150,7 +150,7 @@ impl Folding {
     }
 }
 
-/// Who can make the first of its inputs itself.
+/// An op that can recompute the first of its inputs.
 enum Reader {
     GradKernel(crate::Conv2D),
     SignBits(f32),

@@ -364,7 +364,7 @@ impl Fused {
         parts.push_updating(Op::Update(applied.update.clone()), [gradient], (others..updates).map(Update));
     }
 
-    /// What its kernel wants of its operands beyond what the parts want.
+    /// What its kernel requires of its operands beyond what the parts require.
     fn require_suitable(&self, inputs: &[&Tensor]) -> Result<(), ShapeError> {
         let wanted = self.inputs();
         if !wanted.contains(&inputs.len()) {
@@ -525,7 +525,7 @@ impl Value {
         }
     }
 
-    /// The tensor of a value that is read or made.
+    /// The tensor of a value that is read or computed.
     fn tensor<'a>(&self, inputs: &[&'a Tensor], made: &'a [Vec<Tensor>]) -> Option<&'a Tensor> {
         match self {
             Input(place) => inputs.get(*place).copied(),

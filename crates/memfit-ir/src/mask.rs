@@ -1,6 +1,6 @@
 //! Masks: which places of a sequence count.
 
-/// What a mask is made of.
+/// What a mask is computed from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mask {
     /// Numbers of entries: all but 0 count.

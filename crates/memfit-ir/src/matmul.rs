@@ -2,7 +2,7 @@
 
 use crate::Shape;
 
-/// A product of two tensors' last two axes, `y = a b`, each of which may be stored the other way round.
+/// A product of two tensors' last two axes, `y = a b`, each of which may be stored transposed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMul {
     /// Whether `a` is stored as `[…,k,m]`.

@@ -68,7 +68,7 @@ pub enum Op {
     Softmax,
     /// `dy, y → dx`.
     SoftmaxGrad,
-    /// `weights → y`: weights of the batch's samples, times what makes their mean 1.
+    /// `weights → y`: weights of the batch's samples, scaled so that their mean is 1.
     BalanceWeights,
     /// `prediction, target, [weights] → dprediction ⇒ loss` (adds): a loss with its gradient.
     Loss(Loss),
@@ -130,8 +130,9 @@ pub enum Op {
     Attention(Attention),
     /// `dy, q, k, v, y, log_sums, [masks] → dq, dk, dv`.
     AttentionGrad(Attention),
-    /// `x[steps,gates·units], kernel[units,gates·units], [bias], [mask[steps]] → y[steps,units], [kept[steps,…]]`: a cell over all steps, from
-    /// what a dense op made of its input. States to begin and to end with are further rows of `x` and `y`.
+    /// `x[steps,gates·units], kernel[units,gates·units], [bias], [mask[steps]] → y[steps,units],
+    /// [kept[steps,…]]`: a cell over all steps, from a dense op's output. States to begin and to end with are
+    /// further rows of `x` and `y`.
     Recurrent(Recurrent),
     /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]` (adds).
     RecurrentGrad(Recurrent),

@@ -14,8 +14,8 @@ pub struct Plan {
     pub batch: usize,
     /// Rows of a full micro-batch; equal to `batch` when nothing is split.
     pub micro_batch: usize,
-    /// The prefix of the network that runs in slices, where there is one: nodes and tensors are those of the problem that
-    /// [`Region::of_plan`] makes of the one that was planned.
+    /// The prefix of the network that runs in slices, where there is one. Ids of nodes and tensors are those
+    /// of the problem that [`Region::of_plan`] returns for the planned one.
     pub region: Option<Region>,
     /// Values that are not kept for backward, since their readers there recompute them. Node ids are those of
     /// the graph that [`Fold::of_plan`] returns.

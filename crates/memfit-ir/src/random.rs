@@ -15,7 +15,7 @@ pub fn bits(seed: u64, index: u64) -> u64 {
 /// A float in `[0, 1)` with 24 random bits, exact in f32.
 #[inline(always)]
 pub fn unit(seed: u64, index: u64) -> f32 {
-    // By way of 32 bits, from which vectors convert at once.
+    // Through an i32, which vectors convert directly.
     (bits(seed, index) >> 40) as i32 as f32 / (1u64 << 24) as f32
 }
 

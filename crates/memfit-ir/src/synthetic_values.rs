@@ -1,4 +1,5 @@
-//! Made-up numbers as data: every element is a function of a seed and its place, so that any device can draw them.
+//! Synthetic numbers as data: every element is a function of a seed and its place, so that any device can
+//! draw them.
 
 /// The values of a synthetic field.
 #[derive(Clone, Copy, Debug, PartialEq)]

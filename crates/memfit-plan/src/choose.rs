@@ -47,7 +47,7 @@ struct Size<'a> {
     figures: CostTables<'a>,
     /// The first with nothing computed twice.
     points: Vec<Point>,
-    /// What each comes to with other workspaces.
+    /// The peak and time of each with other workspaces.
     variants: Vec<Vec<Variant>>,
     /// Whether each is on a downward path by estimates, without folds. Only these decide what fits at all, so
     /// that it depends neither on a clock nor on how many schedules were tried.

@@ -1,4 +1,5 @@
-//! The answer when nothing fits: how much is missing, where, who holds it and why, and what would fit.
+//! The answer when nothing fits: how much is missing, which tensors hold the peak and why, and what would
+//! fit.
 
 use std::fmt;
 
@@ -29,7 +30,7 @@ pub struct DoesNotFit {
     pub peak_label: String,
     /// The layer it belongs to.
     pub peak_layer: String,
-    /// Who holds what there.
+    /// The holders of the bytes there.
     pub held: Held,
     /// What must be alive together there, and why.
     pub reason: Reason,

@@ -7,7 +7,7 @@ use memfit_ir::{Bytes, Pinned, Plan, Problem};
 use crate::moves::split;
 use crate::{DoesNotFit, choose, seconds};
 
-/// A change of a job as data: who shows it writes it in the syntax of his callers, `--batch 22` or `batch_size=22`.
+/// A change of a job as data: each front end writes it in its own syntax, `--batch 22` or `batch_size=22`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Another budget, in whole mebibytes.
@@ -43,7 +43,7 @@ impl fmt::Display for Change {
 /// Writes a change in some syntax.
 pub type Syntax<'a> = &'a dyn Fn(Change) -> String;
 
-/// A change that makes it fit.
+/// A change with which the job fits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
     /// Normalise each micro-batch by itself.
@@ -117,7 +117,8 @@ impl Hint {
 }
 
 impl DoesNotFit {
-    /// How many plans may be made to find the best size of a change: six, fewer for a large graph, none for a huge one.
+    /// How many plans may be tried to find the best size of a change: six, fewer for a large graph, none for
+    /// a huge one.
     pub fn plans_for_a_try(problem: &Problem) -> usize {
         if choose::is_large(problem) {
             return 0;

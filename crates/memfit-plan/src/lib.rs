@@ -84,7 +84,7 @@ pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
     then(folded, |problem| Region::of_plan(problem, plan).expect("a plan's region is one of its problem"))
 }
 
-/// What a rewrite makes of a problem, which is copied where it is rewritten alone.
+/// The problem after a rewrite; it is copied only where it is rewritten.
 fn then<'a>(problem: Cow<'a, Problem>, rewrite: impl Fn(&Problem) -> Cow<'_, Problem>) -> Cow<'a, Problem> {
     match rewrite(&problem) {
         Cow::Owned(rewritten) => Cow::Owned(rewritten),

@@ -1,4 +1,4 @@
-//! Lives: when each value is written and who reads it, in one schedule.
+//! Lives: when each value is written and which events read it, in one schedule.
 
 use memfit_ir::TensorId;
 
@@ -83,7 +83,7 @@ impl Lives {
         Lives { all, reads, last, updated }
     }
 
-    /// Who reads a life, in order.
+    /// The readers of a life, in order.
     pub fn reads(&self, life: &Life) -> &[usize] {
         &self.reads[life.first_read as usize..(life.first_read + life.count) as usize]
     }

@@ -22,7 +22,7 @@ const SEARCH_BYTES: u64 = 2 << 20;
 /// How hard the packer tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// Greedy orders alone: for the many plans that are looked at.
+    /// Greedy orders alone: for the many plans that are only compared.
     Quick,
     /// A search beyond them where they miss the bound: for a plan that is to run.
     Well,

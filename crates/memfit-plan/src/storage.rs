@@ -56,7 +56,7 @@ pub struct Stretch {
 }
 
 impl Storage {
-    /// Decides who shares bytes with whom in a schedule.
+    /// Decides which values share bytes in a schedule.
     pub fn new(figures: &CostTables, schedule: &Schedule) -> Storage {
         let tensors = figures.bytes.len();
         let first = first_operands(figures, schedule);

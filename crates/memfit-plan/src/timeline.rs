@@ -1,4 +1,4 @@
-//! Who holds what, when: the live bytes of a plan over its steps.
+//! The live bytes of a plan over its steps, and the tensors that hold them.
 
 use std::collections::BTreeMap;
 

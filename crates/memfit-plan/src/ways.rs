@@ -32,7 +32,7 @@ pub const FASTEST: Level = u64::MAX;
 /// Levels between a height and its half.
 const PER_HALF: u64 = 16;
 
-/// Halvings that are looked at.
+/// How many halvings of the height are tried.
 const HALVINGS: u64 = 8;
 
 /// A schedule at one level.

@@ -81,7 +81,7 @@ impl Loop<'_> {
     /// Feeds every row of a section into host memory, from where the device copies it when its time has come; says whether there
     /// were any.
     fn stage_all(&mut self, steps: &[Step], context: &Context) -> Result<bool, RunError> {
-        // Made-up rows are drawn where they are needed.
+        // Synthetic rows are drawn where they are needed.
         if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.synthetic_values(tensor))
         {
             self.device.asynchronous().set_source_row(row);

@@ -187,7 +187,7 @@ impl Guard {
         checks.next().map(|node| Guard { found_inf: node.updates[0] })
     }
 
-    /// What the check of a number looked at: a gradient, a statistic, or the weight of an update.
+    /// The tensor that the check of a number tests: a gradient, a statistic, or the weight of an update.
     pub(crate) fn looked_at(graph: &Graph, number: f32) -> Option<TensorId> {
         graph.nodes.iter().find_map(|node| {
             let (known, input) = if let Op::CheckUpdate(check) = &node.op {

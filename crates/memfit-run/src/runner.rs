@@ -100,7 +100,7 @@ pub enum RunError {
         step: u64,
         /// Bytes of heap by which it grew since the first step.
         bytes: u64,
-        /// Who took most of them.
+        /// The owner of most of them.
         owner: &'static str,
     },
 }
@@ -164,7 +164,7 @@ struct InFlight {
     turn: usize,
 }
 
-/// The heap as it was when the first steps were done, and who has taken how much since.
+/// The heap as it was when the first steps were done, and the growth of each owner since.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct HeapMark {
     live: u64,
@@ -227,7 +227,8 @@ impl Runner {
         Progress { steps, steps_skipped, rows, loss_scale, epoch: self.totals.state() }
     }
 
-    /// Goes on where another runner of the same graph had come to; says whether the graph is the same as far as that shows.
+    /// Continues where another runner of the same graph stopped; says whether the graph is the same as far as
+    /// that shows.
     pub fn restore(&mut self, progress: &Progress) -> bool {
         let Progress { steps, steps_skipped, rows, loss_scale, epoch } = progress;
         self.trace = Trace { steps: *steps, steps_skipped: *steps_skipped, rows: *rows, ..Trace::default() };

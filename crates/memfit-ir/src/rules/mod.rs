@@ -21,7 +21,7 @@ pub struct Type {
 pub struct ShapeError {
     /// The op's name.
     pub op: &'static str,
-    /// What the op wants.
+    /// What the op requires.
     pub expected: String,
     /// What it was given.
     pub got: String,

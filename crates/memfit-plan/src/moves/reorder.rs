@@ -77,7 +77,7 @@ fn most_freed_first(figures: &CostTables, schedule: &Schedule) -> Schedule {
     let touched: Vec<_> = body.iter().map(|event| touched(figures, event)).collect();
     let mut followers: Vec<Vec<usize>> = vec![Vec::new(); body.len()];
     let mut waits_for = vec![0usize; body.len()];
-    // The last event that changed each tensor, and who read it since.
+    // The last event that changed each tensor, and its readers since.
     let mut changed: Vec<Option<usize>> = vec![None; tensors];
     let mut read: Vec<Vec<usize>> = vec![Vec::new(); tensors];
     let mut readers_left = vec![0usize; tensors];

@@ -16,7 +16,7 @@ const FEWEST_SEGMENTS: usize = 4;
 /// value after the other.
 const EVERYTHING: usize = 9;
 
-/// Values of a segment that are looked at.
+/// The most values of a segment that are considered.
 const MOST_WAITS: usize = 64;
 
 /// The most options of a segment that the chain chooses from.
@@ -96,7 +96,7 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// The values that bits stand for.
+/// The values that the bits select.
 fn given(segment: &Segment, bits: u64) -> impl Iterator<Item = TensorId> + '_ {
     let waits = segment.waits.iter().take(MOST_WAITS).enumerate();
     waits

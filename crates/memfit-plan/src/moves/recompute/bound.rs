@@ -5,7 +5,7 @@ use crate::lives::Life;
 use crate::moves::recompute::gap::{Heuristic, State};
 use crate::schedule::{Event, Schedule};
 
-/// Moments looked at for the bound; more could only raise it.
+/// Moments that the bound considers; more could only raise it.
 const MOMENTS: usize = 64;
 
 /// The least time that any plan in this order spends on giving values up, if it holds at most `room` live

@@ -12,7 +12,7 @@ use crate::storage::Storage;
 /// The most levels of given-up values through which a value may be computed.
 const DEPTH: usize = 12;
 
-/// Moments of a range that are looked at.
+/// Moments of a range that are considered.
 const MOMENTS: usize = 512;
 
 /// What a search may do. No heuristic is best for every network, so several are tried.

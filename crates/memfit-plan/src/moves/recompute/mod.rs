@@ -45,13 +45,14 @@ const SLACK_SMALL: f64 = 3.0;
 /// Events of all schedules that are tried at one level.
 const TRIED_EVENTS: usize = 40_000;
 
-/// Events of all schedules that are looked at to drop what is needless from one.
+/// Events of all schedules that are tried to drop what is needless from one.
 const DROPPED_EVENTS: usize = 400_000;
 
 /// In schedules of up to this many events, expensive recomputations are improved on the downward path too.
 const EVENTS_IMPROVED_TWICE: usize = 600;
 
-/// A schedule of more events is not looked at as a chain of blocks: its segments are too many to choose for each.
+/// A schedule of more events is not solved as a chain of blocks: its segments are too many to choose for
+/// each.
 const EVENTS_CHAINED: usize = 6_000;
 
 /// One of this many repeated events is tried in another way.

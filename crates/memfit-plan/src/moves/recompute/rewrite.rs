@@ -70,7 +70,7 @@ impl<'a> Rewrite<'a> {
         tensors.for_each(|tensor| self.given_up[tensor.0] = true);
     }
 
-    /// Forgets what was written, and who waits: these had been given up.
+    /// Forgets the written events and that these values were given up.
     pub fn clear(&mut self, tensors: impl Iterator<Item = TensorId>) {
         for tensor in tensors {
             self.given_up[tensor.0] = false;
