@@ -214,7 +214,7 @@ impl Search<'_> {
         points
     }
 
-    /// Opens gaps, for at most `most_nanos`, until the peak stands at the target or below; else the lowest
+    /// Opens gaps, for at most `most` nanoseconds, until the peak stands at the target or below; else the lowest
     /// that was met.
     fn descend(
         &self,
