@@ -33,8 +33,8 @@
 //!   byte of a file describes two things, and JSON is counted (`json`) before it is taken apart. An archive's
 //!   checksums are compared where its weights are about to be used.
 //! - **A file has no name until it is whole** (`new_file`): it is opened without one, synced, and linked.
-//! Where a file system cannot do that, the file has a temporary name next to its place, and a lock that ends
-//! with its process, so that the next run can distinguish a leftover from a file that is being written.
+//!   Where a file system cannot do that, the file has a temporary name next to its place, and a lock that ends
+//!   with its process, so that the next run can distinguish a leftover from a file that is being written.
 
 mod archive;
 mod error;

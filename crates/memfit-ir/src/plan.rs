@@ -111,7 +111,8 @@ impl Plan {
     /// The micro-batches of a step of `rows` rows, in order: first row and number of rows.
     pub fn pieces(&self, rows: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let micro_batch = self.micro_batch;
-        (0..rows.div_ceil(piece)).map(move |i| (i * piece, piece.min(rows - i * piece)))
+        (0..rows.div_ceil(micro_batch))
+            .map(move |i| (i * micro_batch, micro_batch.min(rows - i * micro_batch)))
     }
 
     /// The inputs that are fed before anything else happens in a micro-batch, and where they go.
