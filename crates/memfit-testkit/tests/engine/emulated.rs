@@ -1,8 +1,9 @@
 //! Kernels for GPUs without a GPU: every node of the op table gives what the CPU gives when its kernels run as C++.
 //!
 //! Needs a compiler for C++, and says that it skips where there is none. Kernels with instructions that have
-//! no form in C++ (products of groups of warps) are counted as not run. What it cannot see: speed, and
-//! whether threads that run at once get in each other's way.
+//! no form in C++ (products of groups of warps) are counted as not run. A compiler that defines
+//! `__CUDA_ARCH__=750` (`CXX` names it) takes what stands for the instructions that came with 8.0. What it
+//! cannot see: speed, and whether threads that run at once get in each other's way.
 
 mod emulator;
 

@@ -25,6 +25,13 @@ struct Context {
     int stopped;
 };
 
+// Compute capability 8.0 brought bf16, copies to shared memory that run beside the thread, and larger products: 7.5 does without.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define BEFORE_8_0 1
+#else
+#define BEFORE_8_0 0
+#endif
+
 #define INFINITE __int_as_float(0x7f800000)
 #define NOT_A_NUMBER __int_as_float(0x7fffffff)
 
@@ -38,7 +45,15 @@ __device__ __forceinline__ float widen(bf16 x) { return __int_as_float((int)x.bi
 
 __device__ __forceinline__ void narrow(float x, float& y) { y = x; }
 __device__ __forceinline__ void narrow(float x, f16& y) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+#if BEFORE_8_0
+// To the nearest, ties to even, as the instruction does it; what is not a number has one form.
+__device__ __forceinline__ void narrow(float x, bf16& y) {
+    u32 bits = (u32)__float_as_int(x);
+    y.bits = x != x ? 0x7fff : (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+#else
 __device__ __forceinline__ void narrow(float x, bf16& y) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
+#endif
 
 // One element as a float, from memory and back.
 template <class T> __device__ __forceinline__ float load(const T* p, i64 i) { return widen(p[i]); }

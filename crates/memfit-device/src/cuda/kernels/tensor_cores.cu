@@ -18,6 +18,60 @@ template <class T> __device__ __forceinline__ void load_tiles_turned(u32 (&to)[4
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(shared_address(row)) : "memory");
 }
 
+#if BEFORE_8_0
+// The first and the second of two bf16 in one word.
+__device__ __forceinline__ float first_of(u32 pair) { return __int_as_float((int)(pair << 16)); }
+__device__ __forceinline__ float second_of(u32 pair) { return __int_as_float((int)(pair & 0xffff0000u)); }
+
+// Tensor cores take no bf16 here: lanes hand each other what they hold, and each adds up its own sums. A function that is called, since
+// the kernels have hundreds of these products.
+__device__ __noinline__ Pack<float, 4> add_products(Pack<float, 4> sums, Pack<u32, 4> a, u32 b0, u32 b1) {
+    int lane = threadIdx.x % 32, row = lane / 4 * 4, column = lane % 4 * 8;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        u32 left = __shfl_sync(0xffffffffu, i < 4 ? b0 : b1, column + i % 4), right = __shfl_sync(0xffffffffu, i < 4 ? b0 : b1, column + 4 + i % 4);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 factors = __shfl_sync(0xffffffffu, a.at[i / 4 * 2 + half], row + i % 4);
+            float* to = sums.at + 2 * half;
+            to[0] = fmaf(second_of(factors), second_of(left), fmaf(first_of(factors), first_of(left), to[0]));
+            to[1] = fmaf(second_of(factors), second_of(right), fmaf(first_of(factors), first_of(right), to[1]));
+        }
+    }
+    return sums;
+}
+__device__ __forceinline__ void multiply_tiles(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
+    Pack<float, 4> result = add_products({{sums[0], sums[1], sums[2], sums[3]}}, {{a[0], a[1], a[2], a[3]}}, b0, b1);
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[i] = result.at[i];
+}
+// Products of f16 are half as deep: two of them are one.
+__device__ __forceinline__ void multiply_tiles_shallow(float (&sums)[4], u32 a0, u32 a1, u32 b) {
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a0), "r"(a1), "r"(b));
+}
+__device__ __forceinline__ void multiply_tiles(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1, f16) {
+    multiply_tiles_shallow(sums, a[0], a[1], b0);
+    multiply_tiles_shallow(sums, a[2], a[3], b1);
+}
+
+// Two neighbours in one word, the first in its lower half.
+template <class T> __device__ __forceinline__ u32 pair_of(float first, float second, T) {
+    T low, high;
+    narrow(first, low);
+    narrow(second, high);
+    return low.bits | (u32)high.bits << 16;
+}
+
+// A copy of 16 or 4 bytes to shared memory; zeros where there is nothing to copy.
+template <class T> __device__ __forceinline__ void copy_or_zero(void* to, const void* from, bool there) {
+    T value = {};
+    if (there) value = *(const T*)from;
+    *(T*)to = value;
+}
+__device__ __forceinline__ void copy_16(void* to, const void* from, bool there) { copy_or_zero<Pack<u32, 4>>(to, from, there); }
+__device__ __forceinline__ void copy_4(void* to, const void* from, bool there) { copy_or_zero<u32>(to, from, there); }
+__device__ __forceinline__ void wait_for_copies() {}
+#else
 __device__ __forceinline__ void multiply_tiles(float (&sums)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
@@ -46,6 +100,7 @@ __device__ __forceinline__ void copy_4(void* to, const void* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif
 
 __device__ __forceinline__ float power_of_2(float x) {
     float y;

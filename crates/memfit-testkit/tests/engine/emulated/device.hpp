@@ -18,6 +18,7 @@
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __noinline__ inline
 
 struct alignas(16) float4 { float x, y, z, w; };
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
@@ -173,6 +174,7 @@ template <class T> Lanes<T> hand_over(T value) {
 
 inline void __syncthreads() { emulator::leave(emulator::AT_BLOCK); }
 inline void __syncwarp(unsigned = 0xffffffffu) { emulator::leave(emulator::AT_WARP); }
+template <class T> T __shfl_sync(unsigned, T value, int lane) { return emulator::hand_over(value).of(lane); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) {
     int lane = threadIdx.x % 32;
     return emulator::hand_over(value).of(lane ^ mask);

@@ -19,7 +19,7 @@ const DEVICE: &str = include_str!("device.hpp");
 const MAIN: &str = include_str!("main.hpp");
 
 /// Instructions of a GPU that have a plain meaning: how their statements begin, and how C++ says them. Texts with others are not run.
-const INSTRUCTIONS: [(&str, &str); 17] = [
+const INSTRUCTIONS: [(&str, &str); 18] = [
     (r#"asm("cvt.f32.f16 "#, "y = float_of_f16(x.bits);"),
     (r#"asm("cvt.rn.f16.f32 "#, "y.bits = f16_of_float(x);"),
     (r#"asm("cvt.rn.bf16.f32 "#, "y.bits = bf16_of_float(x);"),
@@ -45,6 +45,10 @@ const INSTRUCTIONS: [(&str, &str); 17] = [
     (
         r#"asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "#,
         "multiply_halves(sums, a, b0, b1, float_of_f16);",
+    ),
+    (
+        r#"asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "#,
+        "multiply_halves(sums, {a0, a1, 0, 0}, b, 0, float_of_f16);",
     ),
 ];
 
