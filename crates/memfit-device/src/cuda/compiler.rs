@@ -17,19 +17,41 @@ pub const PRELUDE: &str = include_str!("kernels/prelude.cu");
 /// is.
 const THREADS_MOST: usize = 8;
 
+/// What kernels are compiled for on a device of this compute capability: this one alone, so that instructions which no other has can
+/// be used too. Texts that use `wgmma` ask the compiler whether they are compiled for `sm_90a`, and have other code for all others.
+pub fn architecture((major, minor): (i32, i32)) -> String {
+    let own = if (major, minor) == (9, 0) { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
+/// Whether tensor cores of this compute capability take TF32.
+pub fn has_tf32(capability: (i32, i32)) -> bool {
+    (8, 0) <= capability
+}
+
+/// The compiler's options for an architecture.
+pub fn options(architecture: &str) -> [String; 3] {
+    // Lambdas that are compiled for several types are functions of the device too.
+    let [standard, lambdas] = ["--std=c++17", "--device-as-default-execution-space"].map(str::to_owned);
+    [format!("--gpu-architecture={architecture}"), standard, lambdas]
+}
+
 /// The whole text of a source.
-pub(crate) fn text(source: &Source) -> String {
+pub fn text(source: &Source) -> String {
     [PRELUDE, &source.defines, source.text].join("\n")
 }
 
-/// Machine code for an architecture such as `sm_90`, or the compiler's words. The compiler must have been
-/// found.
+/// Machine code for an architecture such as `sm_90a`, or the compiler's words. The compiler must have been found.
 pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
+    compile_with(text, &options(architecture)).map(|(code, _)| code)
+}
+
+/// The same by options, with what the compiler says of the code: with `--ptxas-options=-v` too, the registers, spills and shared memory
+/// of each kernel.
+pub fn compile_with(text: &str, options: &[String]) -> Result<(Vec<u8>, String), String> {
     let source = CString::new(text).map_err(|_| "a kernel's text has no zero byte".to_owned())?;
-    // Lambdas that are compiled for several types are functions of the device too.
-    let flags = ["--std=c++17", "--device-as-default-execution-space"].map(str::to_owned);
-    let options = [format!("--gpu-architecture={architecture}")].into_iter().chain(flags);
-    let options: Vec<CString> = options.filter_map(|option| CString::new(option).ok()).collect();
+    let options: Vec<CString> =
+        options.iter().filter_map(|option| CString::new(option.as_str()).ok()).collect();
     let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
     let mut program = std::ptr::null_mut();
     // SAFETY: the compiler reads texts that end in zero and live until it returns, and writes into buffers of
@@ -47,27 +69,36 @@ pub fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
         check(made)?;
         let compiled =
             sys::nvrtcCompileProgram(program, pointers.len() as i32, pointers.as_ptr().cast_mut().cast());
-        let result = if compiled == nvrtcResult::NVRTC_SUCCESS {
+        let result = log_of(program).and_then(|log| {
+            if compiled != nvrtcResult::NVRTC_SUCCESS {
+                return Err(log);
+            }
             let mut size = 0;
-            check(sys::nvrtcGetCUBINSize(program, &mut size)).and_then(|()| {
-                let mut code = vec![0u8; size];
-                check(sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast())).map(|()| code)
-            })
-        } else {
-            let mut size = 0;
-            check(sys::nvrtcGetProgramLogSize(program, &mut size)).and_then(|()| {
-                let mut log = vec![0u8; size];
-                check(sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast()))?;
-                Err(String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned())
-            })
-        };
+            check(sys::nvrtcGetCUBINSize(program, &mut size))?;
+            let mut code = vec![0u8; size];
+            check(sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()))?;
+            Ok((code, log))
+        });
         sys::nvrtcDestroyProgram(&mut program);
         result
     }
 }
 
-/// The same from the user's cache, where it is there; else it is compiled and put there. A cache that cannot
-/// be read or written is none.
+/// What the compiler says of a program.
+fn log_of(program: sys::nvrtcProgram) -> Result<String, String> {
+    let mut size = 0;
+    // SAFETY: the compiler writes a number, then a text of that size; the program lives.
+    let log = unsafe {
+        check(sys::nvrtcGetProgramLogSize(program, &mut size))?;
+        let mut log = vec![0u8; size];
+        check(sys::nvrtcGetProgramLog(program, log.as_mut_ptr().cast()))?;
+        log
+    };
+    Ok(String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned())
+}
+
+/// Machine code from the user's cache, where it is there; else it is compiled and put there. A cache that cannot be read or
+/// written is none.
 pub(crate) fn compile_cached(text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     let path = cache(text, architecture);
     if let Some(code) = path.as_deref().and_then(|path| read(path, text)) {
@@ -117,7 +148,7 @@ fn cache(text: &str, architecture: &str) -> Option<PathBuf> {
 }
 
 /// Where this user's programs keep files that can be computed again; none where there is no such folder.
-pub(crate) fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_void};
 use cudarc::driver::sys::{self, CUresult};
 use memfit_ir::Bytes;
 
+use super::compiler;
 use super::libraries::{self, Library};
 
 /// Why the GPU did not do what it was asked, in words.
@@ -59,12 +60,9 @@ pub struct Description {
 }
 
 impl Description {
-    /// What kernels are compiled for: this device alone, so that it may use instructions of its compute
-    /// capability alone.
+    /// What kernels are compiled for.
     pub fn architecture(&self) -> String {
-        let (major, minor) = self.capability;
-        let own = if (major, minor) == (9, 0) { "a" } else { "" };
-        format!("sm_{major}{minor}{own}")
+        compiler::architecture(self.capability)
     }
 }
 

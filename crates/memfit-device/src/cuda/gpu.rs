@@ -10,7 +10,6 @@ use memfit_ir::{ALIGNMENT, Bytes, Graph, LOW_WORKSPACE, Node, Slot};
 use super::call::THREADS;
 use super::convolutions::{self, Convolutions};
 use super::driver::{self, Context, CudaError, Description, Function, Module, Stream};
-use super::joined;
 use super::memory::{Block, DeviceArena};
 use super::products::{self, Products};
 use super::roofline::Roofline;
@@ -114,7 +113,7 @@ impl Gpu {
         });
         let bytes_others = added.map_or(Bytes::ZERO, |added| (total - free).saturating_sub(added));
         let roofline = Roofline::of(&description, tf32);
-        let tf32 = tf32 && (8, 0) <= description.capability;
+        let tf32 = tf32 && compiler::has_tf32(description.capability);
         Ok(Gpu {
             products,
             convolutions,
@@ -289,14 +288,7 @@ impl Gpu {
     /// Compiles and loads the kernels of a graph, so that none is loaded once memory is counted.
     pub(crate) fn load(&self, graph: &Graph, rows: usize) -> Result<(), CudaError> {
         self.context.make_current()?;
-        let work = graph.nodes.iter().flat_map(|node| self.lowered(graph, node, rows).work);
-        let kernels: Vec<Kernel> = work
-            .chain(joined::all(graph, rows, self.tf32))
-            .filter_map(|work| match work {
-                Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
-                Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
-            })
-            .collect();
+        let kernels = super::kernels(graph, rows, self.tf32);
         let known = |source: &Source| {
             self.modules.lock().expect("no thread panics while it holds the lock").contains_key(source)
         };

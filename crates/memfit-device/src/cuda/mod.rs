@@ -69,27 +69,22 @@ pub use driver::{CudaError, Description, descriptions};
 pub use gpu::Gpu;
 pub use joined::joined as lowered_joined;
 
-use memfit_ir::{Bytes, Graph, Node};
+use memfit_ir::{Bytes, Graph, Node, SyntheticValues, Tensor};
 
 use call::Call;
-use work::{Lowered, Work};
+use work::{Kernel, Lowered, Work};
 
-/// The kernels of a graph at `rows` rows, each text once, as they are handed to the compiler. For looking at
-/// kernels where there is no device.
-pub fn kernel_texts(graph: &Graph, rows: usize) -> Vec<String> {
-    let both = |node| [false, true].map(|tf32| lower::lower(&call_of(graph, node, rows, false, tf32)).work);
-    let work = graph.nodes.iter().flat_map(both).flatten().chain(joined::all(graph, rows, false));
-    let mut texts: Vec<String> = work
-        .filter_map(|work| match work {
-            Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => {
-                Some(compiler::text(&kernel.source))
-            }
-            Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
-        })
-        .collect();
-    texts.sort();
-    texts.dedup();
-    texts
+/// Every kernel that a graph may launch: those of its nodes, and those that neighbours share. They are compiled before memory is
+/// counted, and where there is no device, to look at them.
+pub fn kernels(graph: &Graph, rows: usize, tf32: bool) -> Vec<Kernel> {
+    let work = graph.nodes.iter().flat_map(|node| lowered(graph, node, rows, false, tf32).work);
+    work.chain(joined::all(graph, rows, tf32)).filter_map(Work::into_kernel).collect()
+}
+
+/// The kernel that draws the rows of a synthetic input.
+pub fn kernels_synthetic(tensor: &Tensor, synthetic: SyntheticValues) -> Vec<Kernel> {
+    let work = lower::synthetic_values::synthetic_values(tensor, synthetic, 1, 0).work;
+    work.into_iter().filter_map(Work::into_kernel).collect()
 }
 
 /// What runs for a node at `rows` rows; where factors may be rounded to TF32, as on a device with tensor

@@ -199,6 +199,16 @@ impl Convolution {
     }
 }
 
+impl Work {
+    /// Its kernel, where it is one.
+    pub fn into_kernel(self) -> Option<Kernel> {
+        match self {
+            Work::Kernel(kernel) | Work::Finish(kernel) | Work::Update(kernel) => Some(kernel),
+            Work::Zero { .. } | Work::Copy { .. } | Work::Product(_) | Work::Convolution(_) => None,
+        }
+    }
+}
+
 impl Lowered {
     /// Takes a part of the workspace.
     pub(crate) fn scratch(&mut self, bytes: Bytes) -> Address {
