@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, value_parser};
 use memfit::{
     Bytes, Costs, DeviceChoice, Disk, EarlyStoppingRule, Error, Every, Guard, Job, Precision, Resume,
     Setting, Size,
@@ -14,7 +14,7 @@ use crate::layers::LayersArguments;
 use crate::model_arguments::ModelArguments;
 use crate::predict::PredictArguments;
 use crate::replay::ReplayArguments;
-use crate::settings::{absolute_text, checked, files, from_here, given};
+use crate::settings::{COUNTS, absolute_text, checked, files, from_here, given};
 use crate::summary::SummaryArguments;
 
 /// fit() that fits: train neural networks inside a byte budget.
@@ -110,10 +110,10 @@ pub struct JobArguments {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = checked::<Size>)]
     pub budget: Option<String>,
     /// Rows of one training step, instead of the job's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(COUNTS))]
     pub batch: Option<u64>,
     /// Split the batch into exactly N micro-batches, instead of as few as fit [default: the fastest plan that fits].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(COUNTS))]
     pub micro_batches: Option<u64>,
     /// Copy values out to a file where that is the cheapest way to fit, as in /scratch:20GiB.
     #[arg(long, value_name = "FOLDER:SIZE")]
@@ -301,10 +301,10 @@ pub struct TrainArguments {
     #[command(flatten)]
     pub job: JobArguments,
     /// Steps in all, instead of the job's.
-    #[arg(long, value_name = "N", conflicts_with = "epochs")]
+    #[arg(long, value_name = "N", conflicts_with = "epochs", value_parser = value_parser!(u64).range(COUNTS))]
     pub steps: Option<u64>,
     /// Passes over the data, instead of the job's.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(COUNTS))]
     pub epochs: Option<u64>,
     #[command(flatten)]
     pub model: ModelArguments,
@@ -318,7 +318,7 @@ pub struct TrainArguments {
     pub early_stopping: Option<String>,
     /// Take the rows in another order in every epoch, by the seed of the training or this one [default: files are shuffled,
     /// synthetic rows are not].
-    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, value_parser = value_parser!(i64).range(0..))]
     pub shuffle: Option<Option<i64>>,
     /// Take the rows in the order of the files.
     #[arg(long, conflicts_with = "shuffle")]
@@ -350,7 +350,7 @@ pub struct CheckpointArguments {
     #[arg(long, value_name = "INTERVAL", requires = "checkpoints", value_parser = checked::<Every>)]
     pub every: Option<String>,
     /// How many checkpoints are kept, the newest [default: 3].
-    #[arg(long, value_name = "N", requires = "checkpoints")]
+    #[arg(long, value_name = "N", requires = "checkpoints", value_parser = value_parser!(u64).range(COUNTS))]
     pub keep: Option<u64>,
     /// Also keep the best by this value, as in val_loss: best.keras in the folder.
     #[arg(long, value_name = "NAME", requires = "checkpoints")]

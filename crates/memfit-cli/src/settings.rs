@@ -1,9 +1,13 @@
 //! What is typed as settings of a job. Paths are relative to where they are typed, and not to the job file.
 
+use std::ops::RangeToInclusive;
 use std::path::{Path, absolute};
 use std::str::FromStr;
 
 use memfit::{Error, Setting};
+
+/// What a job can count.
+pub const COUNTS: RangeToInclusive<u64> = ..=i64::MAX as u64;
 
 /// A text that reads as a `T`: it is checked where it is typed, and handed on as it is.
 pub fn checked<T: FromStr>(text: &str) -> Result<String, T::Err> {
@@ -34,9 +38,8 @@ impl Typed for f64 {
 }
 
 impl Typed for u64 {
-    /// A job counts up to 2^63: more is as much as can be counted.
     fn setting(self, key: &str) -> Setting {
-        Setting::new(key, i64::try_from(self).unwrap_or(i64::MAX))
+        Setting::new(key, i64::try_from(self).expect("what is typed is one of `COUNTS`"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Huge numbers are answered: no panic, no abort, and planning takes no longer for more micro-batches.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -13,7 +14,9 @@ fn job(train: &str) -> String {
          3\nactivation = \"softmax\"\n\n[train]\nloss = \"sparse_categorical_crossentropy\"\n{train}\n\n[memory]\ncosts = \
          \"analytic\"\n"
     );
-    let name: String = train.chars().filter(char::is_ascii_alphanumeric).collect();
+    // Tests run at once, and none may read what another is about to write.
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let name = FILES.fetch_add(1, Ordering::Relaxed);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("huge-{name}.toml"));
     std::fs::write(&path, text).unwrap();
     path.display().to_string()

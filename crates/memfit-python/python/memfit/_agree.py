@@ -105,8 +105,8 @@ def _of_memfit(config, outputs, model, predictions, targets, weights):
              "output_layers": ends}
     request = {
         "config": {"class_name": "Functional", "config": graph, "compile_config": compiled},
-        "batch": len(targets[0]), "budget": 1 << 30, "costs": "analytic", "sample_weights": len(weights), "device": "cpu",
-        "weights_of_samples": [1 < weight.ndim for weight in weights], "threads": 1, "baseline": _engine.baseline(),
+        "settings": {"train.batch": len(targets[0]), "train.device": "cpu", "memory.budget": "1GiB", "memory.costs": "analytic"},
+        "sample_weights": len(weights), "weights_of_samples": [1 < weight.ndim for weight in weights], "threads": 1, "baseline": _engine.baseline(),
     }
     session = _engine.Session(json.dumps(request), "evaluation")
     arrays = [lend(array) for array in [*predictions, *targets, *weights]]
