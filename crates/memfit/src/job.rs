@@ -105,10 +105,18 @@ pub struct TrainSection {
 
 /// Whose gradients are reproduced where memfit's differ by intent: docs/differences.md lists the cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum Like {
     /// Those of Keras on TensorFlow.
     Tensorflow,
+}
+
+impl TryFrom<String> for Like {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Like, String> {
+        text.parse()
+    }
 }
 
 impl std::str::FromStr for Like {
@@ -241,13 +249,21 @@ pub struct MemorySection {
 
 /// What a step with a result that is not finite may change. Nothing that is not finite is ever written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String")]
 pub enum Guard {
     /// Blocks of tensors whose new values are finite.
     #[default]
     Block,
     /// Nothing at all: every result of the step is computed before the first is written.
     Step,
+}
+
+impl TryFrom<String> for Guard {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Guard, String> {
+        text.parse()
+    }
 }
 
 impl std::str::FromStr for Guard {
@@ -380,7 +396,8 @@ impl Job {
             let mut set = table;
             let mut is_wrong = |setting: &&Setting| setting.apply(&mut set).is_err() || read(&set).is_err();
             let place = settings.iter().find(&mut is_wrong).map_or("the job".to_owned(), Setting::key);
-            Error::job(place, problem)
+            let said = problem.strip_suffix(&format!("\nin `{place}`")).unwrap_or(&problem).to_owned();
+            Error::job(place, said)
         })
     }
 
