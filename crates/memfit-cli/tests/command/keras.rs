@@ -157,11 +157,15 @@ rows = 70
         assert_eq!(printed["rows"], 70);
         printed
     };
-    let (low, high) = (run("evaluate", "24MiB", &[]), run("evaluate", "300MiB", &[]));
+    let refused = memfit_in(folder.path(), &["evaluate", "job.toml", "--json", "--budget", "1MiB"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let answer: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    let smallest = format!("{}B", answer["bytes_smallest_budget"]);
+    let (low, high) = (run("evaluate", &smallest, &[]), run("evaluate", "300MiB", &[]));
     assert!(low["micro_batch"].as_u64().unwrap() < 64 && high["micro_batch"] == 64);
     assert!((low["loss"].as_f64().unwrap() - high["loss"].as_f64().unwrap()).abs() < 1e-6);
     assert_eq!(low["accuracy"], high["accuracy"]);
-    run("predict", "24MiB", &["--output", "low.npy"]);
+    run("predict", &smallest, &["--output", "low.npy"]);
     run("predict", "300MiB", &["--output", "high.npy"]);
     let rows = |name: &str| fs::read(folder.path().join(name)).unwrap();
     assert_eq!(rows("low.npy"), rows("high.npy"), "bit for bit");
