@@ -14,7 +14,7 @@ pub const HUGE_PAGE: u64 = 2 << 20;
 const HUGE: usize = HUGE_PAGE as usize;
 
 /// One range of anonymous memory. It never grows, and is freed when dropped.
-pub(crate) struct Arena {
+pub struct Arena {
     /// Start of the reservation, the front guard.
     reserved: NonNull<u8>,
     reserved_bytes: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Arena {
     start: NonNull<u8>,
     bytes: usize,
     /// Raised by kernels that did not write what was not finite.
-    pub(crate) found_inf: FoundInf,
+    pub found_inf: FoundInf,
 }
 
 // SAFETY: an arena is memory that it owns alone; the pointers are not tied to a thread.
@@ -31,7 +31,7 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 /// The size of a page.
-pub(crate) fn page() -> usize {
+pub fn page() -> usize {
     // SAFETY: asks the system for a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).expect("every system has pages")
@@ -39,7 +39,7 @@ pub(crate) fn page() -> usize {
 
 impl Arena {
     /// Maps `bytes`, rounded up to whole pages, and makes them resident.
-    pub(crate) fn map(bytes: Bytes) -> Result<Arena, DeviceError> {
+    pub fn map(bytes: Bytes) -> Result<Arena, DeviceError> {
         let refused = |reason| DeviceError::Refused { arena: bytes, reason };
         let page = page();
         let usable = bytes.align_up(page as u64).to_usize();
@@ -115,7 +115,7 @@ impl Arena {
     }
 
     /// Gives the pages from an offset on back to the system, in whole huge ones; what they held is lost.
-    pub(crate) fn give_back(&mut self, from: Bytes) {
+    pub fn give_back(&mut self, from: Bytes) {
         let from = self.bytes.min(from.align_up(HUGE_PAGE).to_usize());
         // SAFETY: the pages lie inside the arena, which is borrowed alone, and any bytes will do where they
         // come back.
@@ -126,7 +126,7 @@ impl Arena {
 
     /// Gives the whole pages within a slot back to the system; what they held is lost, and what shares a page
     /// with another slot stays.
-    pub(crate) fn give_back_slot(&mut self, slot: Slot) {
+    pub fn give_back_slot(&mut self, slot: Slot) {
         let page = page() as u64;
         let first = slot.offset.align_up(page).to_usize();
         let end = (slot.end().0 / page * page) as usize;
@@ -139,18 +139,18 @@ impl Arena {
     }
 
     /// Makes every page resident again.
-    pub(crate) fn take_again(&mut self) -> Result<(), DeviceError> {
+    pub fn take_again(&mut self) -> Result<(), DeviceError> {
         let arena = self.bytes();
         self.populate(page()).map_err(|reason| DeviceError::Refused { arena, reason })
     }
 
     /// How many bytes can be used.
-    pub(crate) fn bytes(&self) -> Bytes {
+    pub fn bytes(&self) -> Bytes {
         Bytes(self.bytes as u64)
     }
 
     /// The first byte of a slot, which must lie inside the arena at a multiple of [`ALIGNMENT`].
-    pub(crate) fn pointer(&self, slot: Slot) -> NonNull<u8> {
+    pub fn pointer(&self, slot: Slot) -> NonNull<u8> {
         assert!(
             slot.bytes == Bytes::ZERO || slot.offset.0.is_multiple_of(ALIGNMENT),
             "slot {}+{} is not aligned",
@@ -161,7 +161,7 @@ impl Arena {
     }
 
     /// The first byte of a part of a slot, such as some of its rows.
-    pub(crate) fn pointer_to_part(&self, part: Slot) -> NonNull<u8> {
+    pub fn pointer_to_part(&self, part: Slot) -> NonNull<u8> {
         if part.bytes == Bytes::ZERO {
             return self.start;
         }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use memfit_ir::Bytes;
 
-use crate::cuda::CudaError;
 use crate::process::LimitedBy;
 
 /// Why there is no device.
@@ -43,8 +42,8 @@ pub enum DeviceError {
         /// What the system said.
         reason: std::io::Error,
     },
-    /// A GPU cannot be used.
-    Cuda(CudaError),
+    /// Another device than the CPU cannot be used, for a reason that its crate gives.
+    Unusable(Box<dyn std::error::Error + Send + Sync>),
     /// A GPU has less memory left than the plan needs.
     DeviceFull {
         /// The arena's size.
@@ -80,7 +79,7 @@ impl fmt::Display for DeviceError {
                 "cannot take {bytes} in `{}` ({reason}); name a folder on a disk with room, or a smaller size",
                 folder.display()
             ),
-            DeviceError::Cuda(error) => write!(f, "{error}"),
+            DeviceError::Unusable(error) => write!(f, "{error}"),
             DeviceError::DeviceFull { arena, free, others } => write!(
                 f,
                 "the device has {free} left, the plan needs {arena}; other processes hold {others}; \
@@ -93,17 +92,11 @@ impl fmt::Display for DeviceError {
     }
 }
 
-impl From<CudaError> for DeviceError {
-    fn from(error: CudaError) -> DeviceError {
-        DeviceError::Cuda(error)
-    }
-}
-
 impl std::error::Error for DeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             DeviceError::Refused { reason, .. } | DeviceError::Store { reason, .. } => Some(reason),
-            DeviceError::Cuda(error) => Some(error),
+            DeviceError::Unusable(error) => Some(&**error),
             DeviceError::Threads { .. }
             | DeviceError::Vectors { .. }
             | DeviceError::NoRoom { .. }

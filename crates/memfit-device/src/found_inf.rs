@@ -8,13 +8,13 @@ const INFINITE: u32 = 0x7f80_0000;
 
 /// The magnitude of a float as bits: the largest of many is finite if and only if all of them are.
 #[inline(always)]
-pub(crate) fn magnitude(value: f32) -> u32 {
+pub fn magnitude(value: f32) -> u32 {
     value.to_bits() & MAGNITUDE
 }
 
 /// Whether a magnitude is that of a finite value.
 #[inline(always)]
-pub(crate) fn is_finite(magnitude: u32) -> bool {
+pub fn is_finite(magnitude: u32) -> bool {
     magnitude < INFINITE
 }
 
@@ -30,25 +30,25 @@ pub struct Kept {
 
 /// Raised by kernels that keep old values.
 #[derive(Default)]
-pub(crate) struct FoundInf {
+pub struct FoundInf {
     elements: AtomicU64,
     state_written: AtomicBool,
 }
 
 impl FoundInf {
     /// Elements were kept, and their state too.
-    pub(crate) fn raise(&self, elements: usize) {
+    pub fn raise(&self, elements: usize) {
         self.elements.fetch_add(elements as u64, Ordering::Relaxed);
     }
 
     /// Elements were kept, and their state was written.
-    pub(crate) fn raise_with_state(&self, elements: usize) {
+    pub fn raise_with_state(&self, elements: usize) {
         self.state_written.store(true, Ordering::Relaxed);
         self.raise(elements);
     }
 
     /// What was raised since this was asked last.
-    pub(crate) fn take(&mut self) -> Kept {
+    pub fn take(&mut self) -> Kept {
         Kept {
             elements: std::mem::take(self.elements.get_mut()),
             state_written: std::mem::take(self.state_written.get_mut()),

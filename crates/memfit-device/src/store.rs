@@ -9,14 +9,14 @@ use std::path::Path;
 use memfit_ir::Bytes;
 
 /// Bytes on a disk. Gone when the process is, however it ends.
-pub(crate) struct Store {
+pub struct Store {
     file: File,
 }
 
 impl Store {
     /// Takes `bytes` bytes in a folder, or says why not: a disk that is full is found now, and not in the
     /// middle of a step.
-    pub(crate) fn create(folder: &Path, bytes: Bytes) -> io::Result<Store> {
+    pub fn create(folder: &Path, bytes: Bytes) -> io::Result<Store> {
         let path = folder.join(format!(".memfit-store-{}-{}", std::process::id(), crate::heap::live()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
         remove_file(&path)?;
@@ -24,11 +24,13 @@ impl Store {
         Ok(Store { file })
     }
 
-    pub(crate) fn write(&self, offset: Bytes, from: &[u8]) -> io::Result<()> {
+    /// Writes bytes at an offset.
+    pub fn write(&self, offset: Bytes, from: &[u8]) -> io::Result<()> {
         self.file.write_all_at(from, offset.0)
     }
 
-    pub(crate) fn read(&self, offset: Bytes, to: &mut [u8]) -> io::Result<()> {
+    /// Reads bytes at an offset.
+    pub fn read(&self, offset: Bytes, to: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(to, offset.0)
     }
 }

@@ -4,7 +4,7 @@
 //! The first time, a section of the plan runs launch by launch, which lets libraries initialise themselves.
 //! The second time it is captured. From the third time on it is replayed.
 
-use memfit_device::Context;
+use memfit_device::{Asynchronous, Context, Device};
 use memfit_ir::{Place, Plan, Slot, Step, SyntheticValues, TensorId};
 
 use crate::step::Loop;
@@ -23,13 +23,13 @@ impl Loop<'_> {
     pub(crate) fn run_ahead(&mut self) -> Result<(), RunError> {
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
-        self.device.asynchronous().begin_step(self.resets);
+        asynchronous(self.device).begin_step(self.resets);
         self.section(Section::Prologue, &plan.prologue, &none)?;
         for (first, rows) in plan.pieces(self.input.rows) {
             self.section(Section::Body, &plan.body, &self.context(first, rows))?;
         }
         self.section(Section::Epilogue, &plan.epilogue, &none)?;
-        self.device.asynchronous().begin_readback(self.turn, self.readback.slots());
+        asynchronous(self.device).begin_readback(self.turn, &mut self.readback.slots());
         self.stage_next(&plan.body);
         Ok(())
     }
@@ -50,7 +50,7 @@ impl Loop<'_> {
             return Ok(());
         }
         let stages = self.stage_all(steps, context)?;
-        let mut ahead = self.device.asynchronous();
+        let ahead = asynchronous(self.device);
         let half = if stages { ahead.staging_buffer() as u64 } else { 0 };
         let key = (section as u64) << 33 | half << 32 | context.rows as u64;
         ahead.set_context(context);
@@ -58,9 +58,9 @@ impl Loop<'_> {
         if let (Section::Body, true, Some(from)) = (section, stages, self.plan.plan().ahead) {
             let waiting = self.waiting(context);
             taken = waiting.len();
-            self.device.asynchronous().take_ahead(from, &waiting);
+            asynchronous(self.device).take_ahead(from, &waiting);
         }
-        let mut ahead = self.device.asynchronous();
+        let ahead = asynchronous(self.device);
         if ahead.is_captured(key) {
             ahead.replay(key);
         } else if self.launched.insert(key) {
@@ -68,12 +68,12 @@ impl Loop<'_> {
         } else {
             ahead.begin_capture();
             self.launch_all(steps, context, taken)?;
-            let mut ahead = self.device.asynchronous();
+            let ahead = asynchronous(self.device);
             ahead.end_capture(key);
             ahead.replay(key);
         }
         if stages {
-            self.device.asynchronous().end_staging();
+            asynchronous(self.device).end_staging();
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Loop<'_> {
         // Synthetic rows are drawn where they are needed.
         if let Some((_, row)) = steps.iter().filter_map(fed).find_map(|tensor| self.synthetic_values(tensor))
         {
-            self.device.asynchronous().set_source_row(row);
+            asynchronous(self.device).set_source_row(row);
         }
         if context.row_start == 0 && context.rows != 0 && self.staged.take() == Some(context.rows) {
             return Ok(true);
@@ -102,10 +102,10 @@ impl Loop<'_> {
         if total == 0 {
             return Ok(false);
         }
-        self.device.asynchronous().begin_staging(total);
+        asynchronous(self.device).begin_staging(total);
         let mut offset = 0;
         for tensor in fed {
-            let mut ahead = self.device.asynchronous();
+            let ahead = asynchronous(self.device);
             let to = ahead.stage(offset, bytes(tensor));
             let (input, context) = match graph.tensors[tensor.0].slice {
                 Some(slice) => (slice.of, context.sliced(slice)),
@@ -123,7 +123,7 @@ impl Loop<'_> {
         }
         if let Some(to) = self.plan.plan().ahead {
             let bytes = self.waiting(context).last().map_or(0, |(offset, bytes, _)| offset + bytes);
-            self.device.asynchronous().bring_ahead(bytes, to);
+            asynchronous(self.device).bring_ahead(bytes, to);
         }
         Ok(true)
     }
@@ -153,12 +153,12 @@ impl Loop<'_> {
                         Some(slice) => (slice.start(context.rows), slice.rows(context.rows)),
                         None => (0, context.rows),
                     };
-                    self.device.asynchronous().draw_synthetic(known, synthetic_values, rows, start, *slot);
+                    asynchronous(self.device).draw_synthetic(known, synthetic_values, rows, start, *slot);
                     continue;
                 }
                 let bytes = known.bytes(context.rows).to_usize();
                 if taken <= fed {
-                    self.device.asynchronous().copy_staged(offset, bytes, *slot);
+                    asynchronous(self.device).copy_staged(offset, bytes, *slot);
                 }
                 fed += 1;
                 offset += staged(bytes);
@@ -190,6 +190,11 @@ impl Loop<'_> {
         }
         Ok(found.expect("a batch has at least one piece"))
     }
+}
+
+/// The device as one that works on its own, which is why this module runs its steps.
+fn asynchronous<'a>(device: &'a mut (dyn Device + '_)) -> &'a mut dyn Asynchronous {
+    device.asynchronous().expect("only steps of an asynchronous device run ahead")
 }
 
 /// The input whose rows a step brings.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
-use memfit_device::{Device, DeviceError, Setup, heap};
+use memfit_device::{Backend, Device, DeviceError, heap};
 use memfit_ir::{Bytes, CheckedPlan, Op, Slot, SyntheticValues, TensorId};
 
 use crate::finite::{Culprit, Found, Guard, NotFinite};
@@ -131,7 +131,7 @@ impl std::error::Error for RunError {}
 /// A plan with its memory, ready to run.
 pub struct Runner {
     plan: CheckedPlan,
-    device: Device,
+    device: Box<dyn Device>,
     trace: Trace,
     readback: Readback,
     /// The steps in flight, the oldest first.
@@ -175,14 +175,18 @@ pub(crate) struct HeapMark {
 impl Runner {
     /// Takes the arena, and the disk's part where the plan copies values out to a folder. Nothing that comes later can take
     /// more.
-    pub fn new(plan: CheckedPlan, mut setup: Setup, folder: &Path) -> Result<Runner, DeviceError> {
+    pub fn new(
+        plan: CheckedPlan,
+        mut backend: Box<dyn Backend>,
+        folder: &Path,
+    ) -> Result<Runner, DeviceError> {
         if plan.plan().bytes_host != Bytes::ZERO {
-            setup.take_store(folder, plan.plan().bytes_host)?;
+            backend.take_offload(folder, plan.plan().bytes_host)?;
         }
         let readback = Readback::of(&plan);
-        setup.take_readback(readback.bytes());
+        backend.take_readback(readback.bytes());
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
-        let device = setup.seal(arena)?;
+        let device = backend.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
         let guard = Guard::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
@@ -291,9 +295,9 @@ impl Runner {
         self.device.take_again()
     }
 
-    /// The same threads for another runner, whose arena stands beside this one.
-    pub fn setup_beside(&self) -> Setup {
-        self.device.setup_beside()
+    /// The same device for another runner, whose arena stands beside this one.
+    pub fn backend_beside(&self) -> Box<dyn Backend> {
+        self.device.backend_beside()
     }
 
     /// Gives the arena back; what was planned and what was measured remain.
@@ -419,8 +423,8 @@ impl Runner {
         feed: &mut dyn Feed,
     ) -> Result<(Means, Option<String>), RunError> {
         let InFlight { input, turn, .. } = in_flight;
-        if self.device.is_asynchronous() {
-            let readback = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor)[0];
+        if self.device.steps_ahead() != 0 {
+            let readback = |tensor: TensorId| self.readback.floats(&*self.device, turn, tensor)[0];
             if !self.totals.losses().all(|tensor| readback(tensor).is_finite()) {
                 let found = self.with_loop(in_flight, feed, |one| one.find_culprits())?;
                 return Err(RunError::NotFinite(Box::new(found)));
@@ -441,7 +445,7 @@ impl Runner {
     /// Where a step would have written what is not finite, says why it wrote nothing.
     fn check_guard(&mut self, in_flight: InFlight, feed: &mut dyn Feed) -> Result<(), RunError> {
         let Some(Guard { found_inf }) = self.guard else { return Ok(()) };
-        let number = self.readback.floats(&self.device, in_flight.turn, found_inf)[0];
+        let number = self.readback.floats(&*self.device, in_flight.turn, found_inf)[0];
         // A gradient that overflows its scale only skips the step.
         let is_scale = self.loss_scale.as_ref().is_some_and(|scale| scale.concerns(number));
         if number == 0.0 || is_scale {
@@ -453,32 +457,31 @@ impl Runner {
     }
 
     /// Does something with a step's loop over the plan.
-    fn with_loop<R: Send>(
+    fn with_loop<R>(
         &mut self,
         InFlight { input, iteration, loss_scale, turn, .. }: InFlight,
         feed: &mut dyn Feed,
-        body: impl FnOnce(&mut Loop<'_>) -> Result<R, RunError> + Send,
+        body: impl FnOnce(&mut Loop<'_>) -> Result<R, RunError>,
     ) -> Result<R, RunError> {
         let Runner { plan, device, heap, readback, launched, staged, in_flight, .. } = self;
         let (scaled, resets) = (loss_scale.unwrap_or(1.0), in_flight.is_empty());
-        device.install(|device| {
-            let mut one = Loop {
-                plan,
-                device,
-                feed,
-                input,
-                iteration,
-                scaled,
-                heap,
-                readback,
-                turn,
-                resets,
-                launched,
-                staged,
-                kept: Vec::new(),
-            };
-            body(&mut one)
-        })
+        device.enter();
+        let mut one = Loop {
+            plan,
+            device: &mut **device,
+            feed,
+            input,
+            iteration,
+            scaled,
+            heap,
+            readback,
+            turn,
+            resets,
+            launched,
+            staged,
+            kept: Vec::new(),
+        };
+        body(&mut one)
     }
 
     /// Takes a batch that was promised as the next to be another one after all.
@@ -488,7 +491,7 @@ impl Runner {
 
     /// Adapts the loss scale; names the layer for whose gradient the step was skipped.
     fn settle_scale(&mut self, step: u64, turn: usize) -> Result<Option<String>, RunError> {
-        let readback = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor)[0];
+        let readback = |tensor: TensorId| self.readback.floats(&*self.device, turn, tensor)[0];
         let Some(found_inf) = self.loss_scale.as_ref().map(|scale| readback(scale.found_inf())) else {
             return Ok(None);
         };
@@ -507,7 +510,7 @@ impl Runner {
     }
 
     fn statistics(&mut self, rows: usize, turn: usize) -> Means {
-        let sums = |tensor: TensorId| self.readback.floats(&self.device, turn, tensor);
+        let sums = |tensor: TensorId| self.readback.floats(&*self.device, turn, tensor);
         // All penalties on weights add to one sum, and all on values to another.
         let nodes = &self.plan.problem().graph.nodes;
         let weights = nodes.iter().find(|node| matches!(node.op, Op::Penalty(_)));

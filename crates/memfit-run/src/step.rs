@@ -14,7 +14,7 @@ use crate::runner::{Feed, HeapMark, RunError, StepInput};
 /// One step that runs.
 pub(crate) struct Loop<'a> {
     pub(crate) plan: &'a CheckedPlan,
-    pub(crate) device: &'a mut Device,
+    pub(crate) device: &'a mut dyn Device,
     pub(crate) feed: &'a mut dyn Feed,
     pub(crate) input: StepInput,
     pub(crate) iteration: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Loop<'a> {
 
 impl Loop<'_> {
     pub(crate) fn run(&mut self) -> Result<(), RunError> {
-        if self.device.is_asynchronous() {
+        if self.device.steps_ahead() != 0 {
             return self.run_ahead();
         }
         let plan: &Plan = self.plan.plan();
@@ -242,7 +242,7 @@ impl Loop<'_> {
                 }
                 Step::Copy { .. } | Step::Wait(_) => (vec![], vec![]),
             };
-            let bad = |device: &Device, (tensor, slot): &(TensorId, Slot)| {
+            let bad = |device: &dyn Device, (tensor, slot): &(TensorId, Slot)| {
                 first_bad_row(graph, *tensor, device.bytes(*slot), context.rows)
             };
             if let Some((tensor, _)) = weights.iter().find(|pair| bad(self.device, pair).is_some()) {

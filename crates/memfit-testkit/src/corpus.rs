@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 
 use memfit::{Job, ModelFile, Precision, compiled, parse_metric};
-use memfit_device::Choice;
 use memfit_formats::Mode;
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{
@@ -116,7 +115,7 @@ pub fn problem(entry: &Entry, models: &Path) -> Problem {
         Training { losses, metrics, for_gpu: entry.gpu, ..Training::new(compiled.optimizer.clone()) };
     let graph = training_graph(forward, &training).expect("the model trains");
     let batch = job.train.batch;
-    let setup = memfit_device::open_on(Choice::Cpu, Some(2), batch, false).expect("a processor opens");
+    let setup = memfit_cpu::open(Some(2)).expect("a processor opens");
     let runtime = RUNTIME[usize::from(entry.gpu)];
     if entry.gpu {
         let costs = setup.costs(&graph);

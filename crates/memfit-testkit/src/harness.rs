@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use memfit_device::{Choice, Setup};
+use memfit::{DeviceChoice as Choice, Opening};
+use memfit_device::Backend;
 use memfit_grad::{Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, Transfers, check};
 use memfit_run::{Feed, FeedError, Runner, StepInput, StepRecord};
@@ -58,8 +59,10 @@ pub fn runner_on(choice: Choice, problem: &Problem, plan: Plan) -> Runner {
 }
 
 /// A device that rounds no factor of a product.
-fn opened(choice: Choice, batch: usize) -> Setup {
-    memfit_device::open_on(choice, Some(2), batch, false).expect("the device opens")
+fn opened(choice: Choice, batch: usize) -> Box<dyn Backend> {
+    choice
+        .open(Opening { threads: Some(2), rows: batch, tf32: false, vectors: None })
+        .expect("the device opens")
 }
 
 /// Writes weights into a runner.

@@ -1,7 +1,8 @@
 //! Every node of a graph alone, as the CPU runs it. Another device is compared with this, from the same
 //! bytes.
 
-use memfit_device::{Choice, Context, Device};
+use memfit::{DeviceChoice as Choice, Opening};
+use memfit_device::{Context, Device};
 use memfit_ir::{Bytes, DType, Graph, Kind, Node, NodeId, Slot, TensorId, random};
 
 use crate::op_cases::{ROWS, draw_values};
@@ -78,8 +79,9 @@ pub fn layout(graph: &Graph, workspace: Bytes) -> (Vec<Slot>, Slot) {
 }
 
 /// A device with room for all tensors of a graph, where they are, and each node's workspace.
-pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Device, Vec<Slot>, Vec<Slot>) {
-    let setup = memfit_device::open_on(choice, Some(2), ROWS, tf32).expect("the device opens");
+pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Box<dyn Device>, Vec<Slot>, Vec<Slot>) {
+    let setup =
+        choice.open(Opening { threads: Some(2), rows: ROWS, tf32, vectors: None }).expect("the device opens");
     let workspaces: Vec<Bytes> = setup.costs(graph).iter().map(|cost| cost.workspace(ROWS)).collect();
     let most = workspaces.iter().copied().max().unwrap_or_default();
     let (slots, room) = layout(graph, most);
@@ -109,12 +111,13 @@ pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
     for (index, node) in graph.nodes.iter().enumerate() {
         let ids: Vec<TensorId> = [&node.inputs[..], &node.outputs, &node.updates].concat();
         let args: Vec<Slot> = ids.iter().map(|id| slots[id.0]).collect();
-        let read =
-            |cpu: &Device| -> Vec<Vec<u8>> { args.iter().map(|slot| cpu.bytes(*slot).to_vec()).collect() };
+        let read = |cpu: &dyn Device| -> Vec<Vec<u8>> {
+            args.iter().map(|slot| cpu.bytes(*slot).to_vec()).collect()
+        };
         for fresh in [true, false] {
-            let before = read(&cpu);
+            let before = read(&*cpu);
             cpu.launch(graph, NodeId(index), &args, workspaces[index], fresh, &CONTEXT);
-            let after = read(&cpu);
+            let after = read(&*cpu);
             each(&NodeRun { index, node, ids: ids.clone(), fresh, before, after });
         }
     }

@@ -1,6 +1,6 @@
 //! Random graphs that are trained for two steps, on any device and under any plan, and how near two trainings must be.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{Bytes, DType, Graph, Kind, Loss, LossKind, Problem, TensorId};
 use memfit_run::Runner;

@@ -26,8 +26,9 @@ mod scaled;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memfit_device::cuda::lowered;
-use memfit_device::{Choice, Context};
+use memfit::DeviceChoice as Choice;
+use memfit_cuda::lowered;
+use memfit_device::Context;
 use std::time::Instant;
 
 use memfit_ir::{Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot, TensorId};
@@ -52,7 +53,7 @@ fn every_node_agrees_with_the_cpu() {
         return;
     }
     // Opening takes a moment, and one that is open is shared.
-    let _open = memfit_device::open_on(Choice::Cuda(0), Some(1), ROWS, false).unwrap();
+    let _open = memfit_cuda::open(0, ROWS, false).unwrap();
     let only = std::env::var("ONLY").unwrap_or_default();
     let skipped: BTreeSet<String> =
         std::env::var("SKIP").unwrap_or_default().split(',').map(str::to_owned).collect();
@@ -154,7 +155,7 @@ fn times_of_convolutions() {
     if !has_gpu() {
         return;
     }
-    let _open = memfit_device::open_on(Choice::Cuda(0), Some(1), 1, true).unwrap();
+    let _open = memfit_cuda::open(0, 1, true).unwrap();
     // Rows, side, channels in and out, filter, stride, padding.
     for (dtype, rows, side, from, to, filter, stride, pad) in [
         (DType::F32, 8, 1024, 3, 32, 3, 1, 0),
@@ -201,7 +202,7 @@ fn time_convolution(dtype: DType, rows: usize, side: usize, from: usize, to: usi
     let y = graph.push(Op::Conv2D(conv.clone()), &[x, kernel], layer).unwrap()[0];
     graph.push(Op::Conv2DGradInput(conv.clone(), [side, side]), &[y, kernel], layer).unwrap();
     graph.push_updating(Op::Conv2DGradKernel(conv.clone()), &[x, y], &[dkernel], Kind::Flow, layer).unwrap();
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, true).unwrap();
+    let setup = memfit_cuda::open(0, rows, true).unwrap();
     setup.make_ready(&graph).unwrap();
     let costs = setup.costs(&graph);
     let mut end = Bytes::ZERO;

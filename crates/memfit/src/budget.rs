@@ -1,6 +1,6 @@
 //! What the process holds besides arenas, line by line. `charge` adds what plans take.
 
-use memfit_device::{Setup, heap, process};
+use memfit_device::{Backend, heap, process};
 use memfit_ir::Bytes;
 
 use crate::{Error, Job};
@@ -65,16 +65,15 @@ impl Runtime {
     /// What the process holds now: the program, its libraries and the graph; or what the driver, the kernels and the libraries hold
     /// of a GPU. In a program that counts its heap, nothing of it is measured, so that the same job gets the same figures twice.
     pub(crate) fn of(
-        setup: &Setup,
+        setup: &dyn Backend,
         input: Bytes,
         file: Bytes,
         nodes: usize,
         watch: &Watch,
     ) -> Result<Runtime, Error> {
-        if let Some(gpu) = setup.gpu() {
-            let held = gpu.bytes_used().map_err(memfit_device::DeviceError::from)?;
+        if let Some(memory) = setup.memory()? {
             let lines = vec![
-                Line { name: "driver, kernels, libraries", bytes: held.align_up(STEP_GPU) },
+                Line { name: "driver, kernels, libraries", bytes: memory.held.align_up(STEP_GPU) },
                 Line { name: "recorded launches", bytes: Bytes(RECORDED) },
             ];
             return Ok(Runtime { baseline: Bytes::ZERO, lines, files: watch.files, heap: None });
@@ -200,16 +199,15 @@ pub fn default_budget(baseline: Bytes) -> Bytes {
 }
 
 /// The same on a device: of a GPU, what is free or ours already, less a sixteenth.
-pub(crate) fn default_budget_on(setup: &Setup, baseline: Bytes) -> Result<Bytes, Error> {
+pub(crate) fn default_budget_on(setup: &dyn Backend, baseline: Bytes) -> Result<Bytes, Error> {
     let allowed = allowed_on(setup, baseline)?;
     Ok(allowed - Bytes(allowed.0 / MARGIN))
 }
 
 /// What may be held on a device above a baseline: of a GPU, what is free or ours already.
-pub(crate) fn allowed_on(setup: &Setup, baseline: Bytes) -> Result<Bytes, Error> {
-    let Some(gpu) = setup.gpu() else {
-        return Ok(process::limits().available.saturating_sub(baseline));
-    };
-    let failed = memfit_device::DeviceError::from;
-    Ok(gpu.bytes_free().map_err(failed)?.0 + gpu.bytes_used().map_err(failed)?)
+pub(crate) fn allowed_on(setup: &dyn Backend, baseline: Bytes) -> Result<Bytes, Error> {
+    Ok(match setup.memory()? {
+        Some(memory) => memory.free + memory.held,
+        None => process::limits().available.saturating_sub(baseline),
+    })
 }

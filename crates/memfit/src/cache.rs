@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use memfit_device::{Line, Setup, Table, process};
+use memfit_device::{Backend, Line, Table};
 use memfit_ir::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -27,20 +27,16 @@ struct Entry {
 
 /// The file for this device and its vectors, this many threads and this build, whose kernels may be faster than another's; none where
 /// the user has no such folder.
-pub(crate) fn path(setup: &Setup, files: Bytes) -> Option<PathBuf> {
+pub(crate) fn path(setup: &dyn Backend, files: Bytes) -> Option<PathBuf> {
     let folder =
         |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     // The cache folder is created where it is missing. A home that does not exist is not.
     folder.parent().filter(|home| home.is_dir())?;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
-    let processor = match setup.gpu() {
-        Some(gpu) => gpu.description().name.clone(),
-        None => format!("{} {}", process::processor(), setup.vectors()),
-    };
-    let processor: String = processor.chars().take(64).map(plain).collect();
+    let hardware: String = setup.hardware().chars().take(64).map(plain).collect();
     let (version, build, threads) = (env!("CARGO_PKG_VERSION"), files.0 >> 12, setup.threads());
-    Some(folder.join("memfit").join(format!("costs-{version}-{build:x}-{processor}-{threads}-threads.jsonl")))
+    Some(folder.join("memfit").join(format!("costs-{version}-{build:x}-{hardware}-{threads}-threads.jsonl")))
 }
 
 /// Those of the wanted entries that the file has. A file that is not there, or not ours, has none.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use memfit_device::{Allowance, Coverage, Setup, process};
+use memfit_device::{Allowance, Backend, Coverage, process};
 use memfit_ir::{Bytes, Folding, Graph, Problem};
 use serde::Deserialize;
 
@@ -102,7 +102,7 @@ pub(crate) struct Process {
 /// Puts measured costs into a problem: from the user's cache, and for what is missing there by timing it,
 /// within the budget and within the given seconds, or a few seconds where none are given.
 pub(crate) fn measure(
-    setup: &Setup,
+    setup: &dyn Backend,
     problem: &mut Problem,
     process: Process,
     seconds: Option<f64>,
@@ -155,8 +155,8 @@ pub(crate) fn measure(
 }
 
 /// What measuring may take: on a GPU all that the arena may, since times are those of full micro-batches.
-fn room(setup: &Setup, problem: &Problem, baseline: Bytes, seconds: f64) -> Bytes {
-    if setup.gpu().is_some() {
+fn room(setup: &dyn Backend, problem: &Problem, baseline: Bytes, seconds: f64) -> Bytes {
+    if matches!(setup.memory(), Ok(Some(_)) | Err(_)) {
         return problem.budget.arena();
     }
     let stacks = budget::stacks(setup.threads());

@@ -4,9 +4,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use memfit_device::cuda::libraries::{self, Found};
-use memfit_device::cuda::usage::{self, Usage};
-use memfit_device::cuda::{Description, descriptions};
+use memfit_cuda::libraries::{self, Found};
+use memfit_cuda::usage::{self, Usage};
+use memfit_cuda::{Description, descriptions};
 use memfit_device::process::{self, Limits};
 use memfit_ir::Bytes;
 use serde_json::{Value, json};

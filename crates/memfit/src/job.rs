@@ -2,12 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_device::Choice;
+use memfit_device::{Backend, DeviceError};
 use memfit_formats::Precision;
 use memfit_ir::{Bytes, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::backends::{Choice, Opening};
 use crate::early_stopping::EarlyStoppingRule;
 use crate::set::Setting;
 use crate::{Caller, CheckpointSection, Costs, Error, Lack, Size};
@@ -424,11 +425,11 @@ impl Job {
     }
 
     /// Opens the device that it runs on.
-    pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<memfit_device::Setup, Error> {
+    pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
         let tf32 = self.train.tf32.unwrap_or(true);
-        let vectors = self.caller.vectors.as_deref();
-        let mut setup =
-            memfit_device::open_again(self.train.device, threads, self.train.batch, tf32, vectors)?;
+        // A run on a device without a choice of them has no name of theirs.
+        let vectors = self.caller.vectors.as_deref().filter(|name| !name.is_empty());
+        let mut setup = self.train.device.open(Opening { threads, rows: self.train.batch, tf32, vectors })?;
         if self.memory.fixed_algorithms {
             setup.fix_algorithms();
         }

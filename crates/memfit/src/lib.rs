@@ -58,6 +58,7 @@
 //! - **Optimizer variables in files are named by Keras's order** (`state`). Averages of weights (`use_ema`)
 //!   become the weights when training ends.
 
+mod backends;
 mod budget;
 mod cache;
 mod caller;
@@ -151,8 +152,8 @@ pub use train::{Event, Observer, Quiet, fit, within_machine};
 pub use training::Ended;
 pub use values::{initialize, initialize_state};
 
+pub use backends::{Choice as DeviceChoice, Opening};
 pub use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, Field};
-pub use memfit_device::Choice as DeviceChoice;
 pub use memfit_device::heap;
 pub use memfit_device::process;
 pub use memfit_files::{FileError, NewFile, remove_leftovers};

@@ -1,6 +1,6 @@
 //! What the precision move saved and what it changed: the same job planned in f32, and in words.
 
-use memfit_device::Setup;
+use memfit_device::Backend;
 use memfit_formats::Precision;
 use memfit_ir::{Bytes, DType, Graph, Problem};
 use memfit_plan::Hint;
@@ -96,7 +96,7 @@ fn half(policy: Precision) -> &'static str {
 pub(crate) fn try_bfloat16(
     problem: &Problem,
     graph: impl FnOnce() -> Option<Graph>,
-    setup: &Setup,
+    setup: &dyn Backend,
 ) -> Option<Hint> {
     if !policies(&problem.graph).is_empty() {
         return None;

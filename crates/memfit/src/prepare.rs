@@ -1,13 +1,14 @@
 //! Everything up to the one-way door: model, gradients, costs, budget, plan.
 
 use memfit_data::Source;
+use memfit_device::Backend;
 use memfit_device::heap::{self, Taken};
-use memfit_device::{Choice, Setup};
 use memfit_formats::{Mode, Precision};
 use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Pinned, Plan, Problem};
 use memfit_plan::DoesNotFit;
 
+use crate::backends::Choice;
 use crate::budget::{Runtime, Watch, allowed_on, default_budget_on};
 use crate::charge::Charge;
 use crate::compile_metric::{Names, metric_name, parse_metric};
@@ -25,7 +26,7 @@ pub type Threads = Option<usize>;
 /// A job with its answer, before any memory is taken.
 pub struct Prepared {
     /// The device, still able to allocate.
-    pub setup: Setup,
+    pub setup: Box<dyn Backend>,
     /// The rows.
     pub source: Box<dyn Source>,
     /// What the process holds besides the arena.
@@ -72,7 +73,7 @@ pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Er
 fn prepare_and(
     job: &Job,
     threads: Threads,
-    find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &Setup),
+    find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &dyn Backend),
 ) -> Result<Prepared, Error> {
     job.check()?;
     let watch = Watch::begin(job.caller.baseline);
@@ -85,7 +86,7 @@ fn prepare_and(
     let Asked { setup, source, problem } = asked;
     let (validation, problem_validation) = validation.map(Unplanned::split).unzip();
     let beside = validation.as_ref().map_or(Bytes::ZERO, |unplanned| unplanned.source.bytes());
-    let ask = Ask { job, watch: &watch, before, setup: &setup, input: source.bytes() + beside, for_file };
+    let ask = Ask { job, watch: &watch, before, setup: &*setup, input: source.bytes() + beside, for_file };
     let Solved { runtime, problem, outcome, charge, smallest, floor, costs, seconds_planning } =
         solve(&ask, problem, problem_validation)?;
     let outcome = outcome.map_err(|mut answer| {
@@ -98,7 +99,7 @@ fn prepare_and(
         };
         // Where something else than the smallest plan asks for more, changes of the plan do not help.
         if answer.hints.is_empty() {
-            find_hints(&mut answer, &base, &setup);
+            find_hints(&mut answer, &base, &*setup);
         }
         answer
     });
@@ -155,10 +156,10 @@ impl Opened {
         let resumes = state::resumes(&model, &variables, &compiled.optimizer).then_some(variables);
         let saving = Files::plan(job, &model, &graph, &compiled)?;
         let asked = Asked::of(job, graph, threads, job.pinned()?)?;
-        let validation = Unplanned::of(job, &model, &asked.setup)?;
+        let validation = Unplanned::of(job, &model, &*asked.setup)?;
         let precision = PrecisionSummary::of(&asked.problem, || {
             let graph = graph_at(job, Precision::Float32, &training)?;
-            Some(with_graph(&asked.setup, &asked.problem, graph))
+            Some(with_graph(&*asked.setup, &asked.problem, graph))
         });
         Ok(Opened { model, compiled, training, metrics, resumes, saving, asked, precision, validation })
     }
@@ -166,10 +167,13 @@ impl Opened {
 
 /// A problem with the device and the rows that it is about.
 pub(crate) struct Asked {
-    pub(crate) setup: Setup,
+    pub(crate) setup: Box<dyn Backend>,
     pub(crate) source: Box<dyn Source>,
     pub(crate) problem: Problem,
 }
+
+/// The device and the rows of what was planned, and the plan.
+pub(crate) type Ready = (Box<dyn Backend>, Box<dyn Source>, Solved);
 
 impl Asked {
     /// Opens the data and the device of a graph.
@@ -177,7 +181,7 @@ impl Asked {
         let source = data::open(job, &graph)?;
         let setup = job.open_device(threads)?;
         setup.make_ready(&graph)?;
-        let problem = problem_of(job, graph, &setup, &*source, pinned)?;
+        let problem = problem_of(job, graph, &*setup, &*source, pinned)?;
         Ok(Asked { setup, source, problem })
     }
 
@@ -188,9 +192,9 @@ impl Asked {
         watch: &Watch,
         before: Taken,
         for_file: Bytes,
-    ) -> Result<(Setup, Box<dyn Source>, Solved), Error> {
+    ) -> Result<Ready, Error> {
         let Asked { setup, source, problem } = self;
-        let ask = Ask { job, watch, before, setup: &setup, input: source.bytes(), for_file };
+        let ask = Ask { job, watch, before, setup: &*setup, input: source.bytes(), for_file };
         let solved = solve(&ask, problem, None)?;
         Ok((setup, source, solved))
     }
@@ -200,7 +204,7 @@ impl Asked {
 pub(crate) fn problem_of(
     job: &Job,
     graph: Graph,
-    setup: &Setup,
+    setup: &dyn Backend,
     source: &dyn Source,
     pinned: Pinned,
 ) -> Result<Problem, Error> {
@@ -242,7 +246,7 @@ fn is_countable(problem: &Problem) -> bool {
 }
 
 /// The same problem of another graph, by estimates.
-pub(crate) fn with_graph(setup: &Setup, problem: &Problem, graph: Graph) -> Problem {
+pub(crate) fn with_graph(setup: &dyn Backend, problem: &Problem, graph: Graph) -> Problem {
     let (costs, costs_folded) = (setup.costs(&graph), setup.costs_folded(&graph));
     let costs_applied = setup.costs_applied(&graph);
     Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
@@ -269,7 +273,7 @@ impl Prepared {
     pub fn measure_costs(&mut self, seconds: Option<f64>) {
         if self.costs.costs == Costs::Analytic {
             let of = costs::Process { baseline: self.runtime.baseline, files: self.runtime.files };
-            self.costs = costs::measure(&self.setup, &mut self.problem, of, seconds);
+            self.costs = costs::measure(&*self.setup, &mut self.problem, of, seconds);
         }
     }
 

@@ -256,11 +256,9 @@ fn digest(bytes: &[u8]) -> u64 {
 
 impl Numerics {
     fn of(prepared: &Prepared, plan: &CheckedPlan, validation: Option<&Validation>) -> Numerics {
-        let device =
-            prepared.setup.gpu().map_or_else(|| "cpu".to_owned(), |gpu| gpu.description().name.clone());
         Numerics {
-            device,
-            vectors: prepared.setup.vectors().to_owned(),
+            device: prepared.setup.name(),
+            vectors: prepared.setup.vectors().unwrap_or_default().to_owned(),
             training: Arithmetic::of(plan),
             validation: validation.and_then(Validation::plan_of).map(Arithmetic::of),
         }
@@ -284,7 +282,8 @@ impl Numerics {
             ("training", self.training.to_string(), now.training.to_string()),
             ("validation", shown(self.validation.as_ref()), shown(now.validation.as_ref())),
         ];
-        let differs = pairs.into_iter().filter(|(_, was, is)| was != is);
+        // A device whose results do not depend on them has no name for vector instructions.
+        let differs = pairs.into_iter().filter(|(_, was, is)| was != is && !was.is_empty() && !is.is_empty());
         differs.map(|(name, was, is)| format!("{name}: {was} then, {is} now")).collect()
     }
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use memfit_data::{Field, Source};
-use memfit_device::{Setup, heap};
+use memfit_device::{Backend, heap};
 use memfit_formats::Mode;
 use memfit_grad::{Schedule, evaluation_graph, prediction_graph};
 use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
@@ -105,7 +105,7 @@ pub struct Session {
 enum Memory {
     Closed {
         plan: Box<CheckedPlan>,
-        setup: Option<Setup>,
+        setup: Option<Box<dyn Backend>>,
     },
     Open {
         runner: Box<Runner>,
@@ -176,7 +176,7 @@ impl Session {
         threads: Threads,
         graph: &Graph,
         model: &ModelFile,
-        setup: Setup,
+        setup: Box<dyn Backend>,
         plan: CheckedPlan,
     ) -> Session {
         let field = |id: &TensorId| {
@@ -186,7 +186,7 @@ impl Session {
         let output = |id: &TensorId| (*id, graph.tensors[id.0].shape.dims.clone());
         let variables = state::weights(model);
         let arithmetic = Arithmetic::of(&plan);
-        let vectors = setup.vectors().to_owned();
+        let vectors = setup.vectors().unwrap_or_default().to_owned();
         Session {
             purpose,
             job,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use memfit_device::Setup;
+use memfit_device::Backend;
 use memfit_device::heap::Taken;
 use memfit_ir::{Bytes, CheckedPlan, Plan, Problem};
 use memfit_plan::{DoesNotFit, Hint};
@@ -19,7 +19,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) watch: &'a Watch,
     /// Heap that opening model and data took.
     pub(crate) before: Taken,
-    pub(crate) setup: &'a Setup,
+    pub(crate) setup: &'a dyn Backend,
     /// What all sources hold.
     pub(crate) input: Bytes,
     /// What writing a file takes at the end.

@@ -1,6 +1,6 @@
 //! Changes of the model or of its training that would make a job fit, each tried by planning it.
 
-use memfit_device::Setup;
+use memfit_device::Backend;
 use memfit_formats::Precision;
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Bytes, Graph, Kind, Plan, Problem, UpdateRule};
@@ -22,7 +22,7 @@ pub(crate) struct Base<'a> {
 const WIDTHS: [&str; 2] = ["filters", "units"];
 
 /// Looks for what would help: what the planner can change by itself, then what changes the training or the model.
-pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup) {
+pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &dyn Backend) {
     answer.find_hints(base.problem);
     if answer.hints.contains(&Hint::BelowRuntime) || !base.problem.pinned.is_empty() {
         return;
@@ -44,7 +44,7 @@ pub(crate) fn find_hints(answer: &mut DoesNotFit, base: &Base<'_>, setup: &Setup
 }
 
 /// The plan of a changed job that fits the same budget.
-fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option<(Problem, Plan)> {
+fn plan_of(base: &Base<'_>, setup: &dyn Backend, job: &Job, forward: &Graph) -> Option<(Problem, Plan)> {
     let (training, _) = prepare::training(job, forward, base.compiled).ok()?;
     let graph = training_graph(forward, &training).ok()?;
     let problem = prepare::with_graph(setup, base.problem, graph);
@@ -53,7 +53,7 @@ fn plan_of(base: &Base<'_>, setup: &Setup, job: &Job, forward: &Graph) -> Option
 }
 
 /// An optimizer without state.
-fn without_state(base: &Base<'_>, setup: &Setup) -> Option<Hint> {
+fn without_state(base: &Base<'_>, setup: &dyn Backend) -> Option<Hint> {
     if base.training.optimizer.rule.state(&[1]).is_empty() {
         return None;
     }
@@ -81,7 +81,7 @@ fn step_of(height: usize) -> usize {
 }
 
 /// The largest image that fits, found by a few plans.
-fn smaller_image(base: &Base<'_>, setup: &Setup, plans: usize) -> Option<Hint> {
+fn smaller_image(base: &Base<'_>, setup: &dyn Backend, plans: usize) -> Option<Hint> {
     let dims = |id: &memfit_ir::TensorId| base.forward.tensors[id.0].shape.dims.clone();
     let image = base.forward.inputs.iter().map(dims).find(|dims| dims.len() == 3)?;
     let [height, width] = [image[0], image[1]];
@@ -144,7 +144,7 @@ fn changed_weight(before: &Graph, after: &Graph) -> Option<(String, String, Stri
 }
 
 /// A change of the layer that holds the most: half as wide; or, where its width is what is predicted, no Flatten before it.
-fn other_layer(base: &Base<'_>, setup: &Setup, dominant: &Dominant) -> Option<Hint> {
+fn other_layer(base: &Base<'_>, setup: &dyn Backend, dominant: &Dominant) -> Option<Hint> {
     let Dominant { layer, share, .. } = dominant;
     let forward = base.forward;
     let share = format!("{layer} holds {:.0} % of the peak", share * 100.0);

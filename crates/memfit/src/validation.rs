@@ -5,7 +5,7 @@
 //! given back, an arena for the evaluation takes their place, and the weights are copied over.
 
 use memfit_data::Source;
-use memfit_device::{HUGE_PAGE, Setup};
+use memfit_device::{Backend, HUGE_PAGE};
 use memfit_formats::Mode;
 use memfit_grad::evaluation_graph;
 use memfit_ir::{Budget, Bytes, CheckedPlan, Plan, Problem, TensorId};
@@ -45,7 +45,11 @@ pub(crate) struct Waiting {
 
 impl Unplanned {
     /// Opens it, where a job asks for one, on the device of its training.
-    pub(crate) fn of(job: &Job, trained: &ModelFile, setup: &Setup) -> Result<Option<Unplanned>, Error> {
+    pub(crate) fn of(
+        job: &Job,
+        trained: &ModelFile,
+        setup: &dyn Backend,
+    ) -> Result<Option<Unplanned>, Error> {
         let Some(job) = validation_job(job)? else { return Ok(None) };
         let model = ModelFile::open(&job, Mode::Inference)?;
         let (training, _) = training(&job, &model.model.graph, &compiled(&job, &model)?)?;
@@ -100,7 +104,7 @@ impl Validation {
         assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
         training.give_back(staying);
         let inputs = plan.problem().graph.inputs.clone();
-        let mut runner = Runner::new(plan, training.setup_beside(), &self.job.caller.folder)?;
+        let mut runner = Runner::new(plan, training.backend_beside(), &self.job.caller.folder)?;
         for (from, to) in &self.weights {
             runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
         }

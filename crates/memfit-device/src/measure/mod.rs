@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use memfit_ir::{Bytes, Cost, CostClass, Graph, Nanos, NodeId};
 
-use crate::{Setup, process};
+use crate::{Backend, process};
 use scratch::{RUNS, Scratch};
 
 /// Times by [`Graph::signature`]. What is in it is not timed again.
@@ -74,7 +74,7 @@ struct Kind {
 }
 
 pub(crate) fn measure(
-    setup: &Setup,
+    backend: &(dyn Backend + '_),
     graph: &Graph,
     estimates: Vec<Cost>,
     batch: usize,
@@ -83,12 +83,13 @@ pub(crate) fn measure(
 ) -> Measured {
     let start = Instant::now();
     let mut kinds = kinds(graph, &estimates, batch);
-    let free = match setup.gpu() {
-        None => process::limits().available.saturating_sub(process::resident()),
-        Some(gpu) => gpu.bytes_free().map_or(Bytes::ZERO, |(free, _)| free),
+    let free = match backend.memory() {
+        Ok(None) => process::limits().available.saturating_sub(process::resident()),
+        Ok(Some(memory)) => memory.free,
+        Err(_) => Bytes::ZERO,
     };
     let room = allowance.bytes.min(free).0;
-    let room = Bytes(room - room % setup.granule().0);
+    let room = Bytes(room - room % backend.granule().0);
     let bytes = |kind: &Kind, rows: usize| {
         scratch::bytes(graph, &graph.nodes[kind.node.0], &estimates[kind.node.0], rows)
     };
@@ -97,13 +98,12 @@ pub(crate) fn measure(
     let wanted = kinds.iter().map(|kind| bytes(kind, batch)).max().unwrap_or_default() * RUNS as u64;
     let mut timed = 0;
     if !kinds.is_empty()
-        && let Ok(mut device) = setup.scratch(wanted.min(room))
+        && let Ok(mut device) = backend.scratch(wanted.min(room))
     {
-        timed = device.install(|device| {
-            let scratch = Scratch::new(device, graph, batch);
-            Timing { scratch, estimates: &estimates, batch, start, seconds: allowance.seconds }
-                .run(&kinds, known)
-        });
+        device.enter();
+        let scratch = Scratch::new(&mut *device, graph, batch);
+        timed = Timing { scratch, estimates: &estimates, batch, start, seconds: allowance.seconds }
+            .run(&kinds, known);
     }
     let costs = costs(graph, estimates, batch, known);
     let coverage = coverage(graph, &costs, batch, known);

@@ -15,7 +15,7 @@ const PATTERN: usize = 4093;
 
 /// A device for timing.
 pub(super) struct Scratch<'a> {
-    device: &'a mut Device,
+    device: &'a mut dyn Device,
     graph: &'a Graph,
     batch: usize,
     pattern: Vec<f32>,
@@ -34,7 +34,7 @@ struct Layout {
 }
 
 impl<'a> Scratch<'a> {
-    pub(super) fn new(device: &'a mut Device, graph: &'a Graph, batch: usize) -> Scratch<'a> {
+    pub(super) fn new(device: &'a mut dyn Device, graph: &'a Graph, batch: usize) -> Scratch<'a> {
         let pattern = (0..PATTERN as u64).map(|index| random::uniform(1, index, 0.01, 1.0)).collect();
         Scratch { device, graph, batch, pattern, bytes_clean: Bytes::ZERO }
     }
@@ -94,7 +94,7 @@ impl<'a> Scratch<'a> {
     /// Gives operands values to compute with, unless they have some.
     fn fill(&mut self, node: &Node, layout: &Layout) {
         // On a GPU, times hardly hang on values, and bringing some there takes longer than all launches.
-        if self.device.is_asynchronous() {
+        if self.device.steps_ahead() != 0 {
             return;
         }
         let kept = self.bytes_clean.min(layout.bytes_read);

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Instant;
 
 use measured::{Cache, Figures};
-use memfit_device::cuda::compiler;
-use memfit_device::cuda::libraries::{self, Library};
+use memfit_cuda::compiler;
+use memfit_cuda::libraries::{self, Library};
 use table::{Key, Table};
 use texts::Text;
 

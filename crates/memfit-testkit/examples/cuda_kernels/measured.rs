@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use memfit_device::cuda::compiler;
+use memfit_cuda::compiler;
 use memfit_ir::random;
 
 /// What a kernel takes.

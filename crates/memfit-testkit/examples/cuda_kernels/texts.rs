@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use memfit_device::cuda::work::{Source, Work};
-use memfit_device::cuda::{compiler, kernels, kernels_synthetic, lowered};
+use memfit_cuda::work::{Source, Work};
+use memfit_cuda::{compiler, kernels, kernels_synthetic, lowered};
 use memfit_ir::{DType, Graph, Kind, Problem, Shape, SyntheticValues, Values, random};
 use memfit_testkit::corpus;
 use memfit_testkit::device_graphs::device_graphs;
@@ -129,7 +129,7 @@ fn text(files: &[(String, String)], source: &Source, launched: Launched) -> Text
 
 /// The names of the files of kernels, and their texts.
 fn files() -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memfit-device/src/cuda/kernels");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../memfit-cuda/src/kernels");
     let entries = fs::read_dir(folder).expect("the folder of kernels is there");
     let files = entries.map(|entry| entry.expect("a folder can be read").path());
     let mut files: Vec<(String, String)> = files

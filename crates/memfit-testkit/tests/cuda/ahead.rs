@@ -13,7 +13,7 @@ use super::copies::{BATCH, Batches, one_after_the_other, problem, weights};
 use super::has_gpu;
 
 fn opened(problem: &Problem) -> Runner {
-    let setup = memfit_device::open_on(memfit_device::Choice::Cuda(0), Some(1), BATCH, false).unwrap();
+    let setup = memfit_cuda::open(0, BATCH, false).unwrap();
     let plan = check(problem, memfit_plan::plan(problem).unwrap()).unwrap();
     let mut runner = Runner::new(plan, setup, &std::env::temp_dir()).unwrap();
     write_weights(&mut runner, &draw_values(&problem.graph, BATCH, 3));
@@ -166,7 +166,7 @@ fn times_of_copies_beside_launches() {
 }
 
 fn time(problem: &Problem, plan: Plan) -> f64 {
-    let setup = memfit_device::open_on(memfit_device::Choice::Cuda(0), Some(1), problem.batch, true).unwrap();
+    let setup = memfit_cuda::open(0, problem.batch, true).unwrap();
     let mut runner = Runner::new(check(problem, plan).unwrap(), setup, &std::env::temp_dir()).unwrap();
     memfit::initialize(&mut runner);
     let mut since = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use memfit_device::{Choice, Context};
+use memfit_device::Context;
 use memfit_ir::{Bytes, DType, Kind, NodeId, Slot, TensorId};
 use memfit_testkit::device_graphs::attention;
 use memfit_testkit::node_runs::CONTEXT;
@@ -25,7 +25,7 @@ fn times_of_attention() {
         (16, 512, 12, 32, true),
     ] {
         let graph = attention(DType::BF16, [tokens, tokens, heads, heads, width], causal);
-        let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, false).unwrap();
+        let setup = memfit_cuda::open(0, rows, false).unwrap();
         let costs = setup.costs(&graph);
         let mut end = Bytes::ZERO;
         let mut place = |bytes: Bytes| {

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use memfit_device::{Choice, Context};
+use memfit_device::Context;
 use memfit_ir::{Bytes, DType, Graph, NodeId, Slot, TensorId};
 use memfit_testkit::device_cases::speed_cases;
 
@@ -19,7 +19,7 @@ fn throughput_of_nodes() {
     if !has_gpu() {
         return;
     }
-    let _open = memfit_device::open_on(Choice::Cuda(0), Some(1), 1, true).unwrap();
+    let _open = memfit_cuda::open(0, 1, true).unwrap();
     let only = std::env::var("ONLY").unwrap_or_default();
     for (name, graph, rows) in speed_cases().iter().filter(|(name, _, _)| name.contains(&only)) {
         println!("{name}");
@@ -32,7 +32,7 @@ fn throughput_of_nodes() {
 
 fn time_nodes(graph: &Graph, rows: usize) {
     const RUNS: u32 = 20;
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), rows, true).unwrap();
+    let setup = memfit_cuda::open(0, rows, true).unwrap();
     let costs = setup.costs(graph);
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {

@@ -1,7 +1,6 @@
 //! Values that are copied to the host and back concurrently with launches, and rows that wait on the host for
 //! the next step.
 
-use memfit_device::Choice;
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Budget, Bytes, DType, Graph, Kind, Loss, LossKind, Place, Plan, Problem, Step, TensorId, check,
@@ -67,7 +66,7 @@ pub(super) fn problem(seed: u64) -> Problem {
         ..Training::new(Optimizer::adam())
     };
     let graph = training_graph(&random_graph(seed, true), &training).unwrap();
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), BATCH, false).unwrap();
+    let setup = memfit_cuda::open(0, BATCH, false).unwrap();
     let granule = setup.granule();
     let budget = Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule, host: Bytes(1 << 30) };
     let mut costs = setup.costs(&graph);
@@ -88,7 +87,7 @@ pub(super) fn problem(seed: u64) -> Problem {
 
 /// The weights after some steps.
 fn trained(problem: &Problem, plan: Plan) -> Vec<Vec<f32>> {
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), BATCH, false).unwrap();
+    let setup = memfit_cuda::open(0, BATCH, false).unwrap();
     let mut runner = Runner::new(check(problem, plan).unwrap(), setup, &std::env::temp_dir()).unwrap();
     let values = draw_values(&problem.graph, BATCH, 3);
     write_weights(&mut runner, &values);
@@ -116,7 +115,7 @@ fn rows_that_were_staged_ahead_are_those_of_their_batch() {
     let rows = [BATCH, BATCH, BATCH / 2, BATCH, BATCH, BATCH / 2, BATCH, BATCH, 5, BATCH];
     let problem = problem(2);
     let [staged, unstaged] = [true, false].map(|promises| {
-        let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), BATCH, false).unwrap();
+        let setup = memfit_cuda::open(0, BATCH, false).unwrap();
         let plan = check(&problem, memfit_plan::plan(&problem).unwrap()).unwrap();
         assert!(plan.plan().ahead.is_some(), "rows have a place to wait on the device");
         let mut runner = Runner::new(plan, setup, &std::env::temp_dir()).unwrap();

@@ -1,7 +1,7 @@
 //! Training on the GPU under every move: the same bits where nothing but memory moves, near the whole batch where it is split or where
 //! libraries compute by other algorithms, and near the CPU in any case.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_ir::{Bytes, DType};
 use memfit_testkit::harness::{runner, runner_on};
 use memfit_testkit::random_graphs::Draws;

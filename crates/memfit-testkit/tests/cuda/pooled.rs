@@ -1,6 +1,6 @@
 //! Convolutions with a max pool after them, on images large enough for many tiles, with TF32 and without.
 
-use memfit_device::{Choice, Context};
+use memfit_device::Context;
 use memfit_ir::{
     Bytes, Conv2D, DType, Fused, Graph, Kind, Node, NodeId, Op, Pads, Phase, Pool2D, PooledConv2D, Shape,
     Slot, TensorId, random,
@@ -44,7 +44,7 @@ fn check(case: Case, tf32: bool) {
     let conv = Conv2D { kernel, strides: [1, 1], dilation: [1, 1], groups: 1, pads };
     let pooled = PooledConv2D { conv, relu };
     let (graph, ids) = graph(&pooled, image, filters);
-    let setup = memfit_device::open_on(Choice::Cuda(0), Some(1), ROWS, tf32).unwrap();
+    let setup = memfit_cuda::open(0, ROWS, tf32).unwrap();
     let costs = setup.costs(&graph);
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {

@@ -1,6 +1,7 @@
 //! Gradients of filters in TF32, which a GPU computes in scaled f16.
 
-use memfit_device::{Choice, Context, Device};
+use memfit::{DeviceChoice as Choice, Opening};
+use memfit_device::{Context, Device};
 use memfit_ir::{Bytes, Conv2D, DType, Graph, Kind, NodeId, Op, Pads, Shape, Slot};
 use memfit_testkit::node_runs::CONTEXT;
 
@@ -48,7 +49,7 @@ fn filters_of_large_and_small_channels_learn_alike() {
 
 /// The gradient, written and then added to once.
 fn gradient(graph: &Graph, choice: Choice, tf32: bool) -> Vec<f32> {
-    let setup = memfit_device::open_on(choice, Some(8), ROWS, tf32).unwrap();
+    let setup = choice.open(Opening { threads: Some(8), rows: ROWS, tf32, vectors: None }).unwrap();
     setup.make_ready(graph).unwrap();
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {
@@ -59,7 +60,7 @@ fn gradient(graph: &Graph, choice: Choice, tf32: bool) -> Vec<f32> {
     let slots: Vec<Slot> = graph.tensors.iter().map(|tensor| place(tensor.bytes(ROWS))).collect();
     let workspace = place(setup.costs(graph)[0].workspace(ROWS));
     let arena = workspace.end().align_up(setup.granule().0);
-    let mut device: Device = setup.seal(arena).unwrap();
+    let mut device: Box<dyn Device> = setup.seal(arena).unwrap();
     for (tensor, slot) in slots[..2].iter().enumerate() {
         for (index, four) in device.bytes_mut(*slot).as_chunks_mut().0.iter_mut().enumerate() {
             let channel = index % CHANNELS;

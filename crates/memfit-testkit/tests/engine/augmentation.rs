@@ -11,7 +11,7 @@ const TRAINING: Options = Options { mode: Mode::Training, seed: 0, precision: No
 /// The forward graph alone: nothing here learns.
 fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
     graph.keep.extend(graph.outputs.clone());
-    let setup = memfit_device::open(Some(2)).unwrap();
+    let setup = memfit_cpu::open(Some(2)).unwrap();
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Problem {

@@ -10,7 +10,7 @@ use memfit_testkit::op_cases::op_cases;
 
 #[test]
 fn every_op_can_be_timed_forward_and_backward() {
-    let setup = memfit_device::open(Some(2)).unwrap();
+    let setup = memfit_cpu::open(Some(2)).unwrap();
     let allowance = Allowance { bytes: Bytes::mib(8), seconds: 600.0 };
     let mut known = Table::new();
     let mut ops = BTreeSet::new();

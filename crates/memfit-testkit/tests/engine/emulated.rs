@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Instant;
 
 use emulator::{Emulator, Places, Running, Wanted, is_plain, kernels};
-use memfit_device::cuda::lowered;
-use memfit_device::cuda::work::{Address, Argument, Kernel, Lowered, Source};
+use memfit_cuda::lowered;
+use memfit_cuda::work::{Address, Argument, Kernel, Lowered, Source};
 use memfit_ir::{Bytes, Graph};
 use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, on_cpu};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_ir::{Bytes, Graph, NodeId, Op, Slot};
 use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, device, on_cpu};

@@ -86,7 +86,7 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
         ..Training::new(Optimizer::adam())
     };
     let graph = evaluation_graph(&forward, &training).map_err(|error| error.to_string())?;
-    let setup = memfit_device::open(Some(2)).unwrap();
+    let setup = memfit_cpu::open(Some(2)).unwrap();
     let budget =
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Ok(Problem {

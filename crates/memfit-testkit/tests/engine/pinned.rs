@@ -1,6 +1,6 @@
 //! What of a plan changes bits can be decided beforehand: under every other budget the training then gives the same bits.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_ir::{Bytes, CheckError, LowWorkspace, Nanos, NodeId, Pinned, Problem, Region, TensorId, check};
 use memfit_plan::{CannotPin, may_pin, smallest_budget, solved};
 use memfit_testkit::harness::runner_of;

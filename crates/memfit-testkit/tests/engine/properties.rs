@@ -1,6 +1,6 @@
 //! Random graphs under random budgets: refused with a bound, or equal to the unconstrained run.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_ir::{Bytes, Fold, Folding};
 use memfit_plan::moves::reorder::as_written;
 use memfit_testkit::harness::{runner, runner_of};

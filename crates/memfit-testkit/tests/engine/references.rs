@@ -23,7 +23,7 @@ fn every_layer_gives_the_values_and_gradients_of_keras() {
 /// Everything else in this file once more, at each level of vector instructions but the widest, which all others use.
 #[test]
 fn all_of_this_holds_at_every_vector_level() {
-    let levels = memfit_device::vectors();
+    let levels = memfit_cpu::vectors();
     for level in &levels[..levels.len() - 1] {
         let run = Command::new(std::env::current_exe().unwrap())
             .args(["references::", "--skip", "all_of_this_holds_at_every_vector_level"])

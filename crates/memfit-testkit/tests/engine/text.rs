@@ -1,6 +1,6 @@
 //! Graphs, problems and plans as text: parsed back they are the same, and no text makes the parser panic.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{
     Bytes, Graph, Initializer, NodeId, Pinned, Plan, Problem, Region, TensorId, TextError, check, random,

@@ -1,6 +1,6 @@
 //! Nodes with several algorithms, here with synthetic workspaces and times: which of them a budget chooses.
 
-use memfit_device::Choice;
+use memfit::DeviceChoice as Choice;
 use memfit_ir::{Bytes, CheckError, LowWorkspace, Nanos, Plan, Problem, Step, check};
 use memfit_testkit::harness::{runner, runner_of};
 use memfit_testkit::random_graphs::Draws;

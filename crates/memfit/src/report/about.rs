@@ -23,14 +23,12 @@ impl About {
         let optimizer = text(optimizer.pointer("/optimizer/class_name"));
         let rate = prepared.compiled.optimizer.schedule.at(0);
         let setup = &prepared.setup;
-        let device = match setup.gpu() {
-            Some(gpu) => gpu.description().name.clone(),
-            None => format!(
-                "{}, {} threads, {}",
-                memfit_device::process::processor(),
-                setup.threads(),
-                setup.vectors()
-            ),
+        let device = match setup.vectors() {
+            Some(vectors) => {
+                let processor = memfit_device::process::processor();
+                format!("{processor}, {} threads, {vectors}", setup.threads())
+            }
+            None => setup.name(),
         };
         let date = date(seconds_now()).replace('@', " ") + " UTC";
         let mut about = About::default();

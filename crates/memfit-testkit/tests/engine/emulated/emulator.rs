@@ -8,10 +8,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
-use memfit_device::cuda::compiler::PRELUDE;
-use memfit_device::cuda::work::{
-    Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Source, Work,
-};
+use memfit_cuda::compiler::PRELUDE;
+use memfit_cuda::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Source, Work};
 use memfit_ir::{Bytes, DType};
 use tempfile::TempDir;
 

@@ -1,6 +1,6 @@
 //! Joined launches, compared with the same launches one after the other.
 
-use memfit_device::cuda::{lowered, lowered_joined};
+use memfit_cuda::{lowered, lowered_joined};
 use memfit_ir::{Binary, Chain, DType, Graph, Kind, NodeId, Op, Shape, Unary};
 use memfit_testkit::op_cases::ROWS;
 

@@ -1,0 +1,339 @@
+//! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
+
+use memfit_device::workspace::line_above;
+use memfit_ir::{
+    ALIGNMENT, AddEpilogue, Bytes, Conv3D, Cost, Fused, FusedUpdate, Graph, LOW_WORKSPACE, Node, Op, Shape,
+};
+
+use super::bands::Bands;
+use super::convolution::pooled::dense::PooledDense;
+use super::convolution::{self, Convolution, pooled};
+use super::gemm::{self, Gemm};
+use super::half::Half;
+use super::{
+    activity, affine, applied, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul,
+    metric, norm, optimizer, recurrent, widen,
+};
+
+/// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
+const FLOPS_PER_NANO: f64 = 30.0;
+const BYTES_PER_NANO: f64 = 8.0;
+const LAUNCH_NANOS: f64 = 2000.0;
+/// Operations that recomputing an element where it is read, with its way through the cache, is worth.
+const FLOPS_MAKING: f64 = 20.0;
+
+/// A batch of ordinary size: workspace is bounded most tightly there.
+const ROWS_ORDINARY: usize = 256;
+/// More rows than any batch has.
+const ROWS_MOST: usize = 1 << 22;
+
+/// What a node costs with `threads` threads. The time is an estimate: arithmetic at a rate for each thread,
+/// bytes at a rate for all threads together, and a constant for the launch.
+pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
+    let operation = Operation { graph, node, threads };
+    let nanos = |rows: usize| {
+        operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64)
+            + operation.bytes(rows) / BYTES_PER_NANO
+    };
+    let (workspace_fixed, workspace_per_row) =
+        line_above(|rows| operation.workspace(rows).0, ROWS_ORDINARY, ROWS_MOST);
+    Cost {
+        workspace_fixed: Bytes(workspace_fixed),
+        workspace_per_row: Bytes(workspace_per_row),
+        nanos_fixed: LAUNCH_NANOS + nanos(0),
+        nanos_per_row: nanos(1) - nanos(0),
+        measured: None,
+        leaner: [None; LOW_WORKSPACE],
+    }
+}
+
+/// Whether a gradient that a node applies has the same bits as one that is made whole.
+pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
+    let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
+    matches!(&node.op, Op::Fused(Fused::Applied(of)) if applied::is_exact(of, [shape(0), shape(1)]))
+}
+
+/// A node and where it runs.
+struct Operation<'a> {
+    graph: &'a Graph,
+    node: &'a Node,
+    threads: usize,
+}
+
+impl Operation<'_> {
+    /// The workspace of a launch: the kernel's, and that of f16 and bf16 operands that it reads or writes in
+    /// single precision.
+    fn workspace(&self, rows: usize) -> Bytes {
+        match widen::Widening::of(self.graph, self.node) {
+            None => self.demand(rows).workspace,
+            Some(_) if let Some(bands) = Bands::of(self.graph, self.node) => {
+                self.demand(rows.min(1)).workspace.align_up(ALIGNMENT) + bands.bytes()
+            }
+            Some(widening) => {
+                let rows = widening.rows_at_once(rows);
+                self.demand(rows).workspace.align_up(ALIGNMENT) + widening.bytes(rows)
+            }
+        }
+    }
+
+    /// The workspace that the node's kernel needs for `rows` rows, and its arithmetic where that outweighs
+    /// the bytes.
+    fn demand(&self, rows: usize) -> Demand {
+        let threads = self.threads;
+        match &self.node.op {
+            Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense)) => {
+                self.product(dense::forward_product(self.input(0), self.input(1), rows))
+            }
+            Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => {
+                self.product(dense::grad_input_product(self.input(0), self.input(1), rows))
+            }
+            Op::DenseGradKernel => {
+                self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
+            }
+            Op::MatMul(product) => {
+                let (flops, workspace) =
+                    matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
+                Demand { flops, ..floats(workspace) }
+            }
+            Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
+                convolution_of(&shape, convolution::forward_workspace(&shape, threads))
+            }
+            Op::Conv2DGradInput(conv, _) => {
+                let shape = conv2d::geometry(conv, self.output(0), self.input(0), rows);
+                convolution_of(&shape, convolution::grad_input_workspace(&shape, threads))
+            }
+            Op::Conv2DGradKernel(conv) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
+                convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
+            }
+            Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
+                let shape = conv2d::geometry(conv, self.input(0), self.input(producer.inputs()), rows);
+                let own = made::workspace(producer, self.input(0));
+                let demand =
+                    convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
+                let times = convolution::times_made(&shape) * self.input(0).elements(rows);
+                Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
+            }
+            Op::Fused(Fused::SignBitsOf(producer, _)) => {
+                let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
+                Demand { flops, ..floats(made::workspace(producer, self.input(0))) }
+            }
+            Op::Fused(Fused::Conv2DMaxPool(conv)) => {
+                let channels = self.output(0).last();
+                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                convolution_of(&shape.conv, pooled::forward_workspace(&shape, threads))
+            }
+            Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => {
+                let channels = self.input(1).last();
+                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                let with_bias = self.node.updates.len() == 2;
+                convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, with_bias, threads))
+            }
+            Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => {
+                let channels = self.input(0).last();
+                let shape = conv2d::pooled_geometry(conv, self.output(0), channels, rows);
+                convolution_of(&shape.conv, pooled::grad_input_workspace(&shape, threads))
+            }
+            Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => {
+                let shape =
+                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                pooled_dense_of(&shape, 1.0, pooled::dense::forward_workspace(&shape, threads))
+            }
+            Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => {
+                let shape =
+                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads))
+            }
+            Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
+            Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
+            Op::Conv3DGradKernel(conv) => self.volume(conv, [self.input(0), self.input(1)], rows),
+            Op::Attention(kind) => {
+                let sizes = attention::Sizes::new([0, 1, 2].map(|index| self.input(index)), rows);
+                let flops = sizes.scores(kind) * 2.0 * (sizes.width + sizes.value_width) as f64;
+                Demand { flops, ..floats(attention::forward_workspace(&sizes, threads)) }
+            }
+            Op::AttentionGrad(kind) => {
+                let sizes = attention::Sizes::new([1, 2, 3].map(|index| self.input(index)), rows);
+                let flops = sizes.scores(kind) * 2.0 * (3 * sizes.width + 2 * sizes.value_width) as f64;
+                Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
+            }
+            Op::Recurrent(kind) => {
+                let sizes = recurrent::Sizes::new(kind, self.output(0), rows);
+                Demand { flops: sizes.flops(), ..floats(recurrent::forward_workspace(&sizes, threads)) }
+            }
+            Op::RecurrentGrad(kind) => {
+                let sizes = recurrent::Sizes::new(kind, self.input(1), rows);
+                let workspace = recurrent::grad_workspace(&kind.cell, &sizes, threads);
+                Demand { flops: 2.0 * sizes.flops(), ..mixed(workspace) }
+            }
+            Op::AffineGradScale => {
+                let scale = &self.graph.tensors[self.node.updates[0].0].shape;
+                doubles(affine::grad_scale_workspace(scale.elements_per_row()))
+            }
+            Op::BiasGrad | Op::WinnersBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
+                doubles(dense::bias_grad_workspace(self.input(0)))
+            }
+            Op::Elementwise(chain) => {
+                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
+                floats(elementwise::workspace(chain, halves, threads))
+            }
+            Op::ActivityPenalty(_) => doubles(activity::WORKSPACE),
+            Op::BalanceWeights => doubles(mask::BALANCE_WORKSPACE),
+            Op::Loss(_) => doubles(loss::WORKSPACE),
+            Op::Metric(metric) => doubles(metric::workspace(metric, self.input(0))),
+            Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
+            Op::BatchNorm(_) | Op::BatchNormInference(_) => {
+                floats(norm::batch::forward_workspace(self.input(0)))
+            }
+            Op::Fused(Fused::BatchNormThen(_, chain)) => {
+                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
+                floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
+            }
+            Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormGradOfSum(_)) => {
+                mixed(norm::batch::grad_workspace(self.input(0), false))
+            }
+            Op::Fused(Fused::BatchNormReluGrad(..)) => {
+                mixed(norm::batch::grad_workspace(self.input(0), true))
+            }
+            Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
+            Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => {
+                doubles(norm::layer::grad_workspace(self.input(0), *axes))
+            }
+            Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
+            Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
+            Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
+            Op::CheckUpdate(check) => {
+                let dims = &self.input(check.weight_at()).dims;
+                doubles(optimizer::check_workspace(&check.update.rule, dims))
+            }
+            Op::Fused(Fused::Applied(FusedUpdate { gradient, .. })) => {
+                if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &**gradient {
+                    let shapes = [0, 1, 4].map(|index| self.input(index));
+                    let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
+                    return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
+                }
+                let product = applied::product([self.input(0), self.input(1)], rows);
+                let workspace = applied::workspace(&product, threads);
+                Demand { workspace: floats(workspace).workspace, ..self.product(product) }
+            }
+            Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),
+            Op::MaxPool2D(_)
+            | Op::MaxPool2DRelu(_)
+            | Op::MaxPool2DGrad(..)
+            | Op::AveragePool2D(_)
+            | Op::AveragePool2DGrad(..)
+            | Op::GlobalAveragePool2D
+            | Op::GlobalAveragePool2DGrad(_)
+            | Op::GlobalMaxPool2D
+            | Op::GlobalMaxPool2DGrad(_)
+            | Op::SignBits { .. }
+            | Op::Mask(_)
+            | Op::MaskBits
+            | Op::Fused(Fused::MaskBitsOfSum)
+            | Op::Softmax
+            | Op::SoftmaxGrad
+            | Op::Dropout { .. }
+            | Op::Noise(_)
+            | Op::Affine { .. }
+            | Op::AffineConstant { .. }
+            | Op::BatchNormMoving { .. }
+            | Op::LayerNorm(..)
+            | Op::Pad2D(_)
+            | Op::Crop2D(_)
+            | Op::UpSample2D(..)
+            | Op::UpSample2DGrad(..)
+            | Op::Resize2D(..)
+            | Op::Resize2DGrad(..)
+            | Op::Transpose(_)
+            | Op::Broadcast(_)
+            | Op::SumTo(_)
+            | Op::Concat(_)
+            | Op::Slice { .. }
+            | Op::PadAxis { .. }
+            | Op::Augment(_)
+            | Op::Embedding
+            | Op::EmbeddingGrad
+            | Op::Reshape(_)
+            | Op::Cast(_)
+            | Op::TakeRows
+            | Op::PutRows
+            | Op::Zero
+            | Op::AddZero
+            | Op::Accumulate(_)
+            | Op::AddAccumulated(_)
+            | Op::KeepAccumulated
+            | Op::CorrectSquares(_)
+            | Op::Constrain(_) => floats(0),
+        }
+    }
+
+    fn volume(&self, conv: &Conv3D, [input, output]: [&Shape; 2], rows: usize) -> Demand {
+        let sizes = conv3d::Sizes::new(conv, input, output, rows);
+        Demand { flops: sizes.flops(), ..floats(sizes.workspace(self.threads)) }
+    }
+
+    fn product(&self, product: Gemm) -> Demand {
+        let flops = 2.0 * product.m as f64 * product.n as f64 * product.k as f64;
+        Demand { flops, ..floats(gemm::workspace(&product, self.threads)) }
+    }
+
+    /// Bytes that are read and written. A view moves none.
+    fn bytes(&self, rows: usize) -> f64 {
+        if self.node.op.is_view() {
+            return 0.0;
+        }
+        let Node { inputs, outputs, updates, .. } = self.node;
+        let operands = inputs.iter().chain(outputs).chain(updates).chain(updates);
+        let tensors = operands.map(|id| &self.graph.tensors[id.0]);
+        let moved: f64 = tensors.map(|tensor| tensor.shape.bytes(tensor.dtype, rows).0 as f64).sum();
+        // What is widened is written and read once more, at twice the size.
+        moved
+            + 2.0
+                * widen::Widening::of(self.graph, self.node)
+                    .map_or(0.0, |widening| widening.bytes(rows).0 as f64)
+    }
+
+    fn input(&self, index: usize) -> &Shape {
+        &self.graph.tensors[self.node.inputs[index].0].shape
+    }
+
+    fn updated(&self) -> &Shape {
+        &self.graph.tensors[self.node.updates[0].0].shape
+    }
+
+    fn output(&self, index: usize) -> &Shape {
+        &self.graph.tensors[self.node.outputs[index].0].shape
+    }
+}
+
+/// What workspace a kernel needs, and how much it calculates.
+struct Demand {
+    workspace: Bytes,
+    flops: f64,
+}
+
+fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
+    let taps = shape.kernel[0] * shape.kernel[1] * shape.input[2] / shape.groups;
+    let outputs = shape.rows * shape.output.iter().product::<usize>();
+    Demand { flops: 2.0 * taps as f64 * outputs as f64, ..floats(workspace) }
+}
+
+/// A convolution, and the products of a dense layer after its pool.
+fn pooled_dense_of(shape: &PooledDense, products: f64, workspace: usize) -> Demand {
+    let demand = convolution_of(&shape.pooled.conv, workspace);
+    let floats = shape.pooled.conv.rows * shape.pooled.output().iter().product::<usize>();
+    Demand { flops: demand.flops + products * 2.0 * floats as f64 * shape.units as f64, ..demand }
+}
+
+fn floats(count: usize) -> Demand {
+    mixed((0, count))
+}
+
+fn doubles(count: usize) -> Demand {
+    mixed((count, 0))
+}
+
+fn mixed((doubles, floats): (usize, usize)) -> Demand {
+    Demand { workspace: Bytes::of::<f64>(doubles) + Bytes::of::<f32>(floats), flops: 0.0 }
+}

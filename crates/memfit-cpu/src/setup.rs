@@ -1,0 +1,110 @@
+//! The CPU before training starts: threads are started, costs are estimated, and the arena is taken once.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::Arc;
+
+use memfit_device::{Arena, Backend, Device, DeviceError, Store, page, process};
+use memfit_ir::{Bytes, Cost, Folding, Graph, NodeId, TensorId, UpdateFusion};
+
+use super::cost;
+use super::device::CpuDevice;
+use super::lanes::Level;
+use super::threads::Threads;
+
+/// The CPU, which can still allocate.
+pub(crate) struct Cpu {
+    threads: Arc<Threads>,
+    store: Option<Store>,
+}
+
+/// Opens the CPU with `threads` threads; by default as many as this process may use at once, which is the
+/// number of cores or the control group's share of them.
+pub fn open(threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
+    open_with(threads, None)
+}
+
+/// The same for a run that goes on, whose kernels used these vector instructions; without their name, the environment's, or
+/// the widest.
+pub fn open_with(threads: Option<usize>, vectors: Option<&str>) -> Result<Box<dyn Backend>, DeviceError> {
+    let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
+    let level = vectors.map_or_else(Level::chosen, Level::wanted);
+    let level = level.map_err(|reason| DeviceError::Vectors { reason })?;
+    let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
+    Ok(Box::new(Cpu::on(Arc::new(threads))))
+}
+
+/// The names of all vector instructions that this machine has and the environment's `MEMFIT_VECTORS` may name, the widest
+/// last.
+pub fn vectors() -> Vec<&'static str> {
+    Level::available().map(Level::name).collect()
+}
+
+impl Cpu {
+    /// The CPU on threads that run already.
+    pub(crate) fn on(threads: Arc<Threads>) -> Cpu {
+        Cpu { threads, store: None }
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    fn hardware(&self) -> String {
+        format!("{} {}", process::processor(), self.threads.vectors())
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.count()
+    }
+
+    fn vectors(&self) -> Option<&'static str> {
+        Some(self.threads.vectors())
+    }
+
+    fn granule(&self) -> Bytes {
+        Bytes(page() as u64)
+    }
+
+    fn costs(&self, graph: &Graph) -> Vec<Cost> {
+        graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
+    }
+
+    fn costs_folded(&self, graph: &Graph) -> BTreeMap<NodeId, Cost> {
+        let (folded, readers) = Folding::all(graph);
+        let cost = |id: &NodeId| cost::cost(&folded, &folded.nodes[id.0], self.threads());
+        readers.iter().map(|id| (*id, cost(id))).collect()
+    }
+
+    fn costs_applied(&self, graph: &Graph) -> BTreeMap<TensorId, Cost> {
+        let mut costs = BTreeMap::new();
+        for UpdateFusion { gradient, node, .. } in UpdateFusion::all(graph) {
+            if cost::applies_exactly(graph, &node) {
+                costs.insert(gradient, cost::cost(graph, &node, self.threads()));
+            }
+        }
+        costs
+    }
+
+    fn take_offload(&mut self, folder: &Path, bytes: Bytes) -> Result<(), DeviceError> {
+        let store = Store::create(folder, bytes);
+        self.store =
+            Some(store.map_err(|reason| DeviceError::Store { folder: folder.to_owned(), bytes, reason })?);
+        Ok(())
+    }
+
+    fn scratch(&self, arena: Bytes) -> Result<Box<dyn Device>, DeviceError> {
+        Ok(Box::new(CpuDevice::new(Arc::clone(&self.threads), Arena::map(arena)?, None)))
+    }
+
+    fn seal(self: Box<Self>, arena: Bytes) -> Result<Box<dyn Device>, DeviceError> {
+        let (limits, resident) = (process::limits(), process::resident());
+        if limits.available.saturating_sub(resident) < arena {
+            return Err(DeviceError::NoRoom { arena, resident, available: limits.available, by: limits.by });
+        }
+        Ok(Box::new(CpuDevice::new(self.threads, Arena::map(arena)?, self.store)))
+    }
+}
