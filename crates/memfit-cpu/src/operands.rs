@@ -104,8 +104,11 @@ impl<'a> Operands<'a> {
         for (index, write) in writes.iter().chain([&self.workspace]).enumerate() {
             let clash = writes.iter().take(index).any(|other| other.overlaps(write));
             let shared = reads.iter().enumerate().any(|(input, read)| {
-                let allowed =
-                    || index < outputs.len() && read == write && op.in_place().contains(&(index, input));
+                let allowed = || {
+                    index < outputs.len()
+                        && read == write
+                        && self.node.in_place().any(|pair| pair == (index, input))
+                };
                 read.overlaps(write) && !allowed()
             });
             assert!(!clash && !shared, "{}: write {index} shares bytes with another operand", op.name());

@@ -44,7 +44,7 @@ pub struct UpdateFusion {
 impl FusedUpdate {
     /// How many sums the gradient op adds to besides the one that the update reads.
     pub(crate) fn others(&self) -> usize {
-        if matches!(*self.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))) { 2 } else { 0 }
+        self.gradient.operands().updates.counts().start().saturating_sub(1)
     }
 
     /// The problem whose nodes a plan refers to, before folds and region; a gradient that must exist whole is
@@ -111,8 +111,7 @@ impl UpdateFusion {
 impl Update {
     /// Whether each element of the weight changes by its own gradient alone, in every step.
     fn sees_one_slope(&self) -> bool {
-        let by_norm = matches!(self.clip, crate::Clip::Norm(_));
-        self.rule.is_elementwise() && !by_norm && !self.guarded && self.steps == 1
+        self.rule.is_elementwise() && !self.clips_by_norm() && !self.guarded && self.steps == 1
     }
 }
 

@@ -518,13 +518,14 @@ fn check_operands(
     updates: &[Slot],
     workspace: Slot,
 ) -> Result<(), CheckError> {
-    let in_place = node.op.in_place();
     let writes: Vec<&Slot> = outputs.iter().chain(updates).chain([&workspace]).collect();
     for (index, write) in writes.iter().enumerate() {
         let clash = writes[..index].iter().any(|other| other.overlaps(write));
         let destroyed = inputs.iter().enumerate().any(|(input, slot)| {
-            let allowed = slot == *write && in_place.contains(&(index, input)) && index < outputs.len();
-            slot.overlaps(write) && !allowed
+            let allowed = || {
+                slot == *write && node.in_place().any(|pair| pair == (index, input)) && index < outputs.len()
+            };
+            slot.overlaps(write) && !allowed()
         });
         if clash || destroyed {
             return Err(CheckError::Overlap(id));

@@ -8,47 +8,45 @@
 //! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
 
 use crate::{
-    AddEpilogue, Binary, Chain, Conv2D, CostClass, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D,
+    AddEpilogue, Binary, Chain, Conv2D, Facts, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D,
     Producer, ShapeError, Tensor, TensorId, Type, Unary, infer,
 };
 
 /// A small graph of ops with a kernel of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fused {
-    /// `what the term reads…, other → y`: a term, and another value of its shape and type added to it.
+    /// A term, and another value of its shape and type added to it.
     Plus(AddEpilogue),
-    /// `x, kernel, [bias] → y`: a convolution and a ReLU.
+    /// A convolution and a ReLU.
     Conv2DRelu(Conv2D),
-    /// `what the producer reads…, dy ⇒ dkernel` (adds): the gradient of a filter, where `x` is recomputed while it is read.
+    /// The gradient of a filter, where `x` is recomputed while it is read.
     Conv2DGradKernelOf(Producer, Conv2D),
-    /// `x, kernel, [bias] → y, argmax`: a convolution and a max pool.
+    /// A convolution and a max pool.
     Conv2DMaxPool(PooledConv2D),
-    /// `x, dy, argmax ⇒ dkernel, [dbias]` (adds), from the gradient of what the pool gives.
+    /// The gradients of its filter and bias, from the gradient of what the pool gives.
     Conv2DMaxPoolGradKernel(PooledConv2D),
-    /// `dy, argmax, kernel → dx`, from the gradient of what the pool gives, with the height and width of `x`; for Winograd convolutions.
+    /// The gradient of its input, of this height and width, from the gradient of what the pool gives; for Winograd convolutions.
     Conv2DMaxPoolGradInput(PooledConv2D, [usize; 2]),
-    /// `x, filter, bias, kernel, kernel's bias → y, argmax`: a convolution, a max pool, and a dense layer over all that it gives, which is
-    /// never stored.
+    /// A convolution, a max pool, and a dense layer over all that it gives, which is never stored.
     Conv2DMaxPoolDense(PooledConv2D),
-    /// `x, filter, bias, kernel, argmax, dy ⇒ dkernel, dfilter, dbias` (adds): what the pool gave is recomputed.
+    /// Its gradients; what the pool gave is recomputed.
     Conv2DMaxPoolDenseGrad(PooledConv2D),
-    /// `what the producer reads… → bits`: signs of a value that is recomputed while it is read, below a bound.
+    /// Signs of a value that is recomputed while it is read, below a bound.
     SignBitsOf(Producer, f32),
-    /// `dy, bits → dx ⇒ dbias` (adds): `dy` where the bit is set, and its sum over every axis but the last.
+    /// `dy` where the bit is set, and its sum over every axis but the last.
     MaskBitsBiasGrad,
-    /// `dy, dy, bits → dx`: the sum of two gradients where the bit is set, else 0.
+    /// The sum of two gradients where the bit is set, else 0.
     MaskBitsOfSum,
-    /// `x, [gamma], [beta], mean, variance, others… → y`: a normalisation by the batch's statistics, and a chain whose first value it is.
+    /// A normalisation by the batch's statistics, and a chain whose first value it is.
     BatchNormThen(Norm, Chain),
-    /// `dy, x, mean, variance, [gamma], [beta] → dx ⇒ [dgamma], [dbeta]` (adds): the gradient of a normalisation and a ReLU, whose signs
-    /// are found again. The number is where the ReLU saturates; infinite for nowhere.
+    /// The gradient of a normalisation and a ReLU, whose signs are found again. The number is where the ReLU saturates; infinite for
+    /// nowhere.
     BatchNormReluGrad(Norm, f32),
-    /// `dy, dy, bits, x, mean, variance, [gamma] → dx, dz ⇒ [dgamma], [dbeta]` (adds): the gradient of a
-    /// normalisation. `dz`, its `dy`, is the sum of two gradients where the bit is set, and is also written
-    /// for other readers.
+    /// The gradient of a normalisation. `dz`, its `dy`, is the sum of two gradients where the bit is set, and is also written for other
+    /// readers.
     BatchNormGradOfSum(Norm),
-    /// `what the gradient op reads… ⇒ its other sums…, weight, state…, [average]`: a gradient op and the update of the first of its sums,
-    /// which exists block by block. Where the gradient op reads the weight itself, it is not among the inputs.
+    /// A gradient op and the update of the first of its sums, which exists block by block. Where the gradient op reads the weight itself, it
+    /// is not among the inputs.
     Applied(FusedUpdate),
 }
 
@@ -85,119 +83,40 @@ pub enum Value {
 
 use Value::{Input, Output, Update};
 
+/// What a fused op has as operands, as far as its parts depend on it.
+struct Given<'a> {
+    inputs: usize,
+    updates: usize,
+    /// The dimensions of an input.
+    dims: &'a dyn Fn(usize) -> &'a [usize],
+}
+
+/// What takes the parts of a fused op, one after the other.
+trait Assembly {
+    /// Adds a part that changes tensors in place, and gives its first output.
+    fn push_updating(
+        &mut self,
+        op: Op,
+        inputs: impl IntoIterator<Item = Value>,
+        updates: impl IntoIterator<Item = Value>,
+    ) -> Value;
+
+    /// Adds a part and gives its first output.
+    fn push(&mut self, op: Op, inputs: impl IntoIterator<Item = Value>) -> Value {
+        self.push_updating(op, inputs, [])
+    }
+
+    /// Says what the fused op writes.
+    fn write(&mut self, outputs: &[Value]);
+}
+
 /// As many tensors as are changed at the most, where types alone are asked for.
 const UPDATES: usize = 2;
 
 impl Fused {
     /// The fused op's name in texts.
     pub fn name(&self) -> &'static str {
-        match self {
-            Fused::Plus(AddEpilogue::Dense) => "dense_plus",
-            Fused::Plus(AddEpilogue::DenseGradInput) => "dense_grad_input_plus",
-            Fused::Plus(AddEpilogue::LayerNormGrad(..)) => "layer_norm_grad_plus",
-            Fused::Conv2DRelu(_) => "conv2d_relu",
-            Fused::Conv2DGradKernelOf(..) => "conv2d_grad_kernel_of",
-            Fused::Conv2DMaxPool(_) => "conv2d_max_pool",
-            Fused::Conv2DMaxPoolGradKernel(_) => "conv2d_max_pool_grad_kernel",
-            Fused::Conv2DMaxPoolGradInput(..) => "conv2d_max_pool_grad_input",
-            Fused::Conv2DMaxPoolDense(_) => "conv2d_max_pool_dense",
-            Fused::Conv2DMaxPoolDenseGrad(_) => "conv2d_max_pool_dense_grad",
-            Fused::SignBitsOf(..) => "sign_bits_of",
-            Fused::MaskBitsBiasGrad => "mask_bits_bias_grad",
-            Fused::MaskBitsOfSum => "mask_bits_of_sum",
-            Fused::BatchNormThen(..) => "batch_norm_then",
-            Fused::BatchNormReluGrad(..) => "batch_norm_relu_grad",
-            Fused::BatchNormGradOfSum(_) => "batch_norm_grad_of_sum",
-            Fused::Applied(_) => "applied",
-        }
-    }
-
-    /// What its outputs are called besides the first.
-    pub fn further_outputs(&self) -> &'static [&'static str] {
-        match self {
-            Fused::Conv2DMaxPool(_) | Fused::Conv2DMaxPoolDense(_) => &["winners"],
-            Fused::BatchNormGradOfSum(_) => &["sum"],
-            Fused::Plus(_)
-            | Fused::Conv2DRelu(_)
-            | Fused::Conv2DGradKernelOf(..)
-            | Fused::Conv2DMaxPoolGradKernel(_)
-            | Fused::Conv2DMaxPoolGradInput(..)
-            | Fused::Conv2DMaxPoolDenseGrad(_)
-            | Fused::SignBitsOf(..)
-            | Fused::MaskBitsBiasGrad
-            | Fused::MaskBitsOfSum
-            | Fused::BatchNormThen(..)
-            | Fused::BatchNormReluGrad(..)
-            | Fused::Applied(_) => &[],
-        }
-    }
-
-    /// Pairs (output, input) that the kernel may write and read at the same bytes when the input is not needed afterwards.
-    pub fn in_place(&self) -> Vec<(usize, usize)> {
-        match self {
-            Fused::MaskBitsBiasGrad => vec![(0, 0)],
-            Fused::MaskBitsOfSum
-            | Fused::BatchNormReluGrad(..)
-            | Fused::Plus(AddEpilogue::LayerNormGrad(..)) => {
-                vec![(0, 0), (0, 1)]
-            }
-            Fused::BatchNormGradOfSum(_) => vec![(0, 3), (1, 0), (1, 1)],
-            Fused::BatchNormThen(norm, chain) => {
-                let others = operands(norm);
-                std::iter::once(0).chain(others..others + chain.inputs - 1).map(|input| (0, input)).collect()
-            }
-            Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput)
-            | Fused::Conv2DRelu(_)
-            | Fused::Conv2DGradKernelOf(..)
-            | Fused::Conv2DMaxPool(_)
-            | Fused::Conv2DMaxPoolGradKernel(_)
-            | Fused::Conv2DMaxPoolGradInput(..)
-            | Fused::Conv2DMaxPoolDense(_)
-            | Fused::Conv2DMaxPoolDenseGrad(_)
-            | Fused::SignBitsOf(..)
-            | Fused::Applied(_) => Vec::new(),
-        }
-    }
-
-    /// Whether a part of it lets rows of the batch meet.
-    pub fn mixes_rows(&self) -> bool {
-        match self {
-            Fused::BatchNormReluGrad(..) | Fused::BatchNormGradOfSum(_) => true,
-            Fused::Plus(_)
-            | Fused::Conv2DRelu(_)
-            | Fused::Conv2DGradKernelOf(..)
-            | Fused::Conv2DMaxPool(_)
-            | Fused::Conv2DMaxPoolGradKernel(_)
-            | Fused::Conv2DMaxPoolGradInput(..)
-            | Fused::Conv2DMaxPoolDense(_)
-            | Fused::Conv2DMaxPoolDenseGrad(_)
-            | Fused::SignBitsOf(..)
-            | Fused::MaskBitsBiasGrad
-            | Fused::MaskBitsOfSum
-            | Fused::BatchNormThen(..)
-            | Fused::Applied(_) => false,
-        }
-    }
-
-    /// Which ops its estimated time errs like.
-    pub fn cost_class(&self) -> CostClass {
-        match self {
-            Fused::Plus(of) => of.op().cost_class(),
-            Fused::Applied(update) => update.gradient.cost_class(),
-            Fused::Conv2DRelu(_)
-            | Fused::Conv2DGradKernelOf(..)
-            | Fused::Conv2DMaxPool(_)
-            | Fused::Conv2DMaxPoolGradKernel(_)
-            | Fused::Conv2DMaxPoolGradInput(..)
-            | Fused::Conv2DMaxPoolDense(_)
-            | Fused::Conv2DMaxPoolDenseGrad(_) => CostClass::Convolution,
-            Fused::SignBitsOf(..)
-            | Fused::MaskBitsBiasGrad
-            | Fused::MaskBitsOfSum
-            | Fused::BatchNormThen(..)
-            | Fused::BatchNormReluGrad(..)
-            | Fused::BatchNormGradOfSum(_) => CostClass::Bytes,
-        }
+        self.operands().name
     }
 
     /// The small graph that it means, for operands of these types. `updates` are how many tensors it changes.
@@ -205,30 +124,47 @@ impl Fused {
     /// Whether the operands suit it is asked by [`Fused::infer`].
     pub fn decompose(&self, inputs: &[&Tensor], updates: usize) -> Result<Parts, ShapeError> {
         let mut parts = Parts::default();
+        let dims = |index: usize| &inputs[index].shape.dims[..];
+        self.assemble(&mut parts, &Given { inputs: inputs.len(), updates, dims: &dims })?;
+        Ok(parts)
+    }
+
+    /// What each of its parts does, whatever its operands.
+    pub(crate) fn part_facts(&self) -> Option<Facts> {
+        let mut facts = None;
+        let inputs = *self.operands().inputs.counts().start();
+        // Sizes decide parameters of parts, and no fact.
+        let given = Given { inputs, updates: UPDATES, dims: &|_| &[1, 1, 1] };
+        self.assemble(&mut facts, &given).ok()?;
+        facts
+    }
+
+    fn assemble(&self, parts: &mut impl Assembly, given: &Given<'_>) -> Result<(), ShapeError> {
+        let Given { inputs, updates, .. } = *given;
         match self {
             Fused::Plus(summand) => {
-                let (other, read) = split_last(inputs.len());
+                let (other, read) = split_last(inputs);
                 let term = parts.push_updating(summand.op(), read, all_updates(updates));
                 let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [term, other]);
-                parts.outputs = vec![sum];
+                parts.write(&[sum]);
             }
             Fused::Conv2DRelu(conv) => {
-                let y = parts.push(Op::Conv2D(conv.clone()), all_inputs(inputs.len()));
+                let y = parts.push(Op::Conv2D(conv.clone()), all_inputs(inputs));
                 let relu = parts.push(relu(), [y]);
-                parts.outputs = vec![relu];
+                parts.write(&[relu]);
             }
             Fused::Conv2DGradKernelOf(producer, conv) => {
-                let (dy, read) = split_last(inputs.len());
+                let (dy, read) = split_last(inputs);
                 let x = parts.push(self.produced(producer)?, read);
                 parts.push_updating(Op::Conv2DGradKernel(conv.clone()), [x, dy], [Update(0)]);
             }
             Fused::Conv2DMaxPool(pooled) => {
-                let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(inputs.len()));
+                let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(inputs));
                 let pool = parts.push(pool(pooled), [y]);
-                parts.outputs = vec![pool, pool.next()];
+                parts.write(&[pool, pool.next()]);
             }
             Fused::Conv2DMaxPoolGradKernel(pooled) => {
-                let dy = parts.push(self.unpooled(pooled, inputs)?, [Input(1), Input(2)]);
+                let dy = parts.push(self.unpooled(pooled, given)?, [Input(1), Input(2)]);
                 parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(0)]);
                 if updates == 2 {
                     parts.push_updating(Op::BiasGrad, [dy], [Update(1)]);
@@ -238,44 +174,44 @@ impl Fused {
                 let between = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(*size));
                 let dy = parts.push(between, [Input(0), Input(1)]);
                 let dx = parts.push(Op::Conv2DGradInput(pooled.conv.clone(), *size), [dy, Input(2)]);
-                parts.outputs = vec![dx];
+                parts.write(&[dx]);
             }
             Fused::Conv2DMaxPoolDense(pooled) => {
-                let (flat, argmax) = self.flattened(&mut parts, pooled, inputs)?;
+                let (flat, argmax) = self.flattened(parts, pooled, given)?;
                 let y = parts.push(Op::Dense, [flat, Input(3), Input(4)]);
-                parts.outputs = vec![y, argmax];
+                parts.write(&[y, argmax]);
             }
             Fused::Conv2DMaxPoolDenseGrad(pooled) => {
-                let (flat, _) = self.flattened(&mut parts, pooled, inputs)?;
-                let dims = inputs[4].shape.dims.clone();
+                let (flat, _) = self.flattened(parts, pooled, given)?;
+                let dims = (given.dims)(4).to_vec();
                 parts.push_updating(Op::DenseGradKernel, [flat, Input(5)], [Update(0)]);
                 let dflat = parts.push(Op::DenseGradInput, [Input(5), Input(3)]);
                 let dpool = parts.push(Op::Reshape(dims), [dflat]);
-                let dy = parts.push(self.unpooled(pooled, inputs)?, [dpool, Input(4)]);
+                let dy = parts.push(self.unpooled(pooled, given)?, [dpool, Input(4)]);
                 parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(1)]);
                 parts.push_updating(Op::BiasGrad, [dy], [Update(2)]);
             }
             Fused::SignBitsOf(producer, below) => {
-                let y = parts.push(self.produced(producer)?, all_inputs(inputs.len()));
+                let y = parts.push(self.produced(producer)?, all_inputs(inputs));
                 let bits = parts.push(Op::SignBits { below: *below }, [y]);
-                parts.outputs = vec![bits];
+                parts.write(&[bits]);
             }
             Fused::MaskBitsBiasGrad => {
                 let dx = parts.push(Op::MaskBits, [Input(0), Input(1)]);
                 parts.push_updating(Op::BiasGrad, [dx], [Update(0)]);
-                parts.outputs = vec![dx];
+                parts.write(&[dx]);
             }
             Fused::MaskBitsOfSum => {
                 let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
                 let dx = parts.push(Op::MaskBits, [sum, Input(2)]);
-                parts.outputs = vec![dx];
+                parts.write(&[dx]);
             }
             Fused::BatchNormThen(norm, chain) => {
                 let read = operands(norm);
                 let y = parts.push(Op::BatchNorm(norm.clone()), all_inputs(read));
-                let others = (read..inputs.len()).map(Input);
+                let others = (read..inputs).map(Input);
                 let z = parts.push(Op::Elementwise(chain.clone()), std::iter::once(y).chain(others));
-                parts.outputs = vec![z];
+                parts.write(&[z]);
             }
             Fused::BatchNormReluGrad(norm, below) => {
                 let weights = (4..4 + usize::from(norm.scale) + usize::from(norm.center)).map(Input);
@@ -285,18 +221,18 @@ impl Fused {
                 let dy = parts.push(Op::MaskBits, [Input(0), bits]);
                 let read = [dy, Input(1), Input(2), Input(3)].into_iter().chain(gamma(norm, 4));
                 let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
-                parts.outputs = vec![dx];
+                parts.write(&[dx]);
             }
             Fused::BatchNormGradOfSum(norm) => {
                 let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
                 let dz = parts.push(Op::MaskBits, [sum, Input(2)]);
                 let read = [dz, Input(3), Input(4), Input(5)].into_iter().chain(gamma(norm, 6));
                 let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
-                parts.outputs = vec![dx, dz];
+                parts.write(&[dx, dz]);
             }
-            Fused::Applied(applied) => self.applied(&mut parts, applied, inputs.len(), updates),
+            Fused::Applied(applied) => self.applied(parts, applied, inputs, updates),
         }
-        Ok(parts)
+        Ok(())
     }
 
     /// The types of its outputs: those that its parts write.
@@ -330,9 +266,9 @@ impl Fused {
     }
 
     /// A gradient passed back through the pool of a convolution whose input comes first.
-    fn unpooled(&self, pooled: &PooledConv2D, inputs: &[&Tensor]) -> Result<Op, ShapeError> {
-        let [height, width, _] = inputs[0].shape.dims[..] else {
-            return Err(self.error("an image", &inputs[0].shape));
+    fn unpooled(&self, pooled: &PooledConv2D, given: &Given<'_>) -> Result<Op, ShapeError> {
+        let [height, width, _] = (given.dims)(0)[..] else {
+            return Err(self.error("an image", format!("{:?}", (given.dims)(0))));
         };
         Ok(Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between([height, width])))
     }
@@ -340,19 +276,19 @@ impl Fused {
     /// A convolution and its pool, as one row for each image; and the argmax.
     fn flattened(
         &self,
-        parts: &mut Parts,
+        parts: &mut impl Assembly,
         pooled: &PooledConv2D,
-        inputs: &[&Tensor],
+        given: &Given<'_>,
     ) -> Result<(Value, Value), ShapeError> {
         let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(3));
         let pool = parts.push(pool(pooled), [y]);
-        let features = inputs[3].shape.dims.first().copied();
-        let features = features.ok_or_else(|| self.error("a kernel[in,out]", &inputs[3].shape))?;
+        let features = (given.dims)(3).first().copied();
+        let features = features.ok_or_else(|| self.error("a kernel[in,out]", "a single number"))?;
         Ok((parts.push(Op::Reshape(vec![features]), [pool]), pool.next()))
     }
 
     /// The gradient begins at zero, as a tensor of its own, and is read by the update alone.
-    fn applied(&self, parts: &mut Parts, applied: &FusedUpdate, inputs: usize, updates: usize) {
+    fn applied(&self, parts: &mut impl Assembly, applied: &FusedUpdate, inputs: usize, updates: usize) {
         let others = applied.others();
         let gradient = parts.push(Op::Zero, []);
         let mut read: Vec<Value> = all_inputs(inputs).collect();
@@ -366,13 +302,9 @@ impl Fused {
 
     /// What its kernel requires of its operands beyond what the parts require.
     fn require_suitable(&self, inputs: &[&Tensor]) -> Result<(), ShapeError> {
-        let wanted = self.inputs();
-        if !wanted.contains(&inputs.len()) {
-            let expected = match (wanted.start(), wanted.end()) {
-                (least, most) if least == most => format!("{least} inputs"),
-                (least, most) => format!("{least} to {most} inputs"),
-            };
-            return Err(self.error(&expected, inputs.len()));
+        let wanted = self.operands().inputs;
+        if !wanted.counts().contains(&inputs.len()) {
+            return Err(self.error(&wanted.describe_count(), inputs.len()));
         }
         let require = |fits: bool, expected: &str| {
             if fits { Ok(()) } else { Err(self.error(expected, &inputs[0].shape)) }
@@ -406,35 +338,6 @@ impl Fused {
             | Fused::BatchNormReluGrad(..)
             | Fused::BatchNormGradOfSum(_)
             | Fused::Applied(_) => Ok(()),
-        }
-    }
-
-    /// How many tensors it reads.
-    fn inputs(&self) -> std::ops::RangeInclusive<usize> {
-        let weights = |norm: &Norm| usize::from(norm.scale) + usize::from(norm.center);
-        match self {
-            Fused::Plus(AddEpilogue::Dense) => 3..=4,
-            Fused::Plus(AddEpilogue::DenseGradInput) => 3..=3,
-            Fused::Plus(AddEpilogue::LayerNormGrad(norm, _)) => {
-                let count = 5 + usize::from(norm.scale);
-                count..=count
-            }
-            Fused::Conv2DRelu(_) | Fused::Conv2DMaxPool(_) => 2..=3,
-            Fused::Conv2DGradKernelOf(producer, _) => producer.inputs() + 1..=producer.inputs() + 1,
-            Fused::Conv2DMaxPoolGradKernel(_) | Fused::Conv2DMaxPoolGradInput(..) | Fused::MaskBitsOfSum => {
-                3..=3
-            }
-            Fused::Conv2DMaxPoolDense(_) => 5..=5,
-            Fused::Conv2DMaxPoolDenseGrad(_) => 6..=6,
-            Fused::SignBitsOf(producer, _) => producer.inputs()..=producer.inputs(),
-            Fused::MaskBitsBiasGrad => 2..=2,
-            Fused::BatchNormThen(norm, chain) => {
-                let count = operands(norm) + chain.inputs.saturating_sub(1);
-                count..=count
-            }
-            Fused::BatchNormReluGrad(norm, _) => 4 + weights(norm)..=4 + weights(norm),
-            Fused::BatchNormGradOfSum(norm) => 6 + usize::from(norm.scale)..=6 + usize::from(norm.scale),
-            Fused::Applied(_) => 1..=6,
         }
     }
 
@@ -498,12 +401,9 @@ impl Parts {
         let weight = &graph.tensors[node.updates[*place].0];
         Type { shape: weight.shape.clone(), dtype: weight.dtype }
     }
+}
 
-    /// Adds a part and gives its first output.
-    fn push(&mut self, op: Op, inputs: impl IntoIterator<Item = Value>) -> Value {
-        self.push_updating(op, inputs, [])
-    }
-
+impl Assembly for Parts {
     fn push_updating(
         &mut self,
         op: Op,
@@ -514,6 +414,26 @@ impl Parts {
         self.nodes.push(Part { op, inputs, updates });
         Output(self.nodes.len() - 1, 0)
     }
+
+    fn write(&mut self, outputs: &[Value]) {
+        self.outputs = outputs.to_vec();
+    }
+}
+
+/// The facts of all parts as those of one op.
+impl Assembly for Option<Facts> {
+    fn push_updating(
+        &mut self,
+        op: Op,
+        _: impl IntoIterator<Item = Value>,
+        _: impl IntoIterator<Item = Value>,
+    ) -> Value {
+        let next = op.signature().facts;
+        *self = Some(self.map_or(next, |facts| facts.then(next)));
+        Output(0, 0)
+    }
+
+    fn write(&mut self, _: &[Value]) {}
 }
 
 impl Value {

@@ -19,6 +19,9 @@
 //! - **`Op` is a closed enum** (`op`). A node reads `inputs`, writes `outputs`, changes `updates` in place.
 //!   Shape, gradient and kernel are exhaustive matches: add a variant and the compiler lists the work. Layout
 //!   is NHWC.
+//! - **What is known of an op is its signature** (`signature`): names of operands, what may share bytes, what it
+//!   does along each axis, whether it is random, a view or a sum of the step. There is no other list of such
+//!   facts; those of a fused op follow from its parts.
 //! - **The order of a graph's nodes is its meaning.** Where a tensor is updated in place, nodes before the
 //!   update read the old value. The checker holds every schedule to the versions that the graph's own order
 //!   gives.
@@ -97,6 +100,7 @@ mod recurrent;
 mod region;
 mod rules;
 mod shape;
+mod signature;
 mod synthetic_values;
 mod tail;
 mod text;
@@ -121,7 +125,7 @@ pub use mask::Mask;
 pub use matmul::{MatMul, MatMulSizes};
 pub use metric::{ClassAverage, ClassOf, FBeta, Iou, Metric, RowValue};
 pub use noise::{Noise, NoiseKind};
-pub use op::{CostClass, Loss, LossKind, Norm, Op};
+pub use op::{Loss, LossKind, Norm, Op};
 pub use pinned::Pinned;
 pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, LOW_WORKSPACE, LowWorkspace, Nanos, Problem, Transfers};
@@ -130,6 +134,7 @@ pub use recurrent::{Cell, Gate, Recurrent};
 pub use region::{Cut, Region, Slice};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;
+pub use signature::{Along, Axes, CostClass, Facts, Operand, OperandList, Presence, Signature};
 pub use synthetic_values::{SyntheticValues, Values};
 pub use tail::Tail;
 pub use text::TextError;

@@ -33,6 +33,14 @@ impl Update {
         Update { rule, clip: Clip::None, weight_decay: 0.0, guarded: false, steps: 1, average: None }
     }
 
+    /// Whether it reads the square of a norm.
+    pub fn clips_by_norm(&self) -> bool {
+        match self.clip {
+            Clip::Norm(_) => true,
+            Clip::None | Clip::Value(_) => false,
+        }
+    }
+
     /// How many tensors it changes where its rule is elementwise: the weight, its state and its average.
     pub fn tensors(&self) -> usize {
         1 + self.rule.state(&[]).len() + usize::from(self.average.is_some())
@@ -51,7 +59,7 @@ pub struct CheckUpdate {
 impl CheckUpdate {
     /// The place of the weight among what the check reads; its state and its average follow.
     pub fn weight_at(&self) -> usize {
-        1 + usize::from(matches!(self.update.clip, Clip::Norm(_)))
+        1 + usize::from(self.update.clips_by_norm())
     }
 }
 
@@ -193,43 +201,38 @@ impl UpdateRule {
 
     /// Names of the state tensors of a weight of these dimensions, with their own.
     pub fn state(&self, dims: &[usize]) -> Vec<(&'static str, Vec<usize>)> {
-        let mut names = Vec::new();
+        if let (UpdateRule::Adafactor { .. }, [outer @ .., rows, columns]) = (self, dims) {
+            let with = |last: usize| outer.iter().copied().chain([last]).collect();
+            return vec![("rows", with(*rows)), ("columns", with(*columns))];
+        }
+        self.names().into_iter().flatten().map(|name| (name, dims.to_vec())).collect()
+    }
+
+    /// How many state tensors there are; none where that depends on the weight's dimensions.
+    pub(crate) fn states(&self) -> Option<usize> {
+        let is_known = !matches!(self, UpdateRule::Adafactor { .. });
+        is_known.then(|| self.names().into_iter().flatten().count())
+    }
+
+    /// Names of state tensors of the weight's own shape.
+    fn names(&self) -> [Option<&'static str>; 3] {
+        let some = |holds: bool, name: &'static str| holds.then_some(name);
         match *self {
-            UpdateRule::Sgd { momentum, .. } => {
-                if momentum != 0.0 {
-                    names.push("momentum");
-                }
-            }
+            UpdateRule::Sgd { momentum, .. } => [some(momentum != 0.0, "momentum"), None, None],
             UpdateRule::Adam { amsgrad, .. } => {
-                names.extend(["momentum", "velocity"]);
-                if amsgrad {
-                    names.push("velocity_hat");
-                }
+                [Some("momentum"), Some("velocity"), some(amsgrad, "velocity_hat")]
             }
             UpdateRule::Rmsprop { momentum, centered, .. } => {
-                names.push("velocity");
-                if momentum != 0.0 {
-                    names.push("momentum");
-                }
-                if centered {
-                    names.push("average_gradient");
-                }
+                [Some("velocity"), some(momentum != 0.0, "momentum"), some(centered, "average_gradient")]
             }
-            UpdateRule::Adagrad { .. } => names.push("accumulator"),
-            UpdateRule::Adadelta { .. } => names.extend(["accumulated_grad", "accumulated_delta_var"]),
-            UpdateRule::Adamax { .. } => names.extend(["momentum", "norm"]),
-            UpdateRule::Nadam { .. } | UpdateRule::Lamb { .. } => names.extend(["momentum", "velocity"]),
-            UpdateRule::Ftrl { .. } => names.extend(["accumulator", "linear"]),
-            UpdateRule::Lion { .. } => names.push("momentum"),
-            UpdateRule::Adafactor { .. } => {
-                if let [outer @ .., rows, columns] = dims {
-                    let with = |last: usize| outer.iter().copied().chain([last]).collect();
-                    return vec![("rows", with(*rows)), ("columns", with(*columns))];
-                }
-                names.push("velocity");
-            }
+            UpdateRule::Adagrad { .. } => [Some("accumulator"), None, None],
+            UpdateRule::Adadelta { .. } => [Some("accumulated_grad"), Some("accumulated_delta_var"), None],
+            UpdateRule::Adamax { .. } => [Some("momentum"), Some("norm"), None],
+            UpdateRule::Nadam { .. } | UpdateRule::Lamb { .. } => [Some("momentum"), Some("velocity"), None],
+            UpdateRule::Ftrl { .. } => [Some("accumulator"), Some("linear"), None],
+            UpdateRule::Lion { .. } => [Some("momentum"), None, None],
+            UpdateRule::Adafactor { .. } => [Some("velocity"), None, None],
         }
-        names.into_iter().map(|name| (name, dims.to_vec())).collect()
     }
 
     /// What the first state tensor begins at.

@@ -53,7 +53,7 @@ impl<'a> CostTables<'a> {
             producers,
             nanos: of_nodes(problem, rows, Cost::nanos),
             workspace: of_nodes(problem, rows, Cost::workspace_least),
-            in_place: graph.nodes.iter().map(|node| node.op.in_place()).collect(),
+            in_place: graph.nodes.iter().map(|node| node.in_place().collect()).collect(),
             wiring: Wiring::new(graph),
         }
     }

@@ -276,7 +276,7 @@ impl Index {
                 assert!(!node.op.is_view(), "the oracle knows no views");
                 let cost = &problem.costs[id.0];
                 let bit = |id: &TensorId| self.bits.get(id).copied();
-                let pairs = node.op.in_place();
+                let pairs: Vec<(usize, usize)> = node.in_place().collect();
                 let size = |id: TensorId| {
                     let tensor = &problem.graph.tensors[id.0];
                     tensor.shape.bytes(tensor.dtype, plan.micro_batch)

@@ -158,7 +158,7 @@ pub use memfit_device::heap;
 pub use memfit_device::process;
 pub use memfit_files::{FileError, NewFile, remove_leftovers};
 pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classes};
-pub use memfit_ir::{Bytes, ParseBytesError, Pinned};
+pub use memfit_ir::{Bytes, Operand, OperandList, ParseBytesError, Pinned, Presence, Signature};
 pub use memfit_pack::Packing;
 pub use memfit_plan::{Change, DoesNotFit, Group, Syntax};
 pub use memfit_run::{Means, RunError, StepRecord};

@@ -61,6 +61,7 @@ fn every_refusal_is_an_object_on_standard_output_where_json_is_asked_for() {
         (&["pack", "items.csv"], 2, "job"),
         (&["summary", "bad.toml"], 2, "job"),
         (&["layers", "nosuchlayer"], 2, "job"),
+        (&["layers", "--ops", "nosuchop"], 2, "job"),
         (&["evaluate", &keras], 2, "data"),
         (&["predict", &keras, "--output", "p.npy"], 2, "data"),
         (&["nosuchcommand"], 2, "arguments"),

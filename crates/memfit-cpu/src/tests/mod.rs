@@ -105,7 +105,7 @@ impl Case {
         let bytes = |id: TensorId| graph.tensors[id.0].shape.bytes(graph.tensors[id.0].dtype, 1);
         let node = &graph.nodes[node.0];
         let same_size = |pair: &(usize, usize)| bytes(node.outputs[pair.0]) == bytes(node.inputs[pair.1]);
-        let pairs = self.op.in_place().into_iter().filter(same_size).map(Some);
+        let pairs = node.in_place().filter(same_size).map(Some);
         for in_place in std::iter::once(None).chain(pairs) {
             for (threads, spare) in [(1, 2), (2, 0), (3, 1)] {
                 let other = self.run_once(threads, spare, in_place, overwrite);

@@ -5,7 +5,6 @@ use crate::{Attention, Conv2D, Conv3D, DType, Mask, Norm, Pool2D, Shape};
 
 impl Rule<'_> {
     pub(super) fn dense(&self) -> Result<Type, ShapeError> {
-        self.count(2..=3)?;
         let (x, kernel) = (self.floats(0)?, self.weight(1)?);
         self.require(kernel.dims.len() >= 2 && !kernel.batched, "a kernel[in,out]")?;
         self.require(
@@ -22,7 +21,6 @@ impl Rule<'_> {
     }
 
     pub(super) fn conv(&self, conv: &Conv2D) -> Result<Type, ShapeError> {
-        self.count(2..=3)?;
         let ([height, width, channels], kernel) = (self.image(0)?, self.singles(1)?);
         let filters = kernel.last();
         let fits = kernel.dims.len() == 4
@@ -41,7 +39,6 @@ impl Rule<'_> {
     }
 
     pub(super) fn conv3d(&self, conv: &Conv3D) -> Result<Type, ShapeError> {
-        self.count(2..=3)?;
         let ([depth, height, width, channels], kernel) = (self.volume(0)?, self.singles(1)?);
         let filters = kernel.last();
         let fits = kernel.dims.len() == 5
@@ -66,7 +63,6 @@ impl Rule<'_> {
 
     /// A mask: of numbers of entries, or of the places before the last axis.
     pub(super) fn mask(&self, mask: Mask) -> Result<Type, ShapeError> {
-        self.count(1..=1)?;
         let mut shape = self.inputs[0].shape.clone();
         match mask {
             Mask::NotZero => self.ids()?,
@@ -104,7 +100,6 @@ impl Rule<'_> {
     /// Values with gamma and beta where the flags say so, and `statistics` more operands of their shape.
     pub(super) fn norm(&self, norm: &Norm, axes: usize, statistics: usize) -> Result<Shape, ShapeError> {
         let count = 1 + usize::from(norm.scale) + usize::from(norm.center) + statistics;
-        self.count(count..=count)?;
         let x = self.floats(0)?;
         self.require(0 < axes && axes <= x.dims.len(), &format!("at least {axes} axes after the batch"))?;
         let wanted = &x.dims[x.dims.len() - axes..];
@@ -117,7 +112,6 @@ impl Rule<'_> {
     /// Values, with a scale of the last axes and an offset of the last where the flags say so.
     pub(super) fn affine(&self, scale: bool, center: bool) -> Result<Shape, ShapeError> {
         let count = 1 + usize::from(scale) + usize::from(center);
-        self.count(count..=count)?;
         let x = self.floats(0)?;
         if scale {
             let own = &self.singles(1)?.dims;
@@ -148,7 +142,6 @@ impl Rule<'_> {
         first: usize,
         sizes: [usize; 2],
     ) -> Result<(), ShapeError> {
-        self.count(first + kind.masks()..=first + kind.masks())?;
         let wanted = [kind.query_mask, kind.key_mask].into_iter().zip(sizes).filter(|(given, _)| *given);
         for (index, (_, places)) in wanted.enumerate() {
             self.mask_of(first + index, places)?;

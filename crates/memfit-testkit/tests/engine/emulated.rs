@@ -197,7 +197,7 @@ fn context() -> Vec<u8> {
 fn in_place(run: &NodeRun<'_>) -> Vec<(usize, usize)> {
     let inputs = &run.node.inputs;
     let mut shared: Vec<(usize, usize)> = Vec::new();
-    for (output, input) in run.node.op.in_place() {
+    for (output, input) in run.node.in_place() {
         let output = inputs.len() + output;
         let is_read_once = inputs.iter().filter(|id| **id == inputs[input]).count() == 1;
         let fits = run.after[output].len() == run.before[input].len();

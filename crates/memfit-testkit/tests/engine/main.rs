@@ -23,5 +23,6 @@ mod poison;
 mod properties;
 mod references;
 mod regions;
+mod signature;
 mod text;
 mod ways;
