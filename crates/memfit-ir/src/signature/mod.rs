@@ -292,7 +292,8 @@ impl Node {
         place.and_then(|place| self.updates.get(place)).copied()
     }
 
-    /// Pairs (output, input) of places that may stand at the same bytes when the input is not needed afterwards.
+    /// Pairs (output, input) of places that may stand at the same bytes, where they have equal sizes and the input is not
+    /// needed afterwards.
     pub fn in_place(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let signature = self.op.operands();
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
