@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memfit_device::{Arena, Backend, Device, DeviceError, Store, page, process};
-use memfit_ir::{Bytes, Cost, Folding, Graph, NodeId, TensorId, UpdateFusion};
+use memfit_ir::{Bytes, Cost, Graph, NodeId, ProducerFusions, Rewritten, UpdateFusion};
 
 use super::cost;
 use super::device::CpuDevice;
@@ -73,20 +73,17 @@ impl Backend for Cpu {
         graph.nodes.iter().map(|node| cost::cost(graph, node, self.threads())).collect()
     }
 
-    fn costs_folded(&self, graph: &Graph) -> BTreeMap<NodeId, Cost> {
-        let (folded, readers) = Folding::all(graph);
-        let cost = |id: &NodeId| cost::cost(&folded, &folded.nodes[id.0], self.threads());
-        readers.iter().map(|id| (*id, cost(id))).collect()
-    }
-
-    fn costs_applied(&self, graph: &Graph) -> BTreeMap<TensorId, Cost> {
-        let mut costs = BTreeMap::new();
-        for UpdateFusion { gradient, node, .. } in UpdateFusion::all(graph) {
-            if cost::applies_exactly(graph, &node) {
-                costs.insert(gradient, cost::cost(graph, &node, self.threads()));
-            }
-        }
-        costs
+    fn costs_rewritten(&self, graph: &Graph) -> BTreeMap<Rewritten, Cost> {
+        let (fused, readers) = ProducerFusions::all(graph);
+        let cost = |id: NodeId| cost::cost(&fused, &fused.nodes[id.0], self.threads());
+        let readers = readers.into_iter().map(|id| (Rewritten::Reader(id), cost(id)));
+        let updates = UpdateFusion::all(graph)
+            .into_iter()
+            .filter(|fusion| cost::applies_exactly(graph, &fusion.node))
+            .map(|fusion| {
+                (Rewritten::Update(fusion.gradient), cost::cost(graph, &fusion.node, self.threads()))
+            });
+        readers.chain(updates).collect()
     }
 
     fn take_offload(&mut self, folder: &Path, bytes: Bytes) -> Result<(), DeviceError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use memfit_ir::{Bytes, Cost, Graph, NodeId, TensorId, Transfers};
+use memfit_ir::{Bytes, Cost, Graph, Rewritten, Transfers};
 
 use crate::measure::{self, Allowance, Measured, Table};
 use crate::{Device, DeviceError};
@@ -51,13 +51,8 @@ pub trait Backend: Send + Sync {
     /// What each node of a graph costs here, estimated from its arithmetic and its bytes.
     fn costs(&self, graph: &Graph) -> Vec<Cost>;
 
-    /// What readers of values cost here where they make them themselves; empty where no kernel does.
-    fn costs_folded(&self, _graph: &Graph) -> BTreeMap<NodeId, Cost> {
-        BTreeMap::new()
-    }
-
-    /// What applying gradients where they are made costs here; empty where no kernel does.
-    fn costs_applied(&self, _graph: &Graph) -> BTreeMap<TensorId, Cost> {
+    /// What rewrites of a graph make costs here, as far as there are kernels for it.
+    fn costs_rewritten(&self, _graph: &Graph) -> BTreeMap<Rewritten, Cost> {
         BTreeMap::new()
     }
 

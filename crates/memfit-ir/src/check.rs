@@ -1,6 +1,7 @@
 //! The checker: simulates a plan, slowly and plainly, and is the only constructor of a [`CheckedPlan`].
 //!
-//! It shares no code with the planner or the packer. It keeps a map of the arena: which bytes hold which
+//! It shares no code with the planner or the packer. Where the plan rewrites the graph, what the rewritten graph
+//! computes is compared first. Then it keeps a map of the arena: which bytes hold which
 //! tensor's value right now. A step is right when all that it reads is in the map, and when it overwrites
 //! nothing that is needed.
 
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::{
-    ALIGNMENT, Bytes, Fold, FusedUpdate, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Region, Slot,
-    Step, TensorId,
+    ALIGNMENT, Bytes, Difference, Kind, Node, NodeId, Op, Phase, Place, Plan, Problem, Rewrite, Slot, Step,
+    TensorId, compare,
 };
 
 /// A plan that was checked against its problem; the only kind that runs.
@@ -36,12 +37,10 @@ impl CheckedPlan {
 pub enum CheckError {
     /// A micro-batch of no rows, or of more rows than the batch.
     MicroBatch(usize),
-    /// A region that the graph does not have, or that runs in slices of a split batch.
-    Region(Region),
-    /// A value that its readers cannot recompute.
-    Fold(TensorId),
-    /// A gradient that must exist whole, or does so where the batch is split.
-    Applied(TensorId),
+    /// A rewrite that does not suit the graph, or that needs the whole batch where it is split.
+    Rewrite(Rewrite),
+    /// The rewritten graph does not compute what the graph does.
+    Differs(Difference),
     /// Not what was decided beforehand: micro-batch, region or algorithms.
     Pinned,
     /// The batch is split though this node mixes its rows.
@@ -94,9 +93,8 @@ impl std::error::Error for CheckError {}
 
 /// Checks a plan against its problem.
 pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
-    let applied = &*FusedUpdate::of_plan(problem, &plan).map_err(CheckError::Applied)?;
-    let folded = &*Fold::of_plan(applied, &plan).map_err(CheckError::Fold)?;
-    let problem = &*Region::of_plan(folded, &plan).map_err(CheckError::Region)?;
+    let asked = problem;
+    let problem = &*asked.rewritten(&plan.rewrites).map_err(CheckError::Rewrite)?;
     if plan.micro_batch == 0 || plan.batch < plan.micro_batch || plan.batch != problem.batch {
         return Err(CheckError::MicroBatch(plan.micro_batch));
     }
@@ -104,11 +102,12 @@ pub fn check(problem: &Problem, plan: Plan) -> Result<CheckedPlan, CheckError> {
         return Err(CheckError::Pinned);
     }
     let split = plan.micro_batches() > 1;
-    if let Some(region) = problem.graph.region.filter(|_| split) {
-        return Err(CheckError::Region(region));
+    let whole = problem.graph.rewrites.iter().find(|rewrite| rewrite.needs_whole_batch());
+    if let Some(rewrite) = whole.filter(|_| split) {
+        return Err(CheckError::Rewrite(*rewrite));
     }
-    if let Some(gradient) = problem.graph.applied.first().filter(|_| split) {
-        return Err(CheckError::Applied(*gradient));
+    if asked.graph.rewrites != problem.graph.rewrites {
+        compare(&asked.graph, &problem.graph, split).map_err(CheckError::Differs)?;
     }
     if split {
         // Statistics of micro-batches may be allowed; a loss of micro-batches never is.

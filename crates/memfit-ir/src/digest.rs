@@ -9,9 +9,7 @@ impl Plan {
         let Plan {
             batch,
             micro_batch,
-            region,
-            folds,
-            applied,
+            rewrites: _,
             bytes_peak,
             bytes_bound,
             bytes_host,
@@ -25,13 +23,15 @@ impl Plan {
         let mut digest = Digest::default();
         digest.indices([*batch, *micro_batch]);
         [bytes_peak, bytes_bound, bytes_host].iter().for_each(|bytes| digest.add(bytes.0));
-        match region {
+        // Kind by kind; the order in which kinds are applied is always the same.
+        match self.region() {
             None => digest.add(0),
             Some(Region { boundary, slices, keeps }) => {
-                digest.indices([1, boundary.0, *slices, usize::from(*keeps)]);
+                digest.indices([1, boundary.0, slices, usize::from(keeps)]);
             }
         }
-        for tensors in [folds, applied] {
+        let tensors: [Vec<TensorId>; 2] = [self.producers_fused().collect(), self.updates_fused().collect()];
+        for tensors in tensors {
             digest.index(tensors.len());
             tensors.iter().for_each(|TensorId(tensor)| digest.index(*tensor));
         }
@@ -116,7 +116,7 @@ impl Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bytes, NodeId};
+    use crate::{Bytes, NodeId, Rewrite};
 
     #[test]
     fn every_number_of_a_plan_changes_its_digest() {
@@ -134,10 +134,10 @@ mod tests {
             Plan { micro_batch: 1, ..plan.clone() },
             Plan { bytes_peak: Bytes(1), ..plan.clone() },
             Plan { bytes_bound: Bytes(1), ..plan.clone() },
-            Plan { region: Some(region), ..plan.clone() },
-            Plan { region: Some(Region { keeps: true, ..region }), ..plan.clone() },
-            Plan { folds: vec![TensorId(0)], ..plan.clone() },
-            Plan { applied: vec![TensorId(0)], ..plan.clone() },
+            Plan { rewrites: vec![Rewrite::Slice(region)], ..plan.clone() },
+            Plan { rewrites: vec![Rewrite::Slice(Region { keeps: true, ..region })], ..plan.clone() },
+            Plan { rewrites: vec![Rewrite::FuseProducer(TensorId(0))], ..plan.clone() },
+            Plan { rewrites: vec![Rewrite::FuseUpdate(TensorId(0))], ..plan.clone() },
             Plan { persistent: vec![(TensorId(0), slot(0, 64))], ..plan.clone() },
             Plan { kept: vec![(TensorId(0), slot(0, 64))], ..plan.clone() },
             Plan { ahead: Some(slot(0, 64)), ..plan.clone() },

@@ -1,6 +1,6 @@
 //! The graph: tensors, and nodes in an order that is valid to run.
 
-use crate::{Bytes, Constraint, DType, Op, Region, Regularizer, Shape, ShapeError, Slice, infer};
+use crate::{Bytes, Constraint, DType, Op, Regularizer, Rewrite, Shape, ShapeError, Slice, infer};
 
 /// Index of a tensor in [`Graph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,14 +34,8 @@ pub struct Graph {
     pub keep: Vec<TensorId>,
     /// How weights begin. Other persistent tensors begin at zero.
     pub initial: Vec<(TensorId, Initializer)>,
-    /// The prefix that was rewritten to run in slices of the batch, where there is one.
-    pub region: Option<Region>,
-    /// Values that their readers in backward recompute, in the order in which the graph was rewritten for
-    /// them.
-    pub folds: Vec<TensorId>,
-    /// Gradients whose update is fused into their producer, in the order in which the graph was rewritten for
-    /// them.
-    pub applied: Vec<TensorId>,
+    /// How it was rewritten, in this order.
+    pub rewrites: Vec<Rewrite>,
     /// What weights add to the loss.
     pub penalties: Vec<(TensorId, Regularizer)>,
     /// What values add to the loss.

@@ -41,14 +41,17 @@
 //!   and means of windows are those of their lines.
 //! - **A batch's statistics are a node of their own,** so that normalising again is one pass and moves no
 //!   average twice.
-//! - **Memory moves that change the graph are rewrites, node by node:** a plan names them and `check` applies
-//!   them. `region` runs a prefix of the network in slices of the batch: some tensors hold a slice's rows
-//!   (`Tensor::slice`), `PutRows` writes a slice into the boundary and `TakeRows` reads one of its gradient.
-//!   `tail` does so with the last layer, its loss and its gradients. `fold` lets consumers recompute an
-//!   activation inside their own kernels; what they cost then stands beside the costs. `applied` runs the
-//!   optimizer where the gradient is computed: one node for producer, zero and update, after the last reader
-//!   of the old weight; never where others read the gradient (norms, checks, sums over steps) or it is added
-//!   to twice.
+//! - **Memory moves that change the graph are rewrites** (`rewrite`), one closed enum: a plan names them, and
+//!   what they make costs stands beside the costs. `Slice` runs a part of the network in slices of the batch:
+//!   some tensors hold a slice's rows (`Tensor::slice`), `PutRows` writes a slice into the boundary and
+//!   `TakeRows` reads one of its gradient; the part is a prefix (`region`), or the last layer with its loss and
+//!   gradients (`tail`). `FuseProducer` lets readers recompute an activation inside their own kernels.
+//!   `FuseUpdate` runs the optimizer where the gradient is computed: one node for producer, zero and update,
+//!   after the last reader of the old weight; never where others read the gradient (norms, checks, sums over
+//!   steps) or it is added to twice.
+//! - **The checker does not trust a rewrite** (`rewrite/compare.rs`): it takes fused ops apart into their
+//!   parts, gives equal values equal numbers, and compares what both graphs leave. What is computed of all
+//!   slices, each once, is what is computed of all rows.
 //! - **A sum joins the node that computes one of its terms** (`summand`): a residual is added by the product,
 //!   or by the gradient of the normalisation, that writes the branch.
 //! - **Which convolutions use Winograd, and which take a pool inside, is a matter of geometry** (`geometry`),
@@ -72,7 +75,6 @@
 //!   (`synthetic_values`): host and device draw the same numbers, and any part can be drawn again.
 
 mod add_epilogue;
-mod applied;
 mod attention;
 mod augment;
 mod bytes;
@@ -82,7 +84,6 @@ mod counts;
 mod digest;
 mod distance;
 mod dtype;
-mod fold;
 mod fused;
 mod geometry;
 mod graph;
@@ -97,18 +98,16 @@ mod problem;
 mod producer;
 pub mod random;
 mod recurrent;
-mod region;
+mod rewrite;
 mod rules;
 mod shape;
 mod signature;
 mod synthetic_values;
-mod tail;
 mod text;
 mod update;
 mod weight_rules;
 
 pub use add_epilogue::AddEpilogue;
-pub use applied::{FusedUpdate, UpdateFusion};
 pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
@@ -117,7 +116,6 @@ pub use check::{CheckError, CheckedPlan, check};
 pub use counts::{AtRate, Counts, Curve, Rate, Summation, Thresholds};
 pub use distance::{Distance, Reduction};
 pub use dtype::DType;
-pub use fold::{Fold, Folding};
 pub use fused::{Fused, Part, Parts, Value};
 pub use geometry::{Conv2D, Conv3D, Interpolation, Pads, Pool2D, PooledConv2D};
 pub use graph::{Graph, Initializer, Kind, LayerId, Node, NodeId, Phase, Tensor, TensorId};
@@ -131,12 +129,14 @@ pub use plan::{ALIGNMENT, Place, Plan, Slot, Step};
 pub use problem::{Budget, Cost, LOW_WORKSPACE, LowWorkspace, Nanos, Problem, Transfers};
 pub use producer::Producer;
 pub use recurrent::{Cell, Gate, Recurrent};
-pub use region::{Cut, Region, Slice};
+pub use rewrite::{
+    Cut, Difference, FusedUpdate, ProducerFusion, ProducerFusions, Region, Rewrite, Rewritten, Slice, Tail,
+    UpdateFusion, compare,
+};
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;
 pub use signature::{Along, Axes, CostClass, Facts, Operand, OperandList, Presence, Signature};
 pub use synthetic_values::{SyntheticValues, Values};
-pub use tail::Tail;
 pub use text::TextError;
 pub use update::{Accumulate, Average, CheckUpdate, Clip, Update, UpdateRule};
 pub use weight_rules::{Constraint, Orthogonal, Regularizer};

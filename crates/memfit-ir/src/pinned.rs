@@ -1,7 +1,7 @@
 //! What of a plan is decided beforehand: everything that changes bits, so that a run can go on with the arithmetic it began with.
 //!
 //! The rows of a micro-batch, the slices of a region and the algorithms of a GPU's libraries decide in which order numbers are added.
-//! What is recomputed, folded, applied or copied out does not, and stays the planner's choice.
+//! What is recomputed, fused or copied out does not, and stays the planner's choice.
 
 use crate::{Bytes, Cost, LowWorkspace, Nanos, NodeId, Plan, Problem, Region};
 
@@ -30,7 +30,7 @@ impl Pinned {
             .collect();
         algorithms.sort_unstable();
         algorithms.dedup();
-        Pinned { micro_batch: Some(plan.micro_batch), region: Some(plan.region), algorithms }
+        Pinned { micro_batch: Some(plan.micro_batch), region: Some(plan.region()), algorithms }
     }
 
     /// Whether nothing is pinned.
@@ -70,7 +70,7 @@ impl Pinned {
             known.peek().is_none() || known.any(|(_, pinned)| pinned == workspace)
         };
         self.allows_rows(plan.micro_batch)
-            && self.allows_region(plan.region)
+            && self.allows_region(plan.region())
             && (self.algorithms.is_empty() || Pinned::of_plan(solved, plan).algorithms.iter().all(is_among))
     }
 

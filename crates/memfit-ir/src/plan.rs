@@ -1,8 +1,8 @@
 //! A plan: exactly what happens. Offsets in one arena, and one list of steps.
 
-use crate::{Bytes, NodeId, Region, TensorId};
 #[cfg(doc)]
-use crate::{Fold, FusedUpdate};
+use crate::Problem;
+use crate::{Bytes, NodeId, Rewrite, TensorId};
 
 /// Every offset is a multiple of this: a cache line, and the widest vector.
 pub const ALIGNMENT: u64 = 64;
@@ -14,15 +14,9 @@ pub struct Plan {
     pub batch: usize,
     /// Rows of a full micro-batch; equal to `batch` when nothing is split.
     pub micro_batch: usize,
-    /// The prefix of the network that runs in slices, where there is one. Ids of nodes and tensors are those
-    /// of the problem that [`Region::of_plan`] returns for the planned one.
-    pub region: Option<Region>,
-    /// Values that are not kept for backward, since their readers there recompute them. Node ids are those of
-    /// the graph that [`Fold::of_plan`] returns.
-    pub folds: Vec<TensorId>,
-    /// Gradients whose optimizer update is fused into their producer; the batch is one micro-batch then. Node
-    /// ids are those of the graph that [`FusedUpdate::of_plan`] returns, before any fold.
-    pub applied: Vec<TensorId>,
+    /// How the problem's graph is rewritten before it runs, in this order. Ids of nodes and tensors are those of
+    /// the problem that [`Problem::rewritten`] returns for these.
+    pub rewrites: Vec<Rewrite>,
     /// Height of the arena: the end of the highest slot.
     pub bytes_peak: Bytes,
     /// No packing of this schedule can be lower.
@@ -139,9 +133,7 @@ mod tests {
             let plan = Plan {
                 batch,
                 micro_batch,
-                region: None,
-                folds: vec![],
-                applied: vec![],
+                rewrites: vec![],
                 bytes_peak: Bytes::ZERO,
                 bytes_bound: Bytes::ZERO,
                 bytes_host: Bytes::ZERO,

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Bytes, Graph, NodeId, Pinned, TensorId};
-#[cfg(doc)]
-use crate::{Fold, FusedUpdate};
+use crate::{Bytes, Graph, Pinned, Rewritten};
 
 /// What the planner is asked: fit this training graph, at these costs, into this budget.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,12 +11,8 @@ pub struct Problem {
     pub graph: Graph,
     /// One cost a node.
     pub costs: Vec<Cost>,
-    /// The cost of readers that recompute a value themselves, as [`Fold`] says; nothing where the device does
-    /// not offer it.
-    pub costs_folded: BTreeMap<NodeId, Cost>,
-    /// The cost of a fused optimizer update, as [`FusedUpdate`] says; nothing where the device does not offer
-    /// it.
-    pub costs_applied: BTreeMap<TensorId, Cost>,
+    /// The cost of what a rewrite makes; nothing where the device does not offer it.
+    pub costs_rewritten: BTreeMap<Rewritten, Cost>,
     /// What may be used.
     pub budget: Budget,
     /// Rows of one training step.

@@ -5,15 +5,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memfit_ir::{Bytes, Graph, Plan, Problem};
+use memfit_ir::{Bytes, Plan, Problem};
 
 use crate::figures::CostTables;
-use crate::moves::apply::applied;
-use crate::moves::fold;
 use crate::moves::recompute::{Direction, Effort, Heuristic, Point, first_within, least_nanos, path};
 use crate::moves::region::Candidates;
 use crate::moves::reorder::reorder;
 use crate::moves::split;
+use crate::moves::{fuse_producer, fuse_update};
 use crate::place::{Packing, bytes_of_packing_well, place};
 use crate::schedule::{Schedule, in_pieces, whole};
 use crate::storage::Storage;
@@ -49,8 +48,10 @@ struct Size<'a> {
     points: Vec<Point>,
     /// The peak and time of each with other workspaces.
     variants: Vec<Vec<Variant>>,
-    /// Whether each is on a downward path by estimates, without folds. Only these decide what fits at all, so
-    /// that it depends neither on a clock nor on how many schedules were tried.
+    /// Whether its points may decide what fits at all.
+    may_decide: bool,
+    /// Whether each does: those on a downward path by estimates, so that it depends neither on a clock nor on
+    /// how many schedules were tried.
     decides: Vec<bool>,
     /// Time of a whole step without recomputing.
     nanos: f64,
@@ -84,13 +85,13 @@ pub fn fastest(problem: &Problem) -> Option<Plan> {
 /// The whole batch with nothing computed twice, the fastest plan there is, where it fits and may be held:
 /// with fused updates, which is faster, or else without.
 pub fn unsplit(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
-    let rewritten = applied(problem);
-    let plan = rewritten.as_ref().and_then(|applied| unsplit_as_it_is(applied, may_hold));
+    let rewritten = fuse_update::fused(problem);
+    let plan = rewritten.as_ref().and_then(|fused| unsplit_as_it_is(fused, may_hold));
     plan.or_else(|| unsplit_as_it_is(problem, may_hold))
 }
 
 fn unsplit_as_it_is(problem: &Problem, may_hold: &dyn Fn(&Plan) -> bool) -> Option<Plan> {
-    if !problem.pinned.allows_rows(problem.batch) || !problem.pinned.allows_region(problem.graph.region) {
+    if !problem.pinned.allows_rows(problem.batch) || !problem.pinned.allows_region(problem.graph.region()) {
         return None;
     }
     let figures = CostTables::new(problem, problem.batch);
@@ -230,7 +231,8 @@ impl<'a> Choices<'a> {
         gauge: &Gauge,
         beside: &mut u64,
     ) -> Choices<'a> {
-        let mut sizes: Vec<Size> = candidates.members().flat_map(|problem| sizes(problem, way)).collect();
+        let mut sizes: Vec<Size> =
+            candidates.members().flat_map(|(problem, may_decide)| sizes(problem, may_decide, way)).collect();
         let paths: Vec<(&Size, &Walk)> =
             sizes.iter().flat_map(|size| size.walks.iter().map(move |walk| (size, walk))).collect();
         let alone = candidates.problem.graph.nodes.len() < NODES_SIDE_BY_SIDE;
@@ -386,7 +388,7 @@ struct Walk {
 }
 
 /// The micro-batch sizes that are tried for one problem, with the paths that are to be searched.
-fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
+fn sizes(problem: &Problem, may_decide: bool, way: Direction) -> Vec<Size<'_>> {
     let mut sizes = vec![problem.batch];
     if split::may_split(problem) {
         sizes.extend(split::pieces(problem.batch));
@@ -397,9 +399,7 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
     let last = sizes.len() - 1;
     let large = is_large(problem);
     // One problem of several has its time for one path.
-    let is_rewritten =
-        |graph: &Graph| graph.region.is_some() || !graph.folds.is_empty() || !graph.applied.is_empty();
-    let one_path = large || is_rewritten(&problem.graph);
+    let one_path = large || !problem.graph.rewrites.is_empty();
     let measured = problem.costs.iter().any(|cost| cost.measured.is_some());
     let walks = |index: usize, rows: usize| {
         // Between the powers of two, splitting alone is dense enough.
@@ -427,34 +427,34 @@ fn sizes(problem: &Problem, way: Direction) -> Vec<Size<'_>> {
             (true, Direction::DownAndUp) if SEVERAL_TASTES < problem.graph.nodes.len() => 1,
             (true, Direction::DownAndUp) => heuristics.len(),
         };
-        // Plans with folds do not decide how low one can go.
-        if !problem.graph.folds.is_empty() {
+        if !may_decide {
             let walk = |heuristic: &Heuristic| Walk { heuristic: *heuristic, measured, way };
             return heuristics.iter().filter(|_| way == Direction::DownAndUp).map(walk).collect();
         }
         heuristics.iter().map(estimated).chain(heuristics.iter().take(count).map(again)).collect()
     };
-    sizes.iter().enumerate().map(|(index, rows)| Size::new(problem, *rows, walks(index, *rows))).collect()
+    let size = |(index, rows): (usize, &usize)| Size::new(problem, *rows, may_decide, walks(index, *rows));
+    sizes.iter().enumerate().map(size).collect()
 }
 
 impl<'a> Size<'a> {
     /// Micro-batches of `rows` rows with nothing computed twice.
-    fn new(problem: &'a Problem, rows: usize, walks: Vec<Walk>) -> Size<'a> {
+    fn new(problem: &'a Problem, rows: usize, may_decide: bool, walks: Vec<Walk>) -> Size<'a> {
         let figures = CostTables::new(problem, rows);
         let schedule = schedule(&figures);
         let live = Storage::new(&figures, &schedule).live();
         let nanos_each = figures.nanos_of_piece(&schedule);
         let nanos = nanos_of_step(problem, &schedule, rows);
         let points = vec![Point { schedule, live, nanos: nanos_each, way: Direction::Down }];
-        let decides = vec![problem.graph.folds.is_empty()];
-        Size { figures, points, variants: Vec::new(), decides, nanos, walks }
+        let (variants, decides) = (Vec::new(), vec![may_decide]);
+        Size { figures, points, variants, may_decide, decides, nanos, walks }
     }
 
     /// What one path leads to.
     fn walk(&self, walk: &Walk) -> Vec<Point> {
         let CostTables { problem, rows, .. } = self.figures;
         let schedule = &self.points[0].schedule;
-        let effort = match problem.graph.region {
+        let effort = match problem.graph.region() {
             None => Effort::of(schedule.events.len()),
             Some(_) => Effort::of_many(schedule.events.len()),
         };
@@ -471,9 +471,8 @@ impl<'a> Size<'a> {
 
     /// Takes in what the paths led to, which came in their order.
     fn join(&mut self, found: Vec<Vec<Point>>) {
-        let is_folded = !self.figures.graph().folds.is_empty();
         for (walk, points) in self.walks.iter().zip(found) {
-            let estimated = !walk.measured && !is_folded;
+            let estimated = !walk.measured && self.may_decide;
             self.decides.extend(points.iter().map(|point| estimated && point.way == Direction::Down));
             self.points.extend(points);
         }
@@ -521,24 +520,25 @@ fn side_by_side<W: Copy + Sync, R: Send>(
 /// seconds.
 pub fn least_seconds(problem: &Problem, plan: &Plan) -> f64 {
     let own = least_seconds_of(&solved(problem, plan), plan);
-    // A folded value may be kept or recomputed by its node as well; without folds, the order may be another.
-    let own = if plan.folds.is_empty() { own } else { own.min(least_seconds_of(problem, plan)) };
-    let in_one_piece = plan.micro_batch == problem.batch && plan.region.is_none();
-    match applied(problem).filter(|_| in_one_piece && plan.applied.is_empty()) {
-        Some(applied) => own.min(least_seconds_of(&applied, plan)),
+    // What readers recompute may be kept or recomputed by its own node as well; then the order may be another.
+    let recomputes = plan.producers_fused().next().is_some();
+    let own = if recomputes { own.min(least_seconds_of(problem, plan)) } else { own };
+    let in_one_piece = plan.micro_batch == problem.batch && plan.region().is_none();
+    match fuse_update::fused(problem).filter(|_| in_one_piece && plan.updates_fused().next().is_none()) {
+        Some(fused) => own.min(least_seconds_of(&fused, plan)),
         None => own,
     }
 }
 
-/// The same for plans of one graph, whose values may all be folded yet.
+/// The same for plans of one graph, whose producers may all be fused yet.
 fn least_seconds_of(problem: &Problem, plan: &Plan) -> f64 {
     let figures = CostTables::new(problem, plan.micro_batch);
     let schedule = schedule(&figures);
     let room = plan.bytes_peak.align_up(memfit_ir::ALIGNMENT).saturating_sub(figures.persistent_bytes).0;
     // The last micro-batch may be smaller, and costs at least its share.
     let micro_batches = problem.batch as f64 / plan.micro_batch as f64;
-    let folding = fold::nanos(problem, plan.micro_batch);
-    let extra = least_nanos(&figures, &schedule, room, &folding) * micro_batches;
+    let fused = fuse_producer::nanos(problem, plan.micro_batch);
+    let extra = least_nanos(&figures, &schedule, room, &fused) * micro_batches;
     (nanos_of_step(problem, &schedule, plan.micro_batch) + extra) / 1e9
 }
 

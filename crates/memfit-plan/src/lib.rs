@@ -4,9 +4,9 @@
 //! share bytes and how long each buffer lives, *placing* packs the buffers into the arena, above the
 //! persistent tensors. A move changes the schedule to buy bytes: `release` (an update as early as its
 //! gradient is whole), `reorder` (what frees more comes first), `split` (the batch in micro-batches),
-//! `region` (a prefix of the network in slices of the batch, or its last layer), `fold` (consumers recompute
-//! an activation), `apply` (the optimizer runs where the gradient is computed), `recompute` (a value given up
-//! and computed again, or copied out and in again). The *choice* is the fastest of all that fits.
+//! `region` (a prefix of the network in slices of the batch, or its last layer), `fuse_producer` (readers
+//! recompute an activation), `fuse_update` (the optimizer runs where the gradient is computed), `recompute` (a
+//! value given up and computed again, or copied out and in again). The *choice* is the fastest of all that fits.
 //!
 //! # Decisions
 //!
@@ -29,10 +29,9 @@
 //!   The values of the slices wait for backward, or their forward stands in the graph twice. The last layer
 //!   in slices is planned beside the split batch where it predicts an eighth of what waits for backward, in
 //!   two or four slices of the whole batch: logits of a large vocabulary then never exist whole.
-//! - **`fold`** (`moves/fold.rs`) folds, by estimates, what is cheaper to fold than to compute again; that
+//! - **`fuse_producer`** fuses, by estimates, what its readers recompute in less time than its node takes; that
 //!   graph is planned beside the whole one, and has no place where everything fits.
-//! - **`apply`** (`moves/apply.rs`) is tried first for the whole batch, since it is faster; on a GPU it is
-//!   not offered.
+//! - **`fuse_update`** is tried first for the whole batch, since it is faster; on a GPU it is not offered.
 //! - **Devices offer algorithms, the plan chooses** (`ways`): schedules are made with the least workspaces;
 //!   then every launch takes the fastest algorithm whose workspace has room beside what lives at its time, up
 //!   to one of a few heights that do not depend on the budget.
@@ -72,24 +71,11 @@ pub use timeline::{Group, Held, Holder, Moment, Timeline, timeline};
 
 use std::borrow::Cow;
 
-use memfit_ir::{Bytes, Fold, FusedUpdate, Place, Plan, Problem, Region};
+use memfit_ir::{Bytes, Place, Plan, Problem};
 
-/// The problem whose nodes one of our plans refers to: the given one, or the same with fused updates, folds
-/// or a region in slices.
+/// The problem whose nodes one of our plans refers to: the given one, or the same with the plan's rewrites.
 pub fn solved<'a>(problem: &'a Problem, plan: &Plan) -> Cow<'a, Problem> {
-    let applied = FusedUpdate::of_plan(problem, plan).expect("a plan applies gradients of its problem");
-    let folded = then(applied, |problem| {
-        Fold::of_plan(problem, plan).expect("a plan's folds are some of its problem")
-    });
-    then(folded, |problem| Region::of_plan(problem, plan).expect("a plan's region is one of its problem"))
-}
-
-/// The problem after a rewrite; it is copied only where it is rewritten.
-fn then<'a>(problem: Cow<'a, Problem>, rewrite: impl Fn(&Problem) -> Cow<'_, Problem>) -> Cow<'a, Problem> {
-    match rewrite(&problem) {
-        Cow::Owned(rewritten) => Cow::Owned(rewritten),
-        Cow::Borrowed(_) => problem,
-    }
+    problem.rewritten(&plan.rewrites).expect("a plan's rewrites suit its problem")
 }
 
 /// The fastest plan that fits, or what would.
@@ -226,5 +212,5 @@ pub fn seconds(problem: &Problem, plan: &Plan) -> f64 {
 /// The same of the fastest plan there is: the whole batch with nothing computed twice.
 pub fn seconds_unsplit(problem: &Problem) -> f64 {
     let whole = |problem: &Problem| seconds(problem, &moves::split::pieces_of(problem, problem.batch));
-    moves::apply::applied(problem).map_or_else(|| whole(problem), |applied| whole(&applied))
+    moves::fuse_update::fused(problem).map_or_else(|| whole(problem), |fused| whole(&fused))
 }

@@ -107,9 +107,7 @@ pub fn place(figures: &CostTables, schedule: &Schedule, packing: Packing, level:
     let mut plan = Plan {
         batch: problem.batch.max(rows),
         micro_batch: rows,
-        region: graph.region,
-        folds: graph.folds.clone(),
-        applied: graph.applied.clone(),
+        rewrites: graph.rewrites.clone(),
         bytes_peak: Bytes::ZERO,
         bytes_bound: Bytes::ZERO,
         bytes_host: Bytes(host.height),

@@ -122,8 +122,7 @@ pub fn problem(entry: &Entry, models: &Path) -> Problem {
         let costs = graph.nodes.iter().zip(costs).map(|(node, cost)| cost_gpu(&graph, node, cost, batch));
         return Problem {
             costs: costs.collect(),
-            costs_folded: Default::default(),
-            costs_applied: Default::default(),
+            costs_rewritten: Default::default(),
             graph,
             budget: Budget { total: UNCONSTRAINED, runtime, granule: GRANULE_GPU, host: HOST_GPU },
             batch,
@@ -139,8 +138,7 @@ pub fn problem(entry: &Entry, models: &Path) -> Problem {
     }
     Problem {
         costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        costs_applied: setup.costs_applied(&graph),
+        costs_rewritten: setup.costs_rewritten(&graph),
         graph,
         budget: Budget { total: UNCONSTRAINED, runtime, granule: Bytes(4096), host: Bytes::ZERO },
         batch,

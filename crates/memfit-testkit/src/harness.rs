@@ -30,8 +30,7 @@ pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: u
         Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
     Problem {
         costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        costs_applied: setup.costs_applied(&graph),
+        costs_rewritten: setup.costs_rewritten(&graph),
         graph,
         budget,
         batch,

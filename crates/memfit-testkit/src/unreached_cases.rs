@@ -4,8 +4,8 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change, Conv2D, Cost, DType,
-    Fill, Folding, Fused, FusedUpdate, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads,
-    PooledConv2D, Problem, Region, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
+    Fill, Fused, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads, PooledConv2D, Problem,
+    ProducerFusions, Region, Rewrite, Rewritten, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
 };
 
 use crate::op_cases::{ROWS, case};
@@ -24,9 +24,10 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     }
     graphs.push(("an embedding whose squares are summed as TensorFlow does".to_owned(), like_tensorflow()));
     graphs.push(("a region in slices".to_owned(), in_slices()));
-    graphs.push(("values that their readers make again".to_owned(), folded()));
-    graphs.push(("gradients applied where they are made".to_owned(), applied()));
-    graphs.push(("a gradient applied where it is made behind a pool".to_owned(), applied_behind_a_pool()));
+    graphs.push(("producers fused into their readers".to_owned(), producers_fused()));
+    graphs.push(("updates fused into the ops of their gradients".to_owned(), updates_fused()));
+    graphs
+        .push(("a gradient applied where it is made behind a pool".to_owned(), updates_fused_after_a_pool()));
     graphs
 }
 
@@ -112,7 +113,7 @@ fn augment(change: Change, dtype: DType) -> Graph {
 
 /// Convolutions of all kinds after normalisations and activations. The gradients of their kernels recompute
 /// their images.
-fn folded() -> Graph {
+fn producers_fused() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let mut x = b.input([6, 5, 4]);
         let one_by_one =
@@ -142,8 +143,8 @@ fn folded() -> Graph {
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
     let graph = training_graph(&case.forward, &training).expect("the case trains");
-    let (graph, readers) = Folding::all(&graph);
-    assert!(graph.folds.len() == 3 && 3 < readers.len(), "{graph}");
+    let (graph, readers) = ProducerFusions::all(&graph);
+    assert!(graph.rewrites.len() == 3 && 3 < readers.len(), "{graph}");
     graph
 }
 
@@ -169,7 +170,7 @@ fn in_slices() -> Graph {
 }
 
 /// Dense layers with fused optimizer updates: their kernels' gradients never exist as whole tensors.
-fn applied() -> Graph {
+fn updates_fused() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let x = b.input([3, 40]);
         let hidden = b.dense(x, 20, true);
@@ -180,14 +181,13 @@ fn applied() -> Graph {
     let optimizer = Optimizer { average, ..Optimizer::adam() };
     let training = Training { losses: vec![case.loss], ..Training::new(optimizer) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
-    let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph).iter().map(|of| of.gradient).collect();
-    assert_eq!(gradients.len(), 2);
-    problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
-    FusedUpdate::rewritten(&problem, &gradients).expect("both can be applied").graph
+    let graph = with_updates_fused(&mut problem);
+    assert_eq!(graph.rewrites.len(), 2);
+    graph
 }
 
 /// The same for a dense layer whose gradient is fused with that of the pool before it.
-fn applied_behind_a_pool() -> Graph {
+fn updates_fused_after_a_pool() -> Graph {
     let case = case("", LossKind::MeanSquaredError, &|b| {
         let ids = b.ids([8, 9], 50);
         let colours = b.fixed("colours", &[50, 3]);
@@ -203,10 +203,17 @@ fn applied_behind_a_pool() -> Graph {
     });
     let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::adam()) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
+    let graph = with_updates_fused(&mut problem);
+    assert_eq!(graph.rewrites.len(), 1);
+    graph
+}
+
+/// The graph with every update fused that can be.
+fn with_updates_fused(problem: &mut Problem) -> Graph {
     let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph).iter().map(|of| of.gradient).collect();
-    assert_eq!(gradients.len(), 1);
-    problem.costs_applied = gradients.iter().map(|id| (*id, Cost::default())).collect();
-    FusedUpdate::rewritten(&problem, &gradients).expect("it can be applied").graph
+    problem.costs_rewritten = gradients.iter().map(|id| (Rewritten::Update(*id), Cost::default())).collect();
+    let rewrites: Vec<Rewrite> = gradients.into_iter().map(Rewrite::FuseUpdate).collect();
+    problem.rewritten(&rewrites).expect("all can be fused").into_owned().graph
 }
 
 /// A problem where nothing costs anything.
@@ -226,8 +233,7 @@ fn problem_of(graph: Graph) -> Problem {
         costs,
         budget,
         batch: ROWS,
-        costs_folded: Default::default(),
-        costs_applied: Default::default(),
+        costs_rewritten: Default::default(),
         allow_batchnorm_split: false,
         transfers: Transfers::default(),
         pinned: memfit_ir::Pinned::default(),

@@ -44,7 +44,7 @@ impl Charge {
         if !self.runtime.is_counted() {
             return 0;
         }
-        let is_rewritten = plan.region.is_some() || !plan.folds.is_empty() || !plan.applied.is_empty();
+        let is_rewritten = !plan.rewrites.is_empty();
         let of_problem =
             if is_rewritten { heap_of(&*memfit_plan::solved(problem, plan)) } else { self.heap_problem };
         of_problem + heap_of(plan)

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memfit_device::{Allowance, Backend, Coverage, process};
-use memfit_ir::{Bytes, Folding, Graph, Problem};
+use memfit_ir::{Bytes, Graph, Problem, ProducerFusions, Rewritten};
 use serde::Deserialize;
 
 use crate::{budget, cache};
@@ -112,15 +112,15 @@ pub(crate) fn measure(
     let mut seconds = seconds.unwrap_or(SECONDS);
     let path = cache::path(setup, files);
     // What could replace nodes of the graph is timed too.
-    let (folded, readers) = Folding::all(&problem.graph);
+    let (fused, readers) = ProducerFusions::all(&problem.graph);
     let mut graph = problem.graph.clone();
     graph.nodes.extend(
         readers
             .iter()
-            .filter(|id| problem.costs_folded.contains_key(id))
-            .map(|id| folded.nodes[id.0].clone()),
+            .filter(|id| problem.costs_rewritten.contains_key(&Rewritten::Reader(**id)))
+            .map(|id| fused.nodes[id.0].clone()),
     );
-    drop(folded);
+    drop(fused);
     let mut known = path.as_deref().map(|path| cache::read(path, &signatures(&graph))).unwrap_or_default();
     let mut measure = |seconds: f64| {
         let bytes = room(setup, problem, baseline, seconds);
@@ -146,7 +146,8 @@ pub(crate) fn measure(
     let mut costs = measured.costs;
     let rest = costs.split_off(problem.graph.nodes.len());
     problem.costs = costs;
-    problem.costs_folded.values_mut().zip(rest).for_each(|(cost, measured)| *cost = measured);
+    let readers = problem.costs_rewritten.iter_mut().filter(|(of, _)| matches!(of, Rewritten::Reader(_)));
+    readers.zip(rest).for_each(|((_, cost), measured)| *cost = measured);
     CostsUsed {
         costs: Costs::Measured,
         seconds_measuring: if measured.timed == 0 { 0.0 } else { measured.seconds },

@@ -218,8 +218,7 @@ pub(crate) fn problem_of(
     let is_synthetic = (0..graph.inputs.len()).all(|field| source.synthetic_values(field).is_some());
     let problem = Problem {
         costs: setup.costs(&graph),
-        costs_folded: setup.costs_folded(&graph),
-        costs_applied: setup.costs_applied(&graph),
+        costs_rewritten: setup.costs_rewritten(&graph),
         budget: Budget { total, runtime: Bytes::ZERO, granule: setup.granule(), host },
         graph,
         batch: job.train.batch,
@@ -247,9 +246,8 @@ fn is_countable(problem: &Problem) -> bool {
 
 /// The same problem of another graph, by estimates.
 pub(crate) fn with_graph(setup: &dyn Backend, problem: &Problem, graph: Graph) -> Problem {
-    let (costs, costs_folded) = (setup.costs(&graph), setup.costs_folded(&graph));
-    let costs_applied = setup.costs_applied(&graph);
-    Problem { costs, costs_folded, costs_applied, graph, ..problem.clone() }
+    let (costs, costs_rewritten) = (setup.costs(&graph), setup.costs_rewritten(&graph));
+    Problem { costs, costs_rewritten, graph, ..problem.clone() }
 }
 
 /// The memory that a caller needs while variables move from and to him, one after the other: what he says, or

@@ -91,7 +91,7 @@ impl Replay {
     /// For programs.
     pub fn to_json(&self) -> Value {
         let (problem, plan) = (&self.problem, self.plan());
-        let region = plan.region.map(|region| {
+        let region = plan.region().map(|region| {
             let boundary = &problem.graph.tensors[region.boundary.0].name;
             json!({"boundary": boundary, "slices": region.slices, "keeps": region.keeps})
         });
@@ -104,8 +104,8 @@ impl Replay {
             "micro_batch": plan.micro_batch,
             "micro_batches": plan.micro_batches(),
             "region": region,
-            "values_folded": plan.folds.len(),
-            "gradients_applied": plan.applied.len(),
+            "values_folded": plan.producers_fused().count(),
+            "gradients_applied": plan.updates_fused().count(),
             "nodes_recomputed": memfit_plan::nodes_recomputed(plan),
             "bytes_offloaded": memfit_plan::bytes_offloaded(plan).0,
             "launches_leaner": memfit_plan::launches_leaner(problem, plan),
@@ -158,12 +158,12 @@ impl Replay {
                 format!("a batch of {} in {count} micro-batches of {}", plan.batch, plan.micro_batch)
             }
         }];
-        parts.extend(plan.region.map(|region| format!("a region in {} slices", region.slices)));
+        parts.extend(plan.region().map(|region| format!("a region in {} slices", region.slices)));
         let offloaded = memfit_plan::bytes_offloaded(plan);
         let counts = [
             (memfit_plan::nodes_recomputed(plan), "nodes recomputed"),
-            (plan.folds.len(), "activations recomputed inside the ops that read them"),
-            (plan.applied.len(), "optimizer updates fused into their gradients"),
+            (plan.producers_fused().count(), "activations recomputed inside the ops that read them"),
+            (plan.updates_fused().count(), "optimizer updates fused into their gradients"),
             (memfit_plan::launches_leaner(problem, plan), "launches by a low-workspace algorithm"),
         ];
         parts.extend(

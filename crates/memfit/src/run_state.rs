@@ -95,7 +95,7 @@ impl Arithmetic {
             algorithms.iter().map(|(node, workspace)| (node.0, workspace.0)).collect();
         // Whether values of a region are kept changes no bits; it only says which nodes there are that algorithms belong to.
         let keeps = |keeps: bool| keeps && !algorithms.is_empty();
-        let region = plan.plan().region;
+        let region = plan.plan().region();
         let region = region.map(|region| (region.boundary.0, region.slices, keeps(region.keeps)));
         Arithmetic { micro_batch: plan.plan().micro_batch, region, algorithms }
     }

@@ -131,8 +131,8 @@ impl Summary {
             micro_batches: plan.micro_batches(),
             region: region(problem, plan),
             nodes_recomputed: memfit_plan::nodes_recomputed(plan),
-            values_folded: plan.folds.len(),
-            gradients_applied: plan.applied.len(),
+            values_folded: plan.producers_fused().count(),
+            gradients_applied: plan.updates_fused().count(),
             bytes_workspace: memfit_plan::bytes_workspace(plan),
             launches_leaner: memfit_plan::launches_leaner(problem, plan),
             bytes_offloaded: memfit_plan::bytes_offloaded(plan),
@@ -207,7 +207,7 @@ impl Summary {
 }
 
 fn region(problem: &Problem, plan: &Plan) -> Option<RegionSummary> {
-    let region = plan.region?;
+    let region = plan.region()?;
     let layers = region.layers(&problem.graph)?;
     Some(RegionSummary { slices: region.slices, keeps: region.keeps, layers })
 }

@@ -73,10 +73,10 @@ pub fn sweep(prepared: &Prepared) -> Vec<SweepPoint> {
                 time_relative: seconds(problem, plan) / fastest,
                 time_bound: least_seconds(problem, plan) / fastest,
                 micro_batches: plan.micro_batches(),
-                slices: plan.region.map_or(1, |region| region.slices),
+                slices: plan.region().map_or(1, |region| region.slices),
                 nodes_recomputed: nodes_recomputed(plan),
-                values_folded: plan.folds.len(),
-                gradients_applied: plan.applied.len(),
+                values_folded: plan.producers_fused().count(),
+                gradients_applied: plan.updates_fused().count(),
                 bytes_offloaded: bytes_offloaded(plan),
             }
         })

@@ -85,7 +85,7 @@ fn what_is_no_problem_is_refused_with_its_line() {
     let whole = fs::read_to_string(dump.join("problem.txt")).expect("a text");
     for (text_of, said) in [
         (String::new(), "line 1: this is no problem"),
-        (whole.replacen("problem 2", "problem 7", 1), "line 1: version `7` of the format"),
+        (whole.replacen("problem 3", "problem 7", 1), "line 1: version `7` of the format"),
         (whole.replacen("granule", "grain", 1), "line 3: expected `granule=`"),
         (whole[..whole.len() / 2].to_owned(), "line "),
         (whole.replacen("pinned {", "pinned {micro_batch=1000 ", 1), "no micro-batches of 1000"),

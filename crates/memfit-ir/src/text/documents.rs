@@ -3,7 +3,7 @@
 use super::Text;
 use super::page::{Reader, TextError, Writer};
 use super::sound::{check_graph, check_problem};
-use crate::{Graph, Node, NodeId, Plan, Problem, Region, Tensor, TensorId};
+use crate::{Graph, Node, Plan, Problem, Rewrite, Rewritten, Tensor, TensorId};
 
 impl Graph {
     /// The graph as exact text.
@@ -28,8 +28,7 @@ impl Problem {
         let Problem {
             graph,
             costs,
-            costs_folded,
-            costs_applied,
+            costs_rewritten,
             budget,
             batch,
             allow_batchnorm_split,
@@ -44,8 +43,7 @@ impl Problem {
         writer.line("pinned", pinned);
         write_graph(&mut writer, graph);
         writer.list("cost", costs);
-        writer.lines("cost_folded", costs_folded.iter().map(|(node, cost)| (*node, cost)));
-        writer.lines("cost_applied", costs_applied.iter().map(|(gradient, cost)| (*gradient, cost)));
+        writer.lines("cost_rewritten", costs_rewritten.iter().map(|(of, cost)| (*of, cost)));
         writer.end()
     }
 
@@ -63,15 +61,14 @@ impl Problem {
         if costs.len() != nodes {
             return Err(reader.error_before(format!("{} costs of {nodes} nodes", costs.len())));
         }
-        let costs_folded = reader.lines("cost_folded")?;
-        let costs_folded = keyed(costs_folded, |node: &NodeId| in_range("node", node.0, nodes))?;
-        let costs_applied = reader.lines("cost_applied")?;
-        let costs_applied = keyed(costs_applied, |id: &TensorId| in_range("tensor", id.0, tensors))?;
+        let costs_rewritten = keyed(reader.lines("cost_rewritten")?, |of: &Rewritten| match of {
+            Rewritten::Reader(node) => in_range("node", node.0, nodes),
+            Rewritten::Update(gradient) => in_range("tensor", gradient.0, tensors),
+        })?;
         let problem = Problem {
             graph,
             costs,
-            costs_folded,
-            costs_applied,
+            costs_rewritten,
             budget,
             batch,
             allow_batchnorm_split,
@@ -90,9 +87,7 @@ impl Plan {
         let Plan {
             batch,
             micro_batch,
-            region,
-            folds,
-            applied,
+            rewrites,
             bytes_peak,
             bytes_bound,
             bytes_host,
@@ -106,9 +101,7 @@ impl Plan {
         let mut writer = Writer::new("plan");
         writer.line("batch", batch);
         writer.line("micro_batch", micro_batch);
-        writer.line("region", region);
-        writer.line("folds", folds);
-        writer.line("applied", applied);
+        writer.line("rewrites", rewrites);
         writer.line("bytes_peak", bytes_peak);
         writer.line("bytes_bound", bytes_bound);
         writer.line("bytes_host", bytes_host);
@@ -127,9 +120,7 @@ impl Plan {
         let plan = Plan {
             batch: reader.line("batch")?,
             micro_batch: reader.line("micro_batch")?,
-            region: reader.line("region")?,
-            folds: reader.line("folds")?,
-            applied: reader.line("applied")?,
+            rewrites: reader.line("rewrites")?,
             bytes_peak: reader.line("bytes_peak")?,
             bytes_bound: reader.line("bytes_bound")?,
             bytes_host: reader.line("bytes_host")?,
@@ -154,9 +145,7 @@ fn write_graph(writer: &mut Writer, graph: &Graph) {
         outputs,
         keep,
         initial,
-        region,
-        folds,
-        applied,
+        rewrites,
         penalties,
         activities,
         masks,
@@ -168,9 +157,7 @@ fn write_graph(writer: &mut Writer, graph: &Graph) {
     writer.line("inputs", inputs);
     writer.line("outputs", outputs);
     writer.line("keep", keep);
-    writer.line("region", region);
-    writer.line("folds", folds);
-    writer.line("applied", applied);
+    writer.line("rewrites", rewrites);
     writer.list("initial", initial);
     writer.list("penalty", penalties);
     writer.list("activity", activities);
@@ -192,10 +179,9 @@ fn read_graph(reader: &mut Reader<'_>) -> Result<Graph, TextError> {
     let inputs = ids(reader, "inputs", all_known)?;
     let outputs = ids(reader, "outputs", all_known)?;
     let keep = ids(reader, "keep", all_known)?;
-    let region: Option<Region> = reader.line("region")?;
-    region.map_or(Ok(()), |region| known(region.boundary)).map_err(|problem| reader.error_before(problem))?;
-    let folds = ids(reader, "folds", all_known)?;
-    let applied = ids(reader, "applied", all_known)?;
+    let rewrites: Vec<Rewrite> = reader.line("rewrites")?;
+    let mut tensors_rewritten = rewrites.iter().map(Rewrite::tensor);
+    tensors_rewritten.try_for_each(known).map_err(|problem| reader.error_before(problem))?;
     let initial = pairs(reader, "initial", known)?;
     let penalties = pairs(reader, "penalty", known)?;
     let activities = pairs(reader, "activity", known)?;
@@ -209,9 +195,7 @@ fn read_graph(reader: &mut Reader<'_>) -> Result<Graph, TextError> {
         outputs,
         keep,
         initial,
-        region,
-        folds,
-        applied,
+        rewrites,
         penalties,
         activities,
         masks,

@@ -7,8 +7,8 @@ use crate::{
     Curve, DType, Distance, FBeta, Fill, Fused, FusedUpdate, Gate, Initializer, Interpolation, Iou, Kind,
     LOW_WORKSPACE, Link, Loss, LossKind, LowWorkspace, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind,
     Norm, Op, Orthogonal, Pads, Phase, Pinned, Place, Pool2D, PooledConv2D, Producer, Rate, Recurrent,
-    Reduction, Region, Regularizer, RowValue, Sampling, Slice, Step, Summation, Tensor, Thresholds,
-    Transfers, Unary, Update, UpdateRule,
+    Reduction, Region, Regularizer, Rewrite, Rewritten, RowValue, Sampling, Slice, Step, Summation, Tensor,
+    Thresholds, Transfers, Unary, Update, UpdateRule,
 };
 
 /// `{field=value …}`; a field with a default is left out where it has that value.
@@ -125,6 +125,8 @@ structs! {
 enums! {
     Step { Launch { node, args, workspace, fresh }, Copy { from, to }, Wait(slot) }
     Place { Feed(tensor), Arena(slot), Host(slot) }
+    Rewrite { FuseUpdate(tensor), FuseProducer(tensor), Slice(region) }
+    Rewritten { Reader(node), Update(gradient) }
     DType { F32, F16, BF16, I32, I64, U8, Bool }
     Kind { Input, Weight { trainable }, Optimizer, Gradient, Flow, Activation, Statistic }
     Phase { Begin, Piece, End }

@@ -1,7 +1,7 @@
 //! Graphs, problems and plans as text: exact, one line for a tensor, node, cost or step, and parsed back to the same value.
 //!
 //! ```text
-//! memfit graph 2
+//! memfit graph 3
 //! layer 0 "dense"
 //! tensor 0 {name="x" shape=[batch 4] dtype=F32 kind=Input layer=0}
 //! node 0 {op=Softmax inputs=[0] outputs=[1] layer=0}
@@ -27,7 +27,7 @@ use parser::Parser;
 use printer::Printer;
 
 /// A commit that changes the text raises this and migrates all files.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A value within a line.
 trait Text: Sized {

@@ -48,7 +48,7 @@ pub(super) fn check_graph(graph: &Graph, tensors: usize, nodes: usize) -> Result
 
 /// Checks the sizes of a problem; `line` is the last that was read.
 pub(super) fn check_problem(problem: &Problem, line: usize) -> Result<(), TextError> {
-    let Problem { graph, costs, costs_folded, costs_applied, budget, batch, transfers, .. } = problem;
+    let Problem { graph, costs, costs_rewritten, budget, batch, transfers, .. } = problem;
     if *batch == 0 {
         return Err(error(2, "a batch of no rows"));
     }
@@ -72,7 +72,7 @@ pub(super) fn check_problem(problem: &Problem, line: usize) -> Result<(), TextEr
         let size = sizes.fold(u128::from(tensor.dtype.size()), u128::saturating_mul);
         bytes = bytes.saturating_add(size);
     }
-    let costs = || costs.iter().chain(costs_folded.values()).chain(costs_applied.values());
+    let costs = || costs.iter().chain(costs_rewritten.values());
     for cost in costs() {
         let per_row = u128::from(cost.workspace_per_row.0) * *batch as u128;
         let fixed = cost.leaner.iter().flatten().map(|way| way.workspace_fixed).max().unwrap_or_default();

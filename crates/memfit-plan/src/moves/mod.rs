@@ -1,7 +1,7 @@
 //! Moves: methods to buy bytes, each a pure function in its own file.
 
-pub mod apply;
-pub mod fold;
+pub mod fuse_producer;
+pub mod fuse_update;
 pub mod recompute;
 pub mod region;
 pub mod release;

@@ -6,9 +6,7 @@
 use memfit_ir::{Bytes, Cut, Graph, Kind, Op, Problem, Region, Tail, TensorId};
 
 use crate::choose::is_large;
-use crate::moves::apply::applied;
-use crate::moves::fold::folded;
-use crate::moves::split;
+use crate::moves::{fuse_producer, fuse_update, split};
 
 /// A graph in slices has at most this many nodes: more of them would take longer to plan than they save.
 const NODES: usize = 1_500;
@@ -21,32 +19,34 @@ const TAIL_SLICES: [usize; 2] = [2, 4];
 /// backward.
 const PARTS: u64 = 8;
 
-/// A problem, and the same with fused updates, folds or a prefix of its network in slices. None of it depends
-/// on the budget.
+/// A problem, and the same with fused updates, fused producers or a part of its network in slices. None of it
+/// depends on the budget.
 pub struct Candidates<'a> {
     /// As it was given.
     pub problem: &'a Problem,
     /// With fused updates, where there are some.
-    pub applied: Option<Problem>,
-    /// With values folded, where there are some.
-    pub folded: Option<Problem>,
+    update_fused: Option<Problem>,
+    /// With fused producers, where there are some.
+    producer_fused: Option<Problem>,
     /// A prefix with 2, 4, 8 … slices, kept or computed again: none where the batch may be split as it is, which saves more and costs
     /// less. Or the tail, where it is large beside all else.
-    pub in_slices: Vec<Problem>,
+    in_slices: Vec<Problem>,
 }
 
 impl<'a> Candidates<'a> {
     /// All problems that are planned for one.
     pub fn of(problem: &'a Problem) -> Candidates<'a> {
+        let producer_fused = fuse_producer::fused(problem);
         if problem.pinned.micro_batch.is_some_and(|rows| rows < problem.batch) {
-            // A split batch has neither slices nor applied gradients.
-            return Candidates { problem, applied: None, folded: folded(problem), in_slices: Vec::new() };
+            // A split batch has neither slices nor fused updates.
+            return Candidates { problem, update_fused: None, producer_fused, in_slices: Vec::new() };
         }
+        let update_fused = fuse_update::fused(problem);
         if let Some(pinned) = problem.pinned.region {
             let in_slices = pinned.map_or_else(Vec::new, |region| pinned_slices(problem, region));
-            return Candidates { problem, applied: applied(problem), folded: folded(problem), in_slices };
+            return Candidates { problem, update_fused, producer_fused, in_slices };
         }
-        let fixed = is_large(problem) || problem.graph.region.is_some();
+        let fixed = is_large(problem) || problem.graph.region().is_some();
         let cut = if fixed || split::may_split(problem) { None } else { best_cut(&problem.graph) };
         let mut in_slices = cut.map_or_else(Vec::new, |cut| {
             let extra = cut.forward.len() + cut.again.len() + cut.backward.len() + 2;
@@ -64,7 +64,7 @@ impl<'a> Candidates<'a> {
         if !fixed {
             in_slices.extend(tails(problem));
         }
-        Candidates { problem, applied: applied(problem), folded: folded(problem), in_slices }
+        Candidates { problem, update_fused, producer_fused, in_slices }
     }
 }
 
@@ -91,11 +91,15 @@ fn tails(problem: &Problem) -> Vec<Problem> {
 }
 
 impl Candidates<'_> {
-    /// The problems among which one may choose.
-    pub fn members(&self) -> impl Iterator<Item = &Problem> {
-        let whole = std::iter::once(self.problem).chain(&self.applied).chain(&self.folded);
-        let allowed = |problem: &&Problem| problem.pinned.allows_region(problem.graph.region);
-        whole.chain(&self.in_slices).filter(allowed)
+    /// The problems among which one may choose, each with whether its plans decide how low one can go: those
+    /// with fused producers do not, since which of them pay is a matter of time.
+    pub fn members(&self) -> impl Iterator<Item = (&Problem, bool)> {
+        let whole = std::iter::once(self.problem).chain(&self.update_fused).map(|problem| (problem, true));
+        let allowed = |(problem, _): &(&Problem, bool)| problem.pinned.allows_region(problem.graph.region());
+        whole
+            .chain(self.producer_fused.iter().map(|problem| (problem, false)))
+            .chain(self.in_slices.iter().map(|problem| (problem, true)))
+            .filter(allowed)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Split: the batch in micro-batches whose gradients add up. Exact up to rounding, as long as no layer mixes
 //! rows.
 
-use memfit_ir::{Bytes, Op, Plan, Problem};
+use memfit_ir::{Bytes, Op, Plan, Problem, Rewrite};
 
 use crate::choose::schedule;
 use crate::figures::CostTables;
-use crate::moves::apply::applied;
+use crate::moves::fuse_update;
 use crate::moves::reorder::reorder;
 use crate::place::{Packing, place};
 use crate::schedule::{Schedule, whole};
@@ -20,13 +20,13 @@ pub fn pieces_of(problem: &Problem, rows: usize) -> Plan {
 /// The whole batch with nothing computed twice, whatever the budget; with fused updates if that is smaller.
 pub fn smallest_unsplit(problem: &Problem) -> Plan {
     let plan = pieces_of(problem, problem.batch);
-    let other = applied(problem).map(|applied| pieces_of(&applied, applied.batch));
+    let other = fuse_update::fused(problem).map(|fused| pieces_of(&fused, fused.batch));
     other.filter(|other| other.bytes_peak < plan.bytes_peak).unwrap_or(plan)
 }
 
 /// Whether the batch may be cut at all.
 pub fn may_split(problem: &Problem) -> bool {
-    let in_one_piece = problem.graph.region.is_some() || !problem.graph.applied.is_empty();
+    let in_one_piece = problem.graph.rewrites.iter().any(Rewrite::needs_whole_batch);
     // Statistics of micro-batches may be wanted; a loss of micro-batches is never the batch's.
     let is_allowed = |op: &Op| problem.allow_batchnorm_split && op.is_of_batch_norm();
     !in_one_piece && !problem.graph.nodes.iter().any(|node| node.op.mixes_rows() && !is_allowed(&node.op))
@@ -60,11 +60,11 @@ pub fn largest_batch(problem: &Problem) -> (Option<usize>, Vec<(usize, Bytes)>) 
     let peak_of = |problem: &Problem, schedule: &Schedule, batch: usize| {
         place(&CostTables::new(problem, batch), schedule, Packing::Well, LEAST).bytes_peak
     };
-    let applied = applied(problem);
-    let (schedule, schedule_applied) = (ordered(problem), applied.as_ref().map(ordered));
+    let fused = fuse_update::fused(problem);
+    let (schedule, schedule_fused) = (ordered(problem), fused.as_ref().map(ordered));
     let peak = |batch: usize| {
         let peak = peak_of(problem, &schedule, batch);
-        let other = applied.as_ref().zip(schedule_applied.as_ref());
+        let other = fused.as_ref().zip(schedule_fused.as_ref());
         other.map_or(peak, |(problem, schedule)| peak.min(peak_of(problem, schedule, batch)))
     };
     let fits = |batch: usize| problem.budget.arena_for(peak(batch)) <= problem.budget.arena();

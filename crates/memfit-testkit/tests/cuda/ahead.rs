@@ -155,7 +155,7 @@ fn times_of_copies_beside_launches() {
     for cost in &mut problem.costs {
         (cost.nanos_fixed, cost.measured) = (cost.nanos_fixed + 1e9, None);
     }
-    let copies = |plan: &Plan| Bytes::ZERO < plan.bytes_host && plan.region.is_none();
+    let copies = |plan: &Plan| Bytes::ZERO < plan.bytes_host && plan.region().is_none();
     let plan = memfit_plan::curve(&problem).into_iter().find(copies).unwrap();
     println!("{} are copied out in a step", memfit_plan::bytes_offloaded(&plan));
     for (name, plan) in

@@ -74,8 +74,7 @@ pub(super) fn problem(seed: u64) -> Problem {
     costs.iter_mut().for_each(|cost| cost.nanos_fixed *= 1e6);
     Problem {
         costs,
-        costs_folded: setup.costs_folded(&graph),
-        costs_applied: setup.costs_applied(&graph),
+        costs_rewritten: setup.costs_rewritten(&graph),
         graph,
         budget,
         batch: BATCH,

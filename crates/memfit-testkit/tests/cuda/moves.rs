@@ -66,8 +66,8 @@ fn every_move_agrees_on_the_gpu() {
             let total = Bytes(smallest.0 + if attempt == 0 { 0 } else { draws.below(span) as u64 });
             let tight = with_budget(&problem, total);
             let plan = memfit_plan::plan(&tight).unwrap();
-            let pieces = plan.micro_batches() * plan.region.map_or(1, |region| region.slices);
-            in_slices += usize::from(plan.region.is_some());
+            let pieces = plan.micro_batches() * plan.region().map_or(1, |region| region.slices);
+            in_slices += usize::from(plan.region().is_some());
             offloaded += usize::from(plan.bytes_host > Bytes::ZERO);
             recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0);
             let got = trained_weights(&tight, runner_on(GPU, &tight, plan));

@@ -3,7 +3,7 @@
 use memfit_grad::{Optimizer, Training};
 use memfit_ir::{
     Binary, Bytes, Chain, CheckError, Conv2D, Graph, Kind, Loss, LossKind, NodeId, Norm, Op, Pads, Place,
-    Plan, Problem, Slot, Step, TensorId, Unary, check,
+    Plan, Problem, Rewrite, Slot, Step, TensorId, Unary, check,
 };
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::harness::problem;
@@ -177,30 +177,33 @@ fn a_recomputation_in_the_consumer_that_the_graph_does_not_have_is_rejected() {
     let (problem, plan) = (0..100)
         .find_map(|seed| {
             let problem = problem(&random_graph(seed, true), &training(), BATCH);
-            let plan = memfit_plan::curve(&problem).into_iter().find(|plan| !plan.folds.is_empty())?;
+            let plan = memfit_plan::curve(&problem)
+                .into_iter()
+                .find(|plan| plan.producers_fused().next().is_some())?;
             Some((problem, plan))
         })
         .expect("some graph folds values");
     let checked = check(&problem, plan.clone()).unwrap();
-    assert_eq!(checked.problem().graph.folds, plan.folds);
+    assert_eq!(checked.problem().graph.rewrites, plan.rewrites);
 
     // Readers are launched with the operands from which they recompute the value. Together with the value
     // itself, they have too many operands.
-    let unfolded = Plan { folds: vec![], ..plan.clone() };
+    let unfolded = Plan { rewrites: vec![], ..plan.clone() };
     assert!(matches!(check(&problem, unfolded), Err(CheckError::Operands(_))));
 
     // No tensor twice, no input, and no index outside the graph.
-    for wrong in [plan.folds[0], problem.graph.inputs[0], TensorId(problem.graph.tensors.len())] {
-        let mut folds = plan.folds.clone();
-        folds.push(wrong);
-        let got = check(&problem, Plan { folds, ..plan.clone() }).unwrap_err();
-        assert_eq!(got, CheckError::Fold(wrong));
+    let others = [problem.graph.inputs[0], TensorId(problem.graph.tensors.len())].map(Rewrite::FuseProducer);
+    for wrong in std::iter::once(plan.rewrites[0]).chain(others) {
+        let mut rewrites = plan.rewrites.clone();
+        rewrites.push(wrong);
+        let got = check(&problem, Plan { rewrites, ..plan.clone() }).unwrap_err();
+        assert_eq!(got, CheckError::Rewrite(wrong));
     }
 
     // What the device does not offer has no cost.
     let mut other = problem.clone();
-    other.costs_folded.clear();
-    assert!(matches!(check(&other, plan), Err(CheckError::Fold(_))));
+    other.costs_rewritten.clear();
+    assert!(matches!(check(&other, plan), Err(CheckError::Rewrite(_))));
 }
 
 #[test]

@@ -45,16 +45,16 @@ fn row(name: &str, problem: &Problem) -> String {
         Err(answer) => format!("{name}\t{budget}\trefused\tfits at {}", answer.smallest.0),
         Ok(plan) => {
             check(problem, plan.clone()).expect("the planner's plans are right");
-            let Plan { micro_batch, region, folds, applied, bytes_peak, bytes_bound, .. } = &plan;
-            let region = region.map_or("-".to_owned(), |region| {
+            let Plan { micro_batch, bytes_peak, bytes_bound, .. } = &plan;
+            let region = plan.region().map_or("-".to_owned(), |region| {
                 format!("{}/{}/{}", region.boundary.0, region.slices, u8::from(region.keeps))
             });
             let (recomputed, offloaded) =
                 (memfit_plan::nodes_recomputed(&plan), memfit_plan::bytes_offloaded(&plan).0);
             let choice = format!(
                 "{micro_batch}\t{region}\t{}\t{}\t{recomputed}\t{offloaded}",
-                folds.len(),
-                applied.len()
+                plan.producers_fused().count(),
+                plan.updates_fused().count()
             );
             let bytes = format!("{}\t{}", bytes_peak.0, bytes_bound.0);
             format!("{name}\t{budget}\t{choice}\t{bytes}\t{:016x}", plan.digest())

@@ -6,13 +6,13 @@
     reason = "a test that cannot go on says where it stopped"
 )]
 
-mod applied;
 mod augmentation;
 mod checker;
 mod corpus;
 mod costs;
 mod emulated;
 mod fused;
+mod fused_updates;
 mod gradients;
 mod keras_files;
 mod metrics;
@@ -23,6 +23,7 @@ mod poison;
 mod properties;
 mod references;
 mod regions;
+mod rewrites;
 mod signature;
 mod text;
 mod ways;

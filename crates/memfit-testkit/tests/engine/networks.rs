@@ -38,7 +38,7 @@ fn two_steps_under_any_budget_give_the_bits_of_the_unconstrained_run() {
                 assert!(plan.bytes_peak <= tight.budget.arena());
                 recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0);
                 offloaded += usize::from(plan.bytes_host > Bytes::ZERO);
-                folded += usize::from(!plan.folds.is_empty());
+                folded += usize::from(plan.producers_fused().next().is_some());
                 let got = trained(&tight, plan, network.batch);
                 assert!(got == reference, "{} at {line}, store {with_store}: other bits", network.name);
             }

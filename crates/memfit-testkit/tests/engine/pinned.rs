@@ -22,7 +22,7 @@ fn a_pinned_plan_gives_the_same_bits_under_every_budget() {
         let pinned = Pinned::of_plan(&solved(&tight, &plan), &plan);
         assert!(pinned.is_exact());
         split += usize::from(1 < plan.micro_batches());
-        sliced += usize::from(plan.region.is_some());
+        sliced += usize::from(plan.region().is_some());
         let wanted = trained_weights(&tight, runner_of(&tight, plan.clone()));
         let free = pinned_to(&problem, &pinned);
         let least = smallest_budget(&free);

@@ -1,7 +1,7 @@
 //! Random graphs under random budgets: refused with a bound, or equal to the unconstrained run.
 
 use memfit::DeviceChoice as Choice;
-use memfit_ir::{Bytes, Fold, Folding};
+use memfit_ir::{Bytes, ProducerFusions, Rewritten};
 use memfit_plan::moves::reorder::as_written;
 use memfit_testkit::harness::{runner, runner_of};
 use memfit_testkit::random_graphs::{Draws, random_stack};
@@ -40,9 +40,9 @@ fn a_random_graph_is_refused_with_a_bound_or_equals_the_unconstrained_run() {
                 Ok(plan) => {
                     assert!(smallest <= total, "seed {seed}: planned below the smallest budget");
                     assert!(plan.bytes_bound <= plan.bytes_peak && plan.bytes_peak <= total);
-                    let pieces = plan.micro_batches() * plan.region.map_or(1, |region| region.slices);
-                    in_slices += usize::from(plan.region.is_some());
-                    folded += usize::from(!plan.folds.is_empty() && pieces == 1);
+                    let pieces = plan.micro_batches() * plan.region().map_or(1, |region| region.slices);
+                    in_slices += usize::from(plan.region().is_some());
+                    folded += usize::from(plan.producers_fused().next().is_some() && pieces == 1);
                     offloaded += usize::from(plan.bytes_host > Bytes::ZERO && pieces == 1);
                     recomputed += usize::from(memfit_plan::nodes_recomputed(&plan) > 0 && pieces == 1);
                     let got = trained_weights(&tight, runner_of(&tight, plan));
@@ -78,17 +78,20 @@ fn recomputing_in_the_consumer_wherever_possible_changes_no_bit() {
     let mut folded = 0;
     for seed in 0..24 {
         let problem = trained(Choice::Cpu, &random_stack(seed));
-        let (graph, readers) = Folding::all(&problem.graph);
-        assert!(readers.iter().all(|id| problem.costs_folded.contains_key(id)), "seed {seed}");
+        let (graph, readers) = ProducerFusions::all(&problem.graph);
+        assert!(
+            readers.iter().all(|id| problem.costs_rewritten.contains_key(&Rewritten::Reader(*id))),
+            "seed {seed}"
+        );
         let reference = trained_weights(&problem, runner(&problem));
-        let plan = memfit_plan::plan(&Fold::applied(&problem, &graph.folds).unwrap()).unwrap();
-        assert_eq!(plan.folds, graph.folds, "seed {seed}");
+        let plan = memfit_plan::plan(&problem.rewritten(&graph.rewrites).unwrap()).unwrap();
+        assert_eq!(plan.rewrites, graph.rewrites, "seed {seed}");
         assert_eq!(
             trained_weights(&problem, runner_of(&problem, plan)),
             reference,
             "seed {seed}: other bits"
         );
-        folded += graph.folds.len();
+        folded += graph.rewrites.len();
     }
     assert!(folded > 40, "{folded} values folded");
 }

@@ -23,7 +23,7 @@ fn every_region_of_a_random_graph_trains_as_the_whole_batch_does() {
             let (slices, keeps) = ([2, 3, BATCH][index % 3], index % 2 == 0);
             let region = Region { boundary: cut.boundary, slices, keeps };
             let plan = pieces_of(&region.applied(&problem).unwrap(), BATCH);
-            assert_eq!(plan.region, Some(region));
+            assert_eq!(plan.region(), Some(region));
             let got = trained_weights(&problem, plan);
             regions += 1;
             with_dropout += usize::from(cut.forward.iter().any(|node| Some(node.0) == dropout));
@@ -45,7 +45,7 @@ fn every_tail_of_a_random_graph_trains_as_the_whole_batch_does() {
                 Region { boundary: tail.boundary, slices: [2, 3, BATCH][seed as usize % 3], keeps: true };
             assert!(region.is_tail(&problem.graph));
             let plan = pieces_of(&region.applied(&problem).unwrap(), BATCH);
-            assert_eq!(plan.region, Some(region));
+            assert_eq!(plan.region(), Some(region));
             tails += 1;
             compare(&trained_weights(&problem, plan), &wanted, &format!("seed {seed}, {region:?}"));
         }
@@ -61,7 +61,7 @@ fn below_what_the_whole_batch_needs_a_region_is_planned_and_trains_the_same() {
         let wanted = trained_weights(&problem, memfit_plan::plan(&problem).unwrap());
         let curve = memfit_plan::curve(&problem);
         assert!(curve.windows(2).all(|two| two[1].bytes_peak < two[0].bytes_peak));
-        let Some(sliced) = curve.iter().find(|plan| plan.region.is_some()) else { continue };
+        let Some(sliced) = curve.iter().find(|plan| plan.region().is_some()) else { continue };
         problem.budget.total = problem.budget.smallest(sliced.bytes_peak);
         let plan = memfit_plan::plan(&problem).unwrap();
         planned += 1;

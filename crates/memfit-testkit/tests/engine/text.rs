@@ -132,7 +132,7 @@ fn a_wrong_text_is_an_error_with_its_line() {
     let cases: Vec<(String, usize, &str)> = vec![
         (String::new(), 1, "this is no problem"),
         (problem.graph.to_text(), 1, "this is no problem"),
-        (text.replacen("problem 2", "problem 3", 1), 1, "version `3` of the format"),
+        (text.replacen("problem 3", "problem 4", 1), 1, "version `4` of the format"),
         (text.replacen("batch 3", "batch 0", 1), 2, "a batch of no rows"),
         (text.replacen("batch 3", "batch 99999999999999999999", 1), 2, "is no usize"),
         (text.replacen("granule=", "granules=", 1), 3, "expected `granule=`"),

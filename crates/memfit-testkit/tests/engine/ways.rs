@@ -64,7 +64,7 @@ fn every_budget_chooses_algorithms_that_exist_and_gives_the_same_numbers() {
             let plan = memfit_plan::plan(&tight).unwrap();
             assert!(plan.bytes_bound <= plan.bytes_peak && plan.bytes_peak <= total);
             leaner += usize::from(memfit_plan::launches_leaner(&tight, &plan) > 0);
-            let pieces = plan.micro_batches() * plan.region.map_or(1, |region| region.slices);
+            let pieces = plan.micro_batches() * plan.region().map_or(1, |region| region.slices);
             let got = trained_weights(&tight, runner_of(&tight, plan));
             if pieces == 1 {
                 whole += 1;
@@ -128,7 +128,9 @@ fn workspace_is_given_up_before_values_are_where_that_costs_less() {
         given_up += launches;
         // Predicted times show which algorithms were chosen: each that is not the fastest takes a nanosecond
         // more.
-        if memfit_plan::nodes_recomputed(&found) == 0 && found.micro_batches() == 1 && found.region.is_none()
+        if memfit_plan::nodes_recomputed(&found) == 0
+            && found.micro_batches() == 1
+            && found.region().is_none()
         {
             let more = (seconds(&found) - seconds(&plan)) * 1e9;
             assert!(

@@ -11,8 +11,8 @@ const MOMENTS: usize = 64;
 /// The least time that any plan in this order spends on giving values up, if it holds at most `room` live
 /// bytes besides persistent tensors. At each of the highest moments, the cheapest part of what waits there
 /// must go, be it a fraction of a value. A value costs at least its share of one launch of its node, or of
-/// the copies to offload memory and back, or its time in `folding`.
-pub fn least_nanos(figures: &CostTables, schedule: &Schedule, room: u64, folding: &[f64]) -> f64 {
+/// the copies to offload memory and back, or its time in `fused`.
+pub fn least_nanos(figures: &CostTables, schedule: &Schedule, room: u64, fused: &[f64]) -> f64 {
     let heuristic = Heuristic { shortest_gap: 0, careful: false, chained: false };
     let mut state = State::new(figures, schedule, heuristic);
     let mut moments: Vec<usize> = (schedule.body..schedule.epilogue).collect();
@@ -20,24 +20,18 @@ pub fn least_nanos(figures: &CostTables, schedule: &Schedule, room: u64, folding
     let mut most: f64 = 0.0;
     for moment in moments.into_iter().take(MOMENTS) {
         state.peak = moment;
-        most = most.max(least_at_peak(figures, schedule, &state, room, folding));
+        most = most.max(least_at_peak(figures, schedule, &state, room, fused));
     }
     most
 }
 
 /// The least time in which the peak can be brought down to `room`.
-fn least_at_peak(
-    figures: &CostTables,
-    schedule: &Schedule,
-    state: &State,
-    room: u64,
-    folding: &[f64],
-) -> f64 {
+fn least_at_peak(figures: &CostTables, schedule: &Schedule, state: &State, room: u64, fused: &[f64]) -> f64 {
     let mut missing = state.live().saturating_sub(room) as f64;
     let waits = |life: &&Life| state.wait(life).is_some() || gives_way(figures, schedule, state, life);
     let waiting = state.lives.all.iter().filter(waits);
     let mut waiting: Vec<(f64, f64)> =
-        waiting.filter_map(|life| least_price(figures, state, life, folding)).collect();
+        waiting.filter_map(|life| least_price(figures, state, life, fused)).collect();
     waiting.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
     let mut nanos = 0.0;
     for (price, bytes) in waiting {
@@ -49,7 +43,7 @@ fn least_at_peak(
 }
 
 /// The least that giving up a life at the peak costs, and the bytes it gives back.
-fn least_price(figures: &CostTables, state: &State, life: &Life, folding: &[f64]) -> Option<(f64, f64)> {
+fn least_price(figures: &CostTables, state: &State, life: &Life, fused: &[f64]) -> Option<(f64, f64)> {
     let bytes = figures.aligned(life.tensor);
     if state.peak <= life.from || bytes == 0 {
         return None;
@@ -60,7 +54,7 @@ fn least_price(figures: &CostTables, state: &State, life: &Life, folding: &[f64]
         None if figures.is_input(life.tensor) => figures.fed(life.tensor),
         None => f64::INFINITY,
     };
-    let again = again.min(folding[life.tensor.0]);
+    let again = again.min(fused[life.tensor.0]);
     let out = 2.0 * figures.moved(life.tensor);
     let least = if figures.problem.budget.host.0 > 0 { again.min(out) } else { again };
     least.is_finite().then_some((least, bytes as f64))

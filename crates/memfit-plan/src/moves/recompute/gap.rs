@@ -227,7 +227,7 @@ impl<'a> State<'a> {
 
     fn copied_out(&self, tensor: TensorId, Wait { last, before, gain }: Wait, worth: f64) -> Option<Gap> {
         // Sums are added to while they wait, inputs are fed again for less, and slices are put into a region's boundary.
-        let is_boundary = self.figures.graph().region.is_some_and(|region| region.boundary == tensor);
+        let is_boundary = self.figures.graph().region().is_some_and(|region| region.boundary == tensor);
         let suits = match self.figures.graph().tensors[tensor.0].kind {
             Kind::Activation | Kind::Flow => !is_boundary,
             Kind::Input | Kind::Weight { .. } | Kind::Optimizer | Kind::Gradient | Kind::Statistic => false,

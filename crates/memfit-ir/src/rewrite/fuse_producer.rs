@@ -1,5 +1,5 @@
-//! A fold: a value is not kept for backward. Its readers there recompute it inside their own kernels, in the
-//! cache, from values that are kept in any case.
+//! A producer fused into its readers: a value is not kept for backward. Its readers there recompute it inside
+//! their own kernels, in the cache, from values that are kept in any case.
 //!
 //! ```text
 //! z ─▶ normalise ─▶ x ─▶ convolution …            z ─▶ normalise ─▶ x ─▶ convolution …
@@ -7,16 +7,15 @@
 //! └▶ gradient of the normalisation                 └▶ gradient of the normalisation
 //! ```
 //!
-//! It is a rewrite of one training graph into another, node by node: ids of nodes and tensors stay, and so do all bits.
+//! It is a rewrite of one training graph into another, node by node: ids of nodes and tensors stay, and so do
+//! all bits.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-
+use super::{Rewrite, Rewritten};
 use crate::{Cost, DType, Fused, Graph, Node, NodeId, Op, Phase, Plan, Problem, Producer, TensorId};
 
 /// A value, its producer, and the readers that then recompute it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fold {
+pub struct ProducerFusion {
     /// What is no longer kept.
     pub value: TensorId,
     /// The node that writes it.
@@ -25,35 +24,43 @@ pub struct Fold {
     pub readers: Vec<NodeId>,
 }
 
-impl Fold {
-    /// The problem whose nodes a plan refers to, before its region; a value that cannot be folded is
-    /// rejected.
-    pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
-        if plan.folds.is_empty() || problem.graph.folds == plan.folds {
-            return Ok(Cow::Borrowed(problem));
-        }
-        Fold::applied(problem, &plan.folds).map(Cow::Owned)
-    }
-
-    /// The same problem with these values folded, one after the other.
-    pub fn applied(problem: &Problem, values: &[TensorId]) -> Result<Problem, TensorId> {
-        let mut folding = Folding::new(&problem.graph);
-        let mut costs = problem.costs.clone();
-        for value in values {
-            let fold = folding.find(*value).ok_or(*value)?;
-            for reader in &fold.readers {
-                let cost = problem.costs_folded.get(reader).ok_or(*value)?;
-                costs[reader.0] = cost.no_faster_than(&costs[reader.0]);
-            }
-            folding.apply(&fold);
-        }
-        let (graph, costs_folded) = (folding.graph, BTreeMap::new());
-        Ok(Problem { graph, costs, costs_folded, ..problem.clone() })
+impl Plan {
+    /// Values whose producer is fused into the nodes of backward that read them.
+    pub fn producers_fused(&self) -> impl Iterator<Item = TensorId> {
+        self.rewrites.iter().filter_map(value_of)
     }
 }
 
-/// A graph in which values are folded one after the other.
-pub struct Folding {
+/// The value whose producer a rewrite fuses.
+fn value_of(rewrite: &Rewrite) -> Option<TensorId> {
+    match rewrite {
+        Rewrite::FuseProducer(value) => Some(*value),
+        Rewrite::FuseUpdate(_) | Rewrite::Slice(_) => None,
+    }
+}
+
+/// Applies all of the first rewrites that are of this kind, and returns how many; fails with the one whose
+/// value its readers cannot recompute.
+pub(super) fn apply(problem: &mut Problem, rewrites: &[Rewrite]) -> Result<Option<usize>, Rewrite> {
+    let mut fusions = ProducerFusions::new(&problem.graph);
+    let mut count = 0;
+    for value in rewrites.iter().map_while(value_of) {
+        let refused = Rewrite::FuseProducer(value);
+        let fusion = fusions.find(value).ok_or(refused)?;
+        for reader in &fusion.readers {
+            let cost = problem.costs_rewritten.get(&Rewritten::Reader(*reader)).ok_or(refused)?;
+            problem.costs[reader.0] = cost.no_faster_than(&problem.costs[reader.0]);
+        }
+        fusions.apply(&fusion);
+        count += 1;
+    }
+    problem.graph = fusions.graph;
+    problem.costs_rewritten.retain(|key, _| matches!(key, Rewritten::Update(_)));
+    Ok(Some(count))
+}
+
+/// A graph in which producers are fused into their readers, one after the other.
+pub struct ProducerFusions {
     /// As far as it is rewritten.
     pub graph: Graph,
     /// The node that writes each tensor.
@@ -65,9 +72,9 @@ pub struct Folding {
     kept: Vec<bool>,
 }
 
-impl Folding {
-    /// A graph without folds.
-    pub fn new(graph: &Graph) -> Folding {
+impl ProducerFusions {
+    /// A graph without fused producers.
+    pub fn new(graph: &Graph) -> ProducerFusions {
         let count = graph.tensors.len();
         let (mut producers, mut readers, mut changers) =
             (vec![None; count], vec![Vec::new(); count], vec![Vec::new(); count]);
@@ -78,30 +85,30 @@ impl Folding {
         }
         let mut kept = vec![false; count];
         graph.keep.iter().chain(&graph.outputs).for_each(|id| kept[id.0] = true);
-        Folding { graph: graph.clone(), producers, readers, changers, kept }
+        ProducerFusions { graph: graph.clone(), producers, readers, changers, kept }
     }
 
-    /// A graph with every possible fold, and the nodes that then recompute an operand.
+    /// A graph with every possible fusion, and the nodes that then recompute an operand.
     pub fn all(graph: &Graph) -> (Graph, Vec<NodeId>) {
-        let (mut folding, mut readers) = (Folding::new(graph), Vec::new());
-        for value in folding.values() {
-            if let Some(fold) = folding.find(value) {
-                folding.apply(&fold);
-                readers.extend(fold.readers);
+        let (mut fusions, mut readers) = (ProducerFusions::new(graph), Vec::new());
+        for value in fusions.values() {
+            if let Some(fusion) = fusions.find(value) {
+                fusions.apply(&fusion);
+                readers.extend(fusion.readers);
             }
         }
         readers.sort_unstable();
-        (folding.graph, readers)
+        (fusions.graph, readers)
     }
 
-    /// Values that a node writes and that might be folded, in the order of nodes.
+    /// Values whose producer might be fused into their readers, in the order of nodes.
     pub fn values(&self) -> Vec<TensorId> {
         let made = self.graph.nodes.iter().filter(|node| Producer::of(&node.op).is_some());
         made.flat_map(|node| node.outputs.iter().copied()).collect()
     }
 
-    /// The fold of a value: none where that would change a bit, or keep something else for longer.
-    pub fn find(&self, value: TensorId) -> Option<Fold> {
+    /// The fusion of a value's producer: none where that would change a bit, or keep something else for longer.
+    pub fn find(&self, value: TensorId) -> Option<ProducerFusion> {
         let producer = (*self.producers.get(value.0)?)?;
         let node = &self.graph.nodes[producer];
         Producer::of(&node.op)?;
@@ -111,10 +118,10 @@ impl Folding {
         let readers = &self.readers[value.0];
         let reads = |index: usize| read_by(&self.graph.nodes[index], value);
         let last_other = readers.iter().rev().find(|index| reads(**index).is_none());
-        let folded: Vec<usize> =
+        let fused: Vec<usize> =
             readers.iter().copied().filter(|index| last_other.is_none_or(|other| other < index)).collect();
-        let (first, last) = (*folded.first()?, *folded.last()?);
-        let any_gradient = folded.iter().any(|index| matches!(reads(*index), Some(Reader::GradKernel(_))));
+        let (first, last) = (*fused.first()?, *fused.last()?);
+        let any_gradient = fused.iter().any(|index| matches!(reads(*index), Some(Reader::GradKernel(_))));
         let waits = readers.first().is_some_and(|reader| *reader < first);
         let kept_anyway = |id: &TensorId| {
             let unchanged = !self.changers[id.0].iter().any(|index| (producer..=last).contains(index));
@@ -123,16 +130,16 @@ impl Folding {
             unchanged && lives_on && self.graph.tensors[id.0].dtype == DType::F32
         };
         let suits = any_gradient && waits && node.inputs.iter().all(kept_anyway);
-        let readers = folded.into_iter().map(NodeId).collect();
-        suits.then_some(Fold { value, producer: NodeId(producer), readers })
+        let readers = fused.into_iter().map(NodeId).collect();
+        suits.then_some(ProducerFusion { value, producer: NodeId(producer), readers })
     }
 
-    /// Folds a value that was found.
-    pub fn apply(&mut self, fold: &Fold) {
-        let made = self.graph.nodes[fold.producer.0].clone();
-        for reader in &fold.readers {
+    /// Applies a fusion that was found.
+    pub fn apply(&mut self, fusion: &ProducerFusion) {
+        let made = self.graph.nodes[fusion.producer.0].clone();
+        for reader in &fusion.readers {
             let node = &mut self.graph.nodes[reader.0];
-            let (Some(producer), Some(reads)) = (Producer::of(&made.op), read_by(node, fold.value)) else {
+            let (Some(producer), Some(reads)) = (Producer::of(&made.op), read_by(node, fusion.value)) else {
                 continue;
             };
             node.op = match reads {
@@ -140,13 +147,13 @@ impl Folding {
                 Reader::SignBits(below) => Op::Fused(Fused::SignBitsOf(producer, below)),
             };
             node.inputs.splice(..1, made.inputs.iter().copied());
-            self.readers[fold.value.0].retain(|index| *index != reader.0);
+            self.readers[fusion.value.0].retain(|index| *index != reader.0);
             for id in &made.inputs {
                 let place = self.readers[id.0].partition_point(|index| *index < reader.0);
                 self.readers[id.0].insert(place, reader.0);
             }
         }
-        self.graph.folds.push(fold.value);
+        self.graph.rewrites.push(Rewrite::FuseProducer(fusion.value));
     }
 }
 

@@ -9,9 +9,9 @@
 //! It is a rewrite of one training graph into another, for a batch of one micro-batch: ids of tensors stay,
 //! ids of nodes close up, and all bits are the same.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::{Rewrite, Rewritten};
 use crate::{
     Cost, Fused, Graph, Kind, Nanos, Node, NodeId, Op, Phase, Plan, Problem, Tensor, TensorId, Update, infer,
 };
@@ -38,7 +38,7 @@ pub struct UpdateFusion {
     producer: usize,
     update: usize,
     /// The fused node stands right after this one: the producer, or the last reader of the old weight.
-    behind: usize,
+    after: usize,
 }
 
 impl FusedUpdate {
@@ -46,27 +46,28 @@ impl FusedUpdate {
     pub(crate) fn others(&self) -> usize {
         self.gradient.operands().updates.counts().start().saturating_sub(1)
     }
+}
 
-    /// The problem whose nodes a plan refers to, before folds and region; a gradient that must exist whole is
-    /// rejected.
-    pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, TensorId> {
-        if plan.applied.is_empty() || problem.graph.applied == plan.applied {
-            return Ok(Cow::Borrowed(problem));
-        }
-        FusedUpdate::rewritten(problem, &plan.applied).map(Cow::Owned)
+impl Plan {
+    /// Gradients whose update is fused into the node that computes them.
+    pub fn updates_fused(&self) -> impl Iterator<Item = TensorId> {
+        self.rewrites.iter().filter_map(|rewrite| match rewrite {
+            Rewrite::FuseUpdate(gradient) => Some(*gradient),
+            Rewrite::FuseProducer(_) | Rewrite::Slice(_) => None,
+        })
     }
+}
 
-    /// The same problem with updates fused into the producers of their gradients, one after the other.
-    pub fn rewritten(problem: &Problem, gradients: &[TensorId]) -> Result<Problem, TensorId> {
-        let mut rewritten = problem.clone();
-        for gradient in gradients {
-            let applying = UpdateFusion::of(&rewritten.graph, *gradient).ok_or(*gradient)?;
-            let cost = problem.costs_applied.get(gradient).ok_or(*gradient)?;
-            applying.apply(&mut rewritten, cost);
-        }
-        rewritten.costs_applied = BTreeMap::new();
-        Ok(rewritten)
-    }
+/// Applies the first rewrite, at the cost that the device offers; none where the gradient must exist whole.
+pub(super) fn apply(
+    problem: &mut Problem,
+    gradient: TensorId,
+    costs: &BTreeMap<Rewritten, Cost>,
+) -> Option<usize> {
+    let fusion = UpdateFusion::of(&problem.graph, gradient)?;
+    fusion.apply(problem, costs.get(&Rewritten::Update(gradient))?);
+    problem.graph.rewrites.push(Rewrite::FuseUpdate(gradient));
+    Some(1)
 }
 
 impl UpdateFusion {
@@ -96,21 +97,25 @@ impl UpdateFusion {
                 problem.graph.nodes.push(known.0);
                 problem.costs.push(known.1);
             }
-            if index == self.behind {
+            if index == self.after {
                 problem.graph.nodes.push(self.node.clone());
                 problem.costs.push(cost);
             }
         }
-        let folded = std::mem::take(&mut problem.costs_folded).into_iter();
-        problem.costs_folded =
-            folded.filter_map(|(id, cost)| Some((NodeId(*places.get(&id.0)?), cost))).collect();
-        problem.graph.applied.push(self.gradient);
+        // Ids of nodes close up; the cost of each further update is known to the caller.
+        let offered = std::mem::take(&mut problem.costs_rewritten).into_iter();
+        problem.costs_rewritten = offered
+            .filter_map(|(key, cost)| match key {
+                Rewritten::Reader(id) => Some((Rewritten::Reader(NodeId(*places.get(&id.0)?)), cost)),
+                Rewritten::Update(_) => None,
+            })
+            .collect();
     }
 }
 
 impl Update {
     /// Whether each element of the weight changes by its own gradient alone, in every step.
-    fn sees_one_slope(&self) -> bool {
+    fn sees_own_gradient(&self) -> bool {
         self.rule.is_elementwise() && !self.clips_by_norm() && !self.guarded && self.steps == 1
     }
 }
@@ -145,7 +150,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
     let nodes = [zero, producer, update].map(|index| &graph.nodes[index]);
     let tensor = |id: &TensorId| &graph.tensors[id.0];
     let is_kept = graph.keep.contains(&gradient) || graph.outputs.contains(&gradient);
-    if graph.region.is_some() || is_kept || tensor(&gradient).kind != Kind::Gradient {
+    if graph.region().is_some() || is_kept || tensor(&gradient).kind != Kind::Gradient {
         return None;
     }
     let Op::Update(rule) = &nodes[2].op else { return None };
@@ -157,7 +162,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
         && makes_blocks(nodes[1])
         // f16 and bf16 operands are widened a few rows at a time, but all rows contribute to one gradient.
         && !nodes[1].inputs.iter().any(|id| tensor(id).dtype.is_half());
-    if !(reads_it_alone && opens_it && makes_it && rule.sees_one_slope()) {
+    if !(reads_it_alone && opens_it && makes_it && rule.sees_own_gradient()) {
         return None;
     }
     let changed = &nodes[2].updates;
@@ -192,7 +197,7 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
     let updates = others.iter().chain(changed).copied().collect();
     let (layer, phase) = (nodes[1].layer, Phase::Piece);
     let node = Node { op, inputs, outputs: Vec::new(), updates, layer, phase };
-    Some(UpdateFusion { gradient, node, zero, producer, update, behind: after })
+    Some(UpdateFusion { gradient, node, zero, producer, update, after })
 }
 
 /// Whether a gradient op can compute the first of its sums block by block.

@@ -2,9 +2,9 @@
 
 use memfit_grad::{ClipBy, Optimizer, Training};
 use memfit_ir::{
-    Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Fused, FusedUpdate, Graph, Kind, Loss,
-    LossKind, Op, Pads, Plan, PooledConv2D, Problem, Regularizer, Tensor, TensorId, Unary, UpdateFusion,
-    UpdateRule, check,
+    Average, Bytes, Chain, CheckError, Constraint, Conv2D, DType, Fused, Graph, Kind, Loss, LossKind, Op,
+    Pads, Plan, PooledConv2D, Problem, Regularizer, Rewrite, Rewritten, Tensor, TensorId, Unary,
+    UpdateFusion, UpdateRule, check,
 };
 use memfit_plan::moves::split::pieces_of;
 use memfit_testkit::halves::in_type;
@@ -72,8 +72,21 @@ fn random_optimizer(seed: u64) -> Optimizer {
     optimizer
 }
 
-fn gradients(problem: &Problem) -> Vec<TensorId> {
-    problem.costs_applied.keys().copied().collect()
+fn fused(problem: &Problem) -> Vec<Rewrite> {
+    let update = |of: &Rewritten| match of {
+        Rewritten::Update(gradient) => Some(Rewrite::FuseUpdate(*gradient)),
+        Rewritten::Reader(_) => None,
+    };
+    problem.costs_rewritten.keys().filter_map(update).collect()
+}
+
+/// Bytes of the gradients that then never exist whole.
+fn fused_bytes(problem: &Problem) -> Bytes {
+    let bytes = |of: &Rewritten| match of {
+        Rewritten::Update(gradient) => problem.graph.tensors[gradient.0].bytes(1),
+        Rewritten::Reader(_) => Bytes::ZERO,
+    };
+    problem.costs_rewritten.keys().map(bytes).sum()
 }
 
 #[test]
@@ -82,21 +95,21 @@ fn a_random_graph_trains_to_the_same_bits_with_fused_updates() {
     for seed in 0..60 {
         let problem = trained(&random_dense(seed), random_optimizer(seed));
         let reference = trained_weights(&problem, runner_of(&problem, pieces_of(&problem, BATCH)));
-        let made = gradients(&problem);
+        let made = fused(&problem);
         let kernels = problem.graph.nodes.iter().filter(|node| node.op == Op::DenseGradKernel).count();
         (applied, whole) = (applied + made.len(), whole + kernels - made.len());
         if made.is_empty() {
             continue;
         }
-        let rewritten = FusedUpdate::rewritten(&problem, &made).unwrap();
+        let rewritten = problem.rewritten(&made).unwrap();
         // The runner holds every step to the predicted peak.
         let plan = memfit_plan::plan(&rewritten).unwrap();
-        assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1), "seed {seed}");
+        assert_eq!((&plan.rewrites, plan.micro_batches()), (&made, 1), "seed {seed}");
         assert_eq!(trained_weights(&problem, runner_of(&problem, plan)), reference, "seed {seed}: whole");
         // Under a budget, values are recomputed, and the weights that they are computed from change at the
         // end.
         for plan in memfit_plan::curve(&rewritten) {
-            assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1), "seed {seed}");
+            assert_eq!((&plan.rewrites, plan.micro_batches()), (&made, 1), "seed {seed}");
             let got = trained_weights(&problem, runner_of(&problem, plan));
             assert_eq!(got, reference, "seed {seed}: below a line");
         }
@@ -131,13 +144,13 @@ fn a_kernel_after_a_pool_trains_to_the_same_bits_with_a_fused_update() {
                 .filter(|node| matches!(node.op, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_))))
                 .count()
         };
-        let made = gradients(&problem);
+        let made = fused(&problem);
         assert_eq!((makes(&problem), made.len()), (1, 1), "{}", problem.graph);
         let reference = trained_weights(&problem, runner_of(&problem, pieces_of(&problem, BATCH)));
-        let rewritten = FusedUpdate::rewritten(&problem, &made).unwrap();
+        let rewritten = problem.rewritten(&made).unwrap();
         assert_eq!(makes(&rewritten), 0);
         for plan in memfit_plan::curve(&rewritten) {
-            assert_eq!((&plan.applied, plan.micro_batches()), (&made, 1));
+            assert_eq!((&plan.rewrites, plan.micro_batches()), (&made, 1));
             assert_eq!(trained_weights(&problem, runner_of(&problem, plan)), reference, "optimizer {seed}");
         }
     }
@@ -154,9 +167,9 @@ fn large() -> Graph {
 #[test]
 fn what_has_no_room_for_a_gradient_trains_in_one_micro_batch() {
     let problem = trained(&large(), Optimizer::adam());
-    let bytes = problem.graph.tensors[gradients(&problem)[0].0].bytes(1);
+    let bytes = fused_bytes(&problem);
     let plan = memfit_plan::plan(&problem).unwrap();
-    assert_eq!((plan.applied.len(), plan.micro_batches(), plan.prologue.len()), (1, 1, 0));
+    assert_eq!((plan.updates_fused().count(), plan.micro_batches(), plan.prologue.len()), (1, 1, 0));
     let whole = pieces_of(&problem, BATCH);
     assert!(plan.bytes_peak + bytes <= whole.bytes_peak + Bytes::mib(1), "{}", plan.bytes_peak);
     assert!(memfit_plan::seconds(&problem, &plan) < memfit_plan::seconds(&problem, &whole));
@@ -164,11 +177,11 @@ fn what_has_no_room_for_a_gradient_trains_in_one_micro_batch() {
     let line = problem.budget.smallest(plan.bytes_peak);
     let tight = with_budget(&problem, line);
     let below = memfit_plan::plan(&tight).unwrap();
-    assert_eq!((below.applied.len(), below.micro_batches()), (1, 1));
+    assert_eq!((below.updates_fused().count(), below.micro_batches()), (1, 1));
     let got = trained_weights(&problem, runner_of(&tight, below));
     assert_eq!(got, trained_weights(&problem, runner_of(&problem, whole)));
     let mut without = tight;
-    without.costs_applied.clear();
+    without.costs_rewritten.clear();
     assert!(memfit_plan::plan(&without).is_err(), "with the gradient, not even one row has room");
     let (largest, _) = memfit_plan::largest_batch(&with_budget(&problem, line));
     assert!(Some(BATCH) <= largest);
@@ -182,7 +195,7 @@ fn a_wide_kernel_has_a_fused_update_if_its_operands_are_small() {
         let y = b.dense(x, units, true);
         let graph = ended(b, y);
         let training = Training { losses: vec![loss()], ..Training::new(Optimizer::adam()) };
-        memfit_plan::plan(&problem(&graph, &training, batch)).unwrap().applied.len()
+        memfit_plan::plan(&problem(&graph, &training, batch)).unwrap().updates_fused().count()
     };
     assert_eq!(applied(1, 3000, 512, 128), 1);
     assert_eq!(applied(1, 3000, 512, 129), 0, "every block would read more slopes than a cache has room for");
@@ -219,7 +232,7 @@ fn a_larger_budget_is_never_slower() {
         assert!(seconds <= before * (1.0 + 1e-9), "{line} gives a slower plan");
         assert!(memfit_plan::least_seconds(&problem, &plan) <= seconds * (1.0 + 1e-9), "{line}");
         before = seconds;
-        applied += plan.applied.len();
+        applied += plan.updates_fused().count();
     }
     assert!(0 < applied);
     assert!(memfit_plan::plan(&with_budget(&problem, smallest - Bytes(1))).is_err());
@@ -271,24 +284,25 @@ fn a_fused_update_that_the_graph_does_not_have_is_rejected() {
     let problem = trained(&large(), Optimizer::adam());
     let plan = memfit_plan::plan(&problem).unwrap();
     let checked = check(&problem, plan.clone()).unwrap();
-    assert_eq!(checked.problem().graph.applied, plan.applied);
+    assert_eq!(checked.problem().graph.rewrites, plan.rewrites);
 
-    let not_named = Plan { applied: vec![], ..plan.clone() };
+    let not_named = Plan { rewrites: vec![], ..plan.clone() };
     assert!(check(&problem, not_named).is_err());
     let is_of_bias = |tensor: &Tensor| tensor.kind == Kind::Gradient && tensor.shape.dims == [10];
     let bias = problem.graph.tensors.iter().position(is_of_bias);
-    for wrong in [plan.applied[0], TensorId(bias.unwrap()), TensorId(problem.graph.tensors.len())] {
-        let mut applied = plan.applied.clone();
-        applied.push(wrong);
-        let got = check(&problem, Plan { applied, ..plan.clone() }).unwrap_err();
-        assert_eq!(got, CheckError::Applied(wrong));
+    let others = [bias.unwrap(), problem.graph.tensors.len()].map(|id| Rewrite::FuseUpdate(TensorId(id)));
+    for wrong in std::iter::once(plan.rewrites[0]).chain(others) {
+        let mut rewrites = plan.rewrites.clone();
+        rewrites.push(wrong);
+        let got = check(&problem, Plan { rewrites, ..plan.clone() }).unwrap_err();
+        assert_eq!(got, CheckError::Rewrite(wrong));
     }
     // In micro-batches, none of which has the whole gradient.
-    let rewritten = FusedUpdate::rewritten(&problem, &plan.applied).unwrap();
+    let rewritten = problem.rewritten(&plan.rewrites).unwrap();
     let pieces = pieces_of(&rewritten, 2);
-    assert_eq!(check(&problem, pieces).unwrap_err(), CheckError::Applied(plan.applied[0]));
+    assert_eq!(check(&problem, pieces).unwrap_err(), CheckError::Rewrite(plan.rewrites[0]));
     // What the device does not offer has no cost.
     let mut other = problem.clone();
-    other.costs_applied.clear();
-    assert_eq!(check(&other, plan.clone()).unwrap_err(), CheckError::Applied(plan.applied[0]));
+    other.costs_rewritten.clear();
+    assert_eq!(check(&other, plan.clone()).unwrap_err(), CheckError::Rewrite(plan.rewrites[0]));
 }

@@ -12,10 +12,10 @@
 //! It is a rewrite of one training graph into another. Planning, checking and running only see that some
 //! tensors hold fewer rows. Ids of tensors stay; new tensors come after them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::{Bytes, Cost, Graph, Kind, LayerId, Node, NodeId, Op, Phase, Plan, Problem, Tail, TensorId};
+use super::{Rewrite, Tail};
+use crate::{Bytes, Cost, Graph, Kind, LayerId, Node, NodeId, Op, Phase, Problem, TensorId};
 
 /// A prefix of the network that runs in slices, or its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,28 +52,28 @@ impl Slice {
     }
 }
 
-impl Region {
-    /// The problem whose nodes a plan speaks of; refused where its graph has no such region.
-    pub fn of_plan<'a>(problem: &'a Problem, plan: &Plan) -> Result<Cow<'a, Problem>, Region> {
-        match plan.region {
-            Some(region) if problem.graph.region != Some(region) => {
-                region.applied(problem).map(Cow::Owned).ok_or(region)
-            }
-            Some(_) | None => Ok(Cow::Borrowed(problem)),
-        }
-    }
+/// Applies the first rewrite; none where rows meet in the region, or the graph has a rewrite that does not go
+/// together with slices.
+pub(super) fn apply(problem: &mut Problem, region: &Region) -> Option<usize> {
+    *problem = region.applied(problem)?;
+    Some(1)
+}
 
-    /// The same problem with this region in slices; none where rows meet in it, or its graph is sliced already.
+impl Region {
+    /// The same problem with this region in slices; none where rows meet in it, or its graph has a rewrite of
+    /// the whole batch already.
     pub fn applied(&self, problem: &Problem) -> Option<Problem> {
-        let rewritten = problem.graph.region.is_some() || !problem.graph.applied.is_empty();
-        if self.slices < 2 || problem.batch < self.slices || rewritten {
+        let is_taken = problem.graph.rewrites.iter().any(Rewrite::needs_whole_batch);
+        if self.slices < 2 || problem.batch < self.slices || is_taken {
             return None;
         }
+        let mut rewrites = problem.graph.rewrites.clone();
+        rewrites.push(Rewrite::Slice(*self));
         let mut writer = Writer {
             region: *self,
             kept: Vec::new(),
             from: problem,
-            graph: Graph { nodes: Vec::new(), region: Some(*self), ..problem.graph.clone() },
+            graph: Graph { nodes: Vec::new(), rewrites, ..problem.graph.clone() },
             costs: Vec::new(),
         };
         if self.is_tail(&problem.graph) {
@@ -82,8 +82,7 @@ impl Region {
             writer.write(&Cut::at(&problem.graph, self.boundary)?);
         }
         let Writer { graph, costs, .. } = writer;
-        let (costs_folded, costs_applied) = (BTreeMap::new(), BTreeMap::new());
-        Some(Problem { graph, costs, costs_folded, costs_applied, ..problem.clone() })
+        Some(Problem { graph, costs, costs_rewritten: BTreeMap::new(), ..problem.clone() })
     }
 }
 
