@@ -6,9 +6,11 @@ use std::sync::Arc;
 use memfit_device::{Arena, Backend, Context, Device, DeviceError, Kept, Peak, Store, process};
 use memfit_ir::{Bytes, Graph, NodeId, Slot, SyntheticValues, Values};
 
+use super::operands::Operands;
 use super::setup::Cpu;
 use super::threads::Threads;
-use super::{synthetic_values, widen};
+use super::widen::Widening;
+use super::{launch, synthetic_values};
 
 /// An arena in the process's memory, and threads that compute in it. A launch or a copy is over when it returns.
 pub(crate) struct CpuDevice {
@@ -43,7 +45,12 @@ impl Device for CpuDevice {
         // A batch of fewer rows than slices leaves the last of them empty.
         if slice.is_none() || 0 < context.rows {
             let (arena, threads) = (&mut self.arena, &self.threads);
-            widen::launch(arena, threads, graph, node, args, workspace, overwrite, &context);
+            match Widening::of(graph, node) {
+                Some(widening) => widening.launch(arena, threads, args, workspace, overwrite, &context),
+                None => launch::launch(&Operands::new(
+                    arena, threads, graph, node, args, workspace, overwrite, &context, false,
+                )),
+            }
         }
     }
 

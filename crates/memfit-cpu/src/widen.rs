@@ -23,52 +23,6 @@ const OPERANDS: usize = 16;
 /// Elements that one task converts.
 const TASK: usize = 1 << 14;
 
-/// Runs a node.
-pub(crate) fn launch(
-    arena: &mut Arena,
-    threads: &Threads,
-    graph: &Graph,
-    node: &Node,
-    args: &[Slot],
-    workspace: Slot,
-    overwrite: bool,
-    context: &Context,
-) {
-    let operands = Operands::new(arena, threads, graph, node, args, workspace, overwrite, context, false);
-    let Some(widening) = Widening::of(graph, node) else {
-        return launch::launch(&operands);
-    };
-    if let Some(bands) = Bands::of(graph, node) {
-        return bands.launch(&operands);
-    }
-    let rows_at_once = widening.rows_at_once(context.rows);
-    let room = workspace.bytes.0.checked_sub(widening.bytes(rows_at_once).0);
-    let own = room.expect("the workspace has room for what is widened") / ALIGNMENT * ALIGNMENT;
-    let own = Slot { offset: workspace.offset, bytes: Bytes(own) };
-    for first in (0..context.rows).step_by(rows_at_once.max(1)) {
-        let rows = rows_at_once.min(context.rows - first);
-        let part = Context { row_start: context.row_start + first, rows, ..*context };
-        let mut narrow = [Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO }; OPERANDS];
-        let mut wide = narrow;
-        let count = args.len();
-        for (index, slot) in args.iter().enumerate() {
-            narrow[index] = rows_of(*slot, widening.tensor(index), first, rows);
-            wide[index] = widening.place(index, rows_at_once, rows, own.end()).unwrap_or(narrow[index]);
-        }
-        let convert = Convert { arena, threads };
-        for index in (0..node.inputs.len()).filter(|index| narrow[*index] != wide[*index]) {
-            convert.widen(widening.half(index), narrow[index], wide[index]);
-        }
-        let opens = overwrite && first == 0;
-        let operands = Operands::new(arena, threads, graph, node, &wide[..count], own, opens, &part, true);
-        launch::launch(&operands);
-        let convert = Convert { arena, threads };
-        for index in (node.inputs.len()..count).filter(|index| narrow[*index] != wide[*index]) {
-            convert.narrow(widening.half(index), wide[index], narrow[index]);
-        }
-    }
-}
-
 /// Whether the kernel of an op reads and writes f16 and bf16 itself, block by block or by copying bytes.
 fn has_half_types(op: &Op) -> bool {
     matches!(
@@ -130,6 +84,50 @@ impl<'a> Widening<'a> {
         let tensors = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
         let half = tensors.into_iter().any(|id| Half::of(graph.tensors[id.0].dtype).is_some());
         (half && !has_half_types(&node.op)).then_some(Widening { graph, node })
+    }
+
+    /// Runs the node.
+    pub(crate) fn launch(
+        &self,
+        arena: &mut Arena,
+        threads: &Threads,
+        args: &[Slot],
+        workspace: Slot,
+        overwrite: bool,
+        context: &Context,
+    ) {
+        let Widening { graph, node } = *self;
+        let operands = Operands::new(arena, threads, graph, node, args, workspace, overwrite, context, false);
+        if let Some(bands) = Bands::of(graph, node) {
+            return bands.launch(&operands);
+        }
+        let rows_at_once = self.rows_at_once(context.rows);
+        let room = workspace.bytes.0.checked_sub(self.bytes(rows_at_once).0);
+        let own = room.expect("the workspace has room for what is widened") / ALIGNMENT * ALIGNMENT;
+        let own = Slot { offset: workspace.offset, bytes: Bytes(own) };
+        for first in (0..context.rows).step_by(rows_at_once.max(1)) {
+            let rows = rows_at_once.min(context.rows - first);
+            let part = Context { row_start: context.row_start + first, rows, ..*context };
+            let mut narrow = [Slot { offset: Bytes::ZERO, bytes: Bytes::ZERO }; OPERANDS];
+            let mut wide = narrow;
+            let count = args.len();
+            for (index, slot) in args.iter().enumerate() {
+                narrow[index] = rows_of(*slot, self.tensor(index), first, rows);
+                wide[index] = self.place(index, rows_at_once, rows, own.end()).unwrap_or(narrow[index]);
+            }
+            let convert = Convert { arena, threads };
+            for index in (0..node.inputs.len()).filter(|index| narrow[*index] != wide[*index]) {
+                convert.widen(self.half(index), narrow[index], wide[index]);
+            }
+            let opens = overwrite && first == 0;
+            let operands =
+                Operands::new(arena, threads, graph, node, &wide[..count], own, opens, &part, true);
+            launch::launch(&operands);
+            let convert = Convert { arena, threads };
+            for index in (node.inputs.len()..count).filter(|index| narrow[*index] != wide[*index]) {
+                convert.narrow(self.half(index), wide[index], narrow[index]);
+            }
+        }
     }
 
     /// How many of `rows` rows are widened together.

@@ -163,7 +163,7 @@ impl Loop<'_> {
                 fed += 1;
                 offset += staged(bytes);
             } else {
-                self.just_do(step, context)?;
+                self.do_step(step, context)?;
             }
         }
         Ok(())

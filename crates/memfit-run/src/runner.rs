@@ -376,7 +376,7 @@ impl Runner {
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
         let in_flight = InFlight { input, iteration, loss_scale, start, turn };
-        self.with_loop(in_flight, feed, |one| one.run())?;
+        self.loop_of(in_flight, feed).run()?;
         self.in_flight.push_back(in_flight);
         Ok(())
     }
@@ -426,7 +426,7 @@ impl Runner {
         if self.device.steps_ahead() != 0 {
             let readback = |tensor: TensorId| self.readback.floats(&*self.device, turn, tensor)[0];
             if !self.totals.losses().all(|tensor| readback(tensor).is_finite()) {
-                let found = self.with_loop(in_flight, feed, |one| one.find_culprits())?;
+                let found = self.loop_of(in_flight, feed).find_culprits()?;
                 return Err(RunError::NotFinite(Box::new(found)));
             }
             feed.piece_done(input.rows, input.rows);
@@ -452,21 +452,20 @@ impl Runner {
             return Ok(());
         }
         let tensor = Guard::looked_at(&self.plan.problem().graph, number).expect("every number is a check's");
-        let found = self.with_loop(in_flight, feed, |one| one.caused_by(tensor, vec![]))?;
+        let found = self.loop_of(in_flight, feed).caused_by(tensor, vec![])?;
         Err(RunError::NotFinite(Box::new(found)))
     }
 
-    /// Does something with a step's loop over the plan.
-    fn with_loop<R>(
-        &mut self,
+    /// A step's loop over the plan.
+    fn loop_of<'a>(
+        &'a mut self,
         InFlight { input, iteration, loss_scale, turn, .. }: InFlight,
-        feed: &mut dyn Feed,
-        body: impl FnOnce(&mut Loop<'_>) -> Result<R, RunError>,
-    ) -> Result<R, RunError> {
+        feed: &'a mut dyn Feed,
+    ) -> Loop<'a> {
         let Runner { plan, device, heap, readback, launched, staged, in_flight, .. } = self;
         let (scaled, resets) = (loss_scale.unwrap_or(1.0), in_flight.is_empty());
         device.enter();
-        let mut one = Loop {
+        Loop {
             plan,
             device: &mut **device,
             feed,
@@ -480,8 +479,7 @@ impl Runner {
             launched,
             staged,
             kept: Vec::new(),
-        };
-        body(&mut one)
+        }
     }
 
     /// Takes a batch that was promised as the next to be another one after all.

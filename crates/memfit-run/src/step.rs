@@ -39,12 +39,12 @@ impl Loop<'_> {
         let plan: &Plan = self.plan.plan();
         let none = self.context(0, 0);
         for step in &plan.prologue {
-            self.just_do(step, &none)?;
+            self.do_step(step, &none)?;
         }
         for (first, rows) in plan.pieces(self.input.rows) {
             let context = self.context(first, rows);
             for (index, step) in plan.body.iter().enumerate() {
-                self.just_do(step, &context)?;
+                self.do_step(step, &context)?;
                 // The loss is known before anything of this micro-batch reaches a weight.
                 if self.is_bad_loss(step) {
                     let before = if first == 0 { &plan.body[..index] } else { &plan.body };
@@ -56,7 +56,7 @@ impl Loop<'_> {
             self.feed.piece_done(first + rows, self.input.rows);
         }
         for step in &plan.epilogue {
-            self.just_do(step, &none)?;
+            self.do_step(step, &none)?;
         }
         if self.kept.is_empty() { Ok(()) } else { Err(RunError::NotFinite(Box::new(self.find_cause()?))) }
     }
@@ -133,7 +133,7 @@ impl Loop<'_> {
             let context = self.context(first, rows);
             for step in &plan.body {
                 let Step::Copy { from: Place::Feed(tensor), to: Place::Arena(slot) } = step else { continue };
-                self.just_do(step, &context)?;
+                self.do_step(step, &context)?;
                 let sliced = graph.tensors[tensor.0].slice.map_or(context, |slice| context.sliced(slice));
                 let bytes = self.device.bytes(*slot);
                 if let Some(row) = first_bad_row(graph, *tensor, bytes, context.rows) {
@@ -166,7 +166,7 @@ impl Loop<'_> {
         self.device.draw(synthetic_values, row.wrapping_mul(known.shape.elements_per_row() as u64), to)
     }
 
-    pub(crate) fn just_do(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
+    pub(crate) fn do_step(&mut self, step: &Step, context: &Context) -> Result<(), RunError> {
         let before = heap::live();
         let taken = || heap::live() as i64 - before as i64;
         match step {
@@ -258,7 +258,7 @@ impl Loop<'_> {
             {
                 continue;
             }
-            self.just_do(step, context)?;
+            self.do_step(step, context)?;
             for pair in &outputs {
                 if let Some(row) = bad(self.device, pair) {
                     let is_input = graph.tensors[pair.0.0].kind == Kind::Input;

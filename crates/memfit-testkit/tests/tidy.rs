@@ -180,3 +180,31 @@ fn only_devices_are_unsafe_and_only_the_command_prints() {
         }
     }
 }
+
+/// The calls from a training step to a kernel of the CPU: the file and the function that makes each, and its text.
+const CALLS: [(&str, &str, &str); 6] = [
+    ("memfit-run/src/runner.rs", "step", "self.begin("),
+    ("memfit-run/src/runner.rs", "begin", ".run()"),
+    ("memfit-run/src/step.rs", "run", "self.do_step("),
+    ("memfit-run/src/step.rs", "do_step", "self.device.launch("),
+    ("memfit-cpu/src/device.rs", "launch", "launch::launch("),
+    ("memfit-cpu/src/launch.rs", "launch", "dense::forward("),
+];
+
+#[test]
+fn from_a_step_to_a_kernel_are_six_calls() {
+    for (file, function, call) in CALLS {
+        let text = fs::read_to_string(root().join("crates").join(file)).unwrap();
+        let begins =
+            text.find(&format!("fn {function}(")).unwrap_or_else(|| panic!("{file} has no {function}"));
+        // The function ends where a brace closes at its own indentation.
+        let indent = text[..begins].rsplit('\n').next().unwrap().len()
+            - text[..begins].rsplit('\n').next().unwrap().trim_start().len();
+        let end = format!("\n{}}}\n", " ".repeat(indent));
+        let body = text[begins..].split(&end).next().unwrap();
+        assert!(body.contains(call), "{function} in {file} does not call {call}");
+    }
+    // The kernel is where the workspace is handed to the product itself.
+    let kernel = fs::read_to_string(root().join("crates/memfit-cpu/src/dense.rs")).unwrap();
+    assert!(kernel.contains("fn forward<") && kernel.contains("gemm::gemm("));
+}
