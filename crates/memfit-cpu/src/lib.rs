@@ -127,7 +127,7 @@ mod widen;
 #[cfg(test)]
 mod tests;
 
-pub use setup::{open, open_with, vectors};
+pub use setup::{capabilities, open, open_with, vectors};
 
 #[cfg(test)]
 pub(crate) use half::Half;

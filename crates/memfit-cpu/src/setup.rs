@@ -6,7 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memfit_device::{Arena, Backend, Device, DeviceError, Store, page, process};
-use memfit_ir::{Bytes, Cost, Graph, NodeId, ProducerFusions, Rewritten, UpdateFusion};
+use memfit_ir::{
+    ArenaMemory, Bytes, Capabilities, Cost, Fusions, Graph, NodeId, Offload, ProducerFusions, Rewritten,
+    UpdateFusion,
+};
 
 use super::cost;
 use super::device::CpuDevice;
@@ -33,6 +36,18 @@ pub fn open_with(threads: Option<usize>, vectors: Option<&str>) -> Result<Box<dy
     let level = level.map_err(|reason| DeviceError::Vectors { reason })?;
     let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
     Ok(Box::new(Cpu::on(Arc::new(threads))))
+}
+
+/// What every CPU offers, whatever its vector instructions.
+pub fn capabilities() -> Capabilities {
+    Capabilities {
+        fusions: Fusions { winograd_max_pool: true, max_pool_dense: true, neighbours: false },
+        rounds_weights: false,
+        offload: Offload::Disk,
+        arena: ArenaMemory::Process,
+        granule: Bytes(page() as u64),
+        steps_ahead: 0,
+    }
 }
 
 /// The names of all vector instructions that this machine has and the environment's `MEMFIT_VECTORS` may name, the widest
@@ -65,8 +80,8 @@ impl Backend for Cpu {
         Some(self.threads.vectors())
     }
 
-    fn granule(&self) -> Bytes {
-        Bytes(page() as u64)
+    fn capabilities(&self) -> Capabilities {
+        capabilities()
     }
 
     fn costs(&self, graph: &Graph) -> Vec<Cost> {

@@ -12,7 +12,7 @@ use super::driver::{CapturedGraph, CudaError, Event};
 use super::gpu::{CONTEXT_BYTES, Gpu, Slots};
 use super::joined::Joined;
 use super::memory::{DeviceArena, Pinned};
-use super::readback::{Readback, STEPS_IN_FLIGHT};
+use super::readback::Readback;
 use super::setup::Cuda;
 use super::store::Store;
 use super::updates::{Updates, WORDS};
@@ -400,10 +400,6 @@ impl Device for CudaDevice {
 
     fn backend_beside(&self) -> Box<dyn Backend> {
         Box::new(Cuda::on(Arc::clone(&self.gpu)))
-    }
-
-    fn steps_ahead(&self) -> usize {
-        STEPS_IN_FLIGHT - 1
     }
 
     fn readback(&self, turn: usize) -> Option<&[f32]> {

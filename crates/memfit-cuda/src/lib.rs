@@ -72,7 +72,7 @@ pub mod work;
 
 pub use driver::{CudaError, Description, descriptions};
 pub use joined::joined as lowered_joined;
-pub use setup::open;
+pub use setup::{capabilities, open};
 
 use memfit_ir::{Graph, Node, SyntheticValues, Tensor};
 

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memfit_device::{Backend, Device, DeviceError, DeviceMemory};
-use memfit_ir::{Bytes, Cost, Graph, Transfers};
+use memfit_ir::{ArenaMemory, Bytes, Capabilities, Cost, Fusions, Graph, Offload, Transfers};
 
 use super::cost;
 use super::device::CudaDevice;
 use super::driver::CudaError;
 use super::gpu::Gpu;
 use super::memory;
+use super::readback::STEPS_IN_FLIGHT;
 
 /// What a byte takes between host and GPU: twenty gigabytes a second, as pinned memory on a bus of the fourth generation reaches.
 const NANOS_PER_BYTE_OVER_THE_BUS: f64 = 0.05;
@@ -36,6 +37,18 @@ pub fn open(number: usize, rows: usize, tf32: bool) -> Result<Box<dyn Backend>, 
     Ok(Box::new(Cuda { rows: rows.max(1), ..Cuda::on(Gpu::open(number, tf32)?) }))
 }
 
+/// What every GPU offers. An open one reports its own granule; two megabytes are what all have so far.
+pub fn capabilities() -> Capabilities {
+    Capabilities {
+        fusions: Fusions { winograd_max_pool: false, max_pool_dense: false, neighbours: true },
+        rounds_weights: true,
+        offload: Offload::Host,
+        arena: ArenaMemory::Device,
+        granule: Bytes::mib(2),
+        steps_ahead: STEPS_IN_FLIGHT - 1,
+    }
+}
+
 impl Cuda {
     /// A GPU that is open already, for a plan that was made for it.
     pub(crate) fn on(gpu: Arc<Gpu>) -> Cuda {
@@ -57,9 +70,9 @@ impl Backend for Cuda {
         Ok(Some(DeviceMemory { free, held: self.gpu.bytes_used()?, held_by_others }))
     }
 
-    fn granule(&self) -> Bytes {
-        // An open device reports it; otherwise two megabytes are what every device has.
-        memory::granule(&self.gpu.context).unwrap_or(Bytes::mib(2))
+    fn capabilities(&self) -> Capabilities {
+        let offered = capabilities();
+        Capabilities { granule: memory::granule(&self.gpu.context).unwrap_or(offered.granule), ..offered }
     }
 
     fn make_ready(&self, graph: &Graph) -> Result<(), DeviceError> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use memfit_ir::{Bytes, Cost, Graph, Rewritten, Transfers};
+use memfit_ir::{Bytes, Capabilities, Cost, Graph, Rewritten, Transfers};
 
 use crate::measure::{self, Allowance, Measured, Table};
 use crate::{Device, DeviceError};
@@ -31,8 +31,8 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
-    /// The arena is taken in multiples of this: a page, or a GPU's granule.
-    fn granule(&self) -> Bytes;
+    /// What it offers beyond running ops one by one.
+    fn capabilities(&self) -> Capabilities;
 
     /// Makes everything ready that a graph needs beside its arena.
     fn make_ready(&self, _graph: &Graph) -> Result<(), DeviceError> {

@@ -123,11 +123,6 @@ pub trait Device: Send {
     /// The same device for an arena beside this one, on the same threads.
     fn backend_beside(&self) -> Box<dyn Backend>;
 
-    /// The most steps in flight beside the current one: none where a launch is done when it returns.
-    fn steps_ahead(&self) -> usize {
-        0
-    }
-
     /// The readback of a step in flight, slot after slot, once it has come; none where the arena can be read instead.
     fn readback(&self, _turn: usize) -> Option<&[f32]> {
         None

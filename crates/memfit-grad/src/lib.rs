@@ -51,7 +51,9 @@
 //! - **`guard = "step"` is another training graph** (`guard`): gradients, batch statistics and what updates
 //!   would write (`Op::CheckUpdate`) are checked before the first update, and all that outlives the step is
 //!   written under one `found_inf`. On a GPU the checks of updates exist only there.
-//! - **For GPUs:** weights that products read as f16 or bf16 are rounded once a step (`rounded`), those of a
+//! - **What a device offers decides what becomes one node** (`memfit_ir::Capabilities`), and none of the rewrites asks which
+//!   device it is.
+//! - **Where products read rounded weights,** those that they read as f16 or bf16 are rounded once a step (`rounded`), those of a
 //!   layer in one launch: a node like any other, whose results wait for backward or are computed again. Nodes
 //!   that the device can join into one pass are put next to each other (`neighbours`).
 

@@ -58,7 +58,7 @@ fn is_elementwise(node: &Node) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Chain, DType, Kind, LayerId, Loss, LossKind, Shape, Unary};
+    use memfit_ir::{Capabilities, Chain, DType, Fusions, Kind, LayerId, Loss, LossKind, Shape, Unary};
 
     use super::*;
     use crate::{Optimizer, Training, training_graph};
@@ -83,7 +83,9 @@ mod tests {
         let y = forward.push(Op::Cast(DType::F32), &[y], layer).unwrap()[0];
         (forward.inputs, forward.outputs) = (vec![x], vec![y]);
         let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
-        let training = Training { losses, for_gpu: true, ..Training::new(Optimizer::sgd(0.1)) };
+        let fusions = Fusions { neighbours: true, ..Fusions::default() };
+        let capabilities = Capabilities { fusions, rounds_weights: true, ..Capabilities::default() };
+        let training = Training { losses, capabilities, ..Training::new(Optimizer::sgd(0.1)) };
         let graph = training_graph(&forward, &training).unwrap();
         let at = |found: &dyn Fn(&Node) -> bool| graph.nodes.iter().position(found).unwrap();
         let gradient = at(&|node| is_elementwise(node) && node.inputs.len() == 2);

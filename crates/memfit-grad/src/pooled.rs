@@ -148,7 +148,7 @@ fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Loss, LossKind, Pads};
+    use memfit_ir::{Capabilities, Fusions, Loss, LossKind, Pads};
 
     use super::*;
     use crate::{Optimizer, Training};
@@ -230,7 +230,7 @@ mod tests {
 
     /// The ops of a graph that trains a convolution of `channels` channels and its pool, after a layer that
     /// learns too.
-    fn trained_ops(channels: usize, for_gpu: bool) -> Vec<&'static str> {
+    fn trained_ops(channels: usize, fusions: Fusions) -> Vec<&'static str> {
         let mut graph = Graph::default();
         let layer = graph.layer("layer");
         let image = graph.tensor("image", Shape::rows([14, 14, channels]), DType::F32, Kind::Input, layer);
@@ -249,7 +249,8 @@ mod tests {
         let relu = Op::Elementwise(Chain::unary(Unary::Relu));
         graph.outputs = graph.push(relu, &[pooled], layer).unwrap();
         let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
-        let training = Training { losses: vec![loss], for_gpu, ..Training::new(Optimizer::sgd(0.1)) };
+        let capabilities = Capabilities { fusions, ..Capabilities::default() };
+        let training = Training { losses: vec![loss], capabilities, ..Training::new(Optimizer::sgd(0.1)) };
         let graph = crate::training_graph(&graph, &training).unwrap();
         let of_images = |name: &&str| name.contains("conv2d") || name.contains("pool");
         graph.nodes.iter().map(|node| node.op.name()).filter(of_images).collect()
@@ -260,11 +261,12 @@ mod tests {
         let joined = ["conv2d_max_pool", "conv2d_max_pool_grad_kernel", "conv2d_max_pool_grad_input"];
         let apart =
             ["conv2d", "max_pool2d_relu", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
-        assert_eq!(trained_ops(16, false), joined);
-        assert_eq!(trained_ops(16, true), apart);
+        let winograd = Fusions { winograd_max_pool: true, ..Fusions::default() };
+        assert_eq!(trained_ops(16, winograd), joined);
+        assert_eq!(trained_ops(16, Fusions::default()), apart);
         // Fewer products than that are not worth points, and more than few are not joined without them.
         let few = ["conv2d_max_pool", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
-        assert_eq!(trained_ops(5, false), few);
-        assert_eq!(trained_ops(15, false), apart);
+        assert_eq!(trained_ops(5, winograd), few);
+        assert_eq!(trained_ops(15, winograd), apart);
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use memfit_ir::{
-    Accumulate, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind, Mask, Metric,
-    Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
+    Accumulate, Capabilities, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind,
+    Mask, Metric, Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
 };
 
 use crate::like::{self, SquareSums};
@@ -30,9 +30,8 @@ pub struct Training {
     pub gradients_of: Vec<TensorId>,
     /// Whether a step with a result that is not finite changes nothing at all: every result is computed before the first is written.
     pub guard: bool,
-    /// Whether it runs on a GPU: its products read weights rounded to f16 or bf16 beside such operands, and
-    /// neighbouring nodes may share a launch.
-    pub for_gpu: bool,
+    /// What the device offers that it runs on: which nodes become one, and what products read.
+    pub capabilities: Capabilities,
     /// Whether gradients are those of Keras on TensorFlow where memfit's differ by intent.
     pub like_tensorflow: bool,
 }
@@ -49,11 +48,11 @@ pub struct OutputMetric {
 }
 
 impl Training {
-    /// Training with this optimizer; losses are still to be given.
+    /// Training with this optimizer, on a device that offers nothing optional; losses are still to be given.
     pub fn new(optimizer: Optimizer) -> Training {
         let weights_of_samples = vec![];
         let (losses, metrics, gradients_of) = (vec![], vec![], vec![]);
-        let (guard, for_gpu, like_tensorflow) = (false, false, false);
+        let (guard, like_tensorflow) = (false, false);
         Training {
             losses,
             metrics,
@@ -62,7 +61,7 @@ impl Training {
             optimizer,
             gradients_of,
             guard,
-            for_gpu,
+            capabilities: Capabilities::default(),
             like_tensorflow,
         }
     }
@@ -129,8 +128,9 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
-    pooled::pool_inside(&mut graph, !training.for_gpu, &training.gradients_of);
-    if !training.for_gpu {
+    let Capabilities { fusions, rounds_weights, .. } = training.capabilities;
+    pooled::pool_inside(&mut graph, fusions.winograd_max_pool, &training.gradients_of);
+    if fusions.max_pool_dense {
         pooled::dense_inside(&mut graph, &training.gradients_of);
     }
     pooled::relu_inside(&mut graph, &training.gradients_of);
@@ -162,8 +162,10 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     fuse::fuse(&mut graph);
     fuse::fuse(&mut graph);
     biases::with_masks(&mut graph);
-    if training.for_gpu {
+    if fusions.neighbours {
         neighbours::bring_together(&mut graph);
+    }
+    if rounds_weights {
         rounded::round_weights(&mut graph);
     }
     if training.guard && !squares.is_empty() {
@@ -184,8 +186,9 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
-    pooled::pool_inside(&mut graph, !training.for_gpu, &[]);
-    if !training.for_gpu {
+    let fusions = training.capabilities.fusions;
+    pooled::pool_inside(&mut graph, fusions.winograd_max_pool, &[]);
+    if fusions.max_pool_dense {
         pooled::dense_inside(&mut graph, &[]);
     }
     add_losses(&mut graph, forward, training)?;

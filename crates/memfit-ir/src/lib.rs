@@ -61,6 +61,8 @@
 //!   and `activities` for what is asked of activations, each a loss without targets).
 //! - **What changes bits can be pinned** (`pinned`): micro-batch, region and algorithms are data of the
 //!   problem that the planner may be restricted to; `check` holds it to them.
+//! - **What a device can do is data** (`capabilities`): fusions, offload memory, whose memory the arena is, overlap. Gradients,
+//!   jobs and the runner read it, and none of them asks which device it is.
 //! - **A cost is data:** a node's workspace and time are affine in its rows, and a device may offer several
 //!   algorithms of one node, each with less workspace than the one before it and slower.
 //! - **`check` shares no code with the planner or the packer,** runs the plan in its head, and is the only
@@ -78,6 +80,7 @@ mod add_epilogue;
 mod attention;
 mod augment;
 mod bytes;
+mod capabilities;
 mod chain;
 mod check;
 mod counts;
@@ -111,6 +114,7 @@ pub use add_epilogue::AddEpilogue;
 pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
+pub use capabilities::{ArenaMemory, Capabilities, Fusions, Offload};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
 pub use counts::{AtRate, Counts, Curve, Rate, Summation, Thresholds};

@@ -132,6 +132,8 @@ impl std::error::Error for RunError {}
 pub struct Runner {
     plan: CheckedPlan,
     device: Box<dyn Device>,
+    /// The most steps in flight beside the current one.
+    steps_ahead: usize,
     trace: Trace,
     readback: Readback,
     /// The steps in flight, the oldest first.
@@ -186,15 +188,17 @@ impl Runner {
         let readback = Readback::of(&plan);
         backend.take_readback(readback.bytes());
         let arena = plan.problem().budget.arena_for(plan.plan().bytes_peak);
+        let steps_ahead = backend.capabilities().steps_ahead;
         let device = backend.seal(arena)?;
         let loss_scale = LossScale::of(&plan.problem().graph);
         let guard = Guard::of(&plan.problem().graph);
         let totals = Totals::of(&plan.problem().graph);
         let (trace, heap, launched) = (Trace::default(), HeapMark::default(), BTreeSet::new());
-        let in_flight = VecDeque::with_capacity(device.steps_ahead() + 1);
+        let in_flight = VecDeque::with_capacity(steps_ahead + 1);
         Ok(Runner {
             plan,
             device,
+            steps_ahead,
             trace,
             readback,
             in_flight,
@@ -351,7 +355,7 @@ impl Runner {
     /// How many steps may be in flight when another begins. A loss scale follows from the step before, and
     /// after a bad step that was guarded nothing may change.
     pub fn steps_ahead(&self) -> usize {
-        if self.loss_scale.is_some() || self.guard.is_some() { 0 } else { self.device.steps_ahead() }
+        if self.loss_scale.is_some() || self.guard.is_some() { 0 } else { self.steps_ahead }
     }
 
     /// The number of steps in flight.
@@ -371,8 +375,7 @@ impl Runner {
     pub fn begin(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<(), RunError> {
         assert!(self.in_flight.len() <= self.steps_ahead(), "a step ends before so many others begin");
         let start = Instant::now();
-        let turn =
-            self.in_flight.back().map_or(0, |before| before.turn + 1) % (self.device.steps_ahead() + 1);
+        let turn = self.in_flight.back().map_or(0, |before| before.turn + 1) % (self.steps_ahead + 1);
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);
         let iteration = input.step - self.trace.steps_skipped;
         let in_flight = InFlight { input, iteration, loss_scale, start, turn };
@@ -423,7 +426,7 @@ impl Runner {
         feed: &mut dyn Feed,
     ) -> Result<(Means, Option<String>), RunError> {
         let InFlight { input, turn, .. } = in_flight;
-        if self.device.steps_ahead() != 0 {
+        if self.steps_ahead != 0 {
             let readback = |tensor: TensorId| self.readback.floats(&*self.device, turn, tensor)[0];
             if !self.totals.losses().all(|tensor| readback(tensor).is_finite()) {
                 let found = self.loop_of(in_flight, feed).find_culprits()?;
@@ -462,12 +465,13 @@ impl Runner {
         InFlight { input, iteration, loss_scale, turn, .. }: InFlight,
         feed: &'a mut dyn Feed,
     ) -> Loop<'a> {
-        let Runner { plan, device, heap, readback, launched, staged, in_flight, .. } = self;
+        let Runner { plan, device, steps_ahead, heap, readback, launched, staged, in_flight, .. } = self;
         let (scaled, resets) = (loss_scale.unwrap_or(1.0), in_flight.is_empty());
         device.enter();
         Loop {
             plan,
             device: &mut **device,
+            runs_ahead: *steps_ahead != 0,
             feed,
             input,
             iteration,

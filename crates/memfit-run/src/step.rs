@@ -15,6 +15,8 @@ use crate::runner::{Feed, HeapMark, RunError, StepInput};
 pub(crate) struct Loop<'a> {
     pub(crate) plan: &'a CheckedPlan,
     pub(crate) device: &'a mut dyn Device,
+    /// Whether launches return before they are done.
+    pub(crate) runs_ahead: bool,
     pub(crate) feed: &'a mut dyn Feed,
     pub(crate) input: StepInput,
     pub(crate) iteration: u64,
@@ -33,7 +35,7 @@ pub(crate) struct Loop<'a> {
 
 impl Loop<'_> {
     pub(crate) fn run(&mut self) -> Result<(), RunError> {
-        if self.device.steps_ahead() != 0 {
+        if self.runs_ahead {
             return self.run_ahead();
         }
         let plan: &Plan = self.plan.plan();

@@ -111,8 +111,8 @@ pub fn problem(entry: &Entry, models: &Path) -> Problem {
         .map(|value| parse_metric(value, output, losses[0].kind.is_sparse()).expect("a known metric"))
         .map(|metric| OutputMetric { output: 0, metric, weighted: false })
         .collect();
-    let training =
-        Training { losses, metrics, for_gpu: entry.gpu, ..Training::new(compiled.optimizer.clone()) };
+    let capabilities = if entry.gpu { memfit_cuda::capabilities() } else { memfit_cpu::capabilities() };
+    let training = Training { losses, metrics, capabilities, ..Training::new(compiled.optimizer.clone()) };
     let graph = training_graph(forward, &training).expect("the model trains");
     let batch = job.train.batch;
     let setup = memfit_cpu::open(Some(2)).expect("a processor opens");

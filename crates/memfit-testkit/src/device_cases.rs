@@ -8,6 +8,7 @@ use memfit_ir::{
 };
 
 use crate::halves::in_type;
+use crate::harness::training;
 use crate::metric_cases::metric_cases;
 use crate::op_cases::{Builder, OpCase, case};
 use crate::unreached_cases::unreached_cases;
@@ -108,7 +109,7 @@ pub fn speed_cases() -> Vec<(String, Graph, usize)> {
         let forward = case(&name, kind, build);
         let loss = forward.loss.clone();
         let forward = if dtype == DType::F32 { forward.forward } else { in_type(&forward.forward, dtype) };
-        let training = Training { losses: vec![loss], ..Training::new(Optimizer::adam()) };
+        let training = Training { losses: vec![loss], ..training(Optimizer::adam()) };
         let graph = training_graph(&forward, &training).expect("the case trains");
         graphs.push((format!("{dtype} {rows} x {name}"), graph, rows));
     };
@@ -200,14 +201,14 @@ fn optimizer_cases() -> Vec<(String, Graph)> {
         let each = [("", plain), (" with all", with_all), (" summed", summed), (" not due", not_due)];
         for (what, optimizer) in each {
             let name = format!("optimizer {:?}{what}", optimizer.rule);
-            let guarded = Training { guard: true, ..Training::new(optimizer.clone()) };
+            let guarded = Training { guard: true, ..training(optimizer.clone()) };
             graphs.push((format!("{name} guarded"), trained(guarded, |_| {})));
-            graphs.push((name, trained(Training::new(optimizer), |_| {})));
+            graphs.push((name, trained(training(optimizer), |_| {})));
         }
     }
     // The root of a negative number: every check of an update finds it, and nothing is written.
     let bad = UpdateRule::Adagrad { initial_accumulator_value: 0.1, epsilon: -1e30 };
-    let guarded = Training { guard: true, ..Training::new(Optimizer::new(bad, 0.01)) };
+    let guarded = Training { guard: true, ..training(Optimizer::new(bad, 0.01)) };
     graphs.push(("optimizer that writes nothing guarded".to_owned(), trained(guarded, |_| {})));
     graphs
 }
@@ -227,7 +228,7 @@ fn weight_rule_cases() -> Vec<(String, Graph)> {
             graph.penalties.push((kernel, Regularizer { l1: 0.01, l2: 0.02, orthogonal: None }));
             graph.constraints.push((kernel, constraint));
         };
-        (format!("weight kept by {constraint:?}"), trained(Training::new(Optimizer::sgd(0.1)), change))
+        (format!("weight kept by {constraint:?}"), trained(training(Optimizer::sgd(0.1)), change))
     };
     let mut graphs: Vec<(String, Graph)> = constraints.into_iter().map(with).collect();
     for by_rows in [true, false] {
@@ -238,7 +239,7 @@ fn weight_rule_cases() -> Vec<(String, Graph)> {
             graph.activities.push((graph.outputs[0], Regularizer { l1: 0.01, l2: 0.02, orthogonal: None }));
         };
         let name = format!("weight whose lines are orthogonal, by rows {by_rows}");
-        graphs.push((name, trained(Training::new(Optimizer::sgd(0.1)), change)));
+        graphs.push((name, trained(training(Optimizer::sgd(0.1)), change)));
     }
     graphs
 }
@@ -268,7 +269,7 @@ fn weighted_loss_cases() -> Vec<(String, Graph)> {
         })
         .forward;
         let losses = vec![Loss { kind: kind.clone(), weight: 0.5 }];
-        let training = Training { losses, sample_weights: 1, ..Training::new(Optimizer::sgd(0.1)) };
+        let training = Training { losses, sample_weights: 1, ..training(Optimizer::sgd(0.1)) };
         (format!("loss {kind:?}"), training_graph(&forward, &training).expect("the case trains"))
     };
     kinds.into_iter().map(with).collect()

@@ -2,7 +2,7 @@
 //! cases that it does not have.
 
 use memfit_grad::{Optimizer, Training, training_graph};
-use memfit_ir::{Attention, DType, Graph, Kind, Op, Shape, TensorId};
+use memfit_ir::{Attention, Capabilities, DType, Graph, Kind, Op, Shape, TensorId};
 
 use crate::device_cases::{device_cases, size_cases};
 use crate::halves::in_type;
@@ -15,10 +15,14 @@ pub fn device_graphs() -> Vec<(String, Graph)> {
         for case in op_cases().into_iter().chain(size_cases()) {
             let forward =
                 if dtype == DType::F32 { case.forward.clone() } else { in_type(&case.forward, dtype) };
-            graphs.push((format!("{dtype} {}", case.name), trained(&case, &forward, false)));
+            graphs.push((
+                format!("{dtype} {}", case.name),
+                trained(&case, &forward, memfit_cpu::capabilities()),
+            ));
             // Products read weights that a node before them rounds.
             if dtype != DType::F32 && case.name.contains("dense") {
-                graphs.push((format!("{dtype} {} for a GPU", case.name), trained(&case, &forward, true)));
+                let name = format!("{dtype} {} for a GPU", case.name);
+                graphs.push((name, trained(&case, &forward, memfit_cuda::capabilities())));
             }
         }
         // Queries, keys, heads, key heads and width: heads as tensor cores take them, tiles that are full and that are not.
@@ -40,7 +44,7 @@ pub fn device_graphs() -> Vec<(String, Graph)> {
     graphs
 }
 
-fn trained(case: &OpCase, forward: &Graph, for_gpu: bool) -> Graph {
+fn trained(case: &OpCase, forward: &Graph, capabilities: Capabilities) -> Graph {
     let is_leaf = |id: &TensorId| {
         let tensor = &forward.tensors[id.0];
         let leaf = tensor.kind == Kind::Input || tensor.kind == Kind::Weight { trainable: true };
@@ -49,7 +53,7 @@ fn trained(case: &OpCase, forward: &Graph, for_gpu: bool) -> Graph {
     let training = Training {
         losses: vec![case.loss.clone()],
         sample_weights: usize::from(case.sample_weights),
-        for_gpu,
+        capabilities,
         gradients_of: (0..forward.tensors.len()).map(TensorId).filter(is_leaf).collect(),
         ..Training::new(Optimizer::sgd(0.0))
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memfit::{DeviceChoice as Choice, Opening};
 use memfit_device::Backend;
-use memfit_grad::{Training, training_graph};
+use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, DType, Graph, Kind, Plan, Problem, TensorId, Transfers, check};
 use memfit_run::{Feed, FeedError, Runner, StepInput, StepRecord};
 
@@ -14,6 +14,11 @@ pub type Values = BTreeMap<TensorId, Vec<f64>>;
 /// A budget nothing can exceed.
 pub const UNLIMITED: Bytes = Bytes(1 << 40);
 
+/// Training on the CPU with this optimizer; losses are still to be given.
+pub fn training(optimizer: Optimizer) -> Training {
+    Training { capabilities: memfit_cpu::capabilities(), ..Training::new(optimizer) }
+}
+
 /// A training graph with the device's costs and without a budget.
 pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
     problem_on(Choice::Cpu, forward, training, batch)
@@ -21,13 +26,16 @@ pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
 
 /// The same with the costs of some device.
 pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: usize) -> Problem {
-    let for_gpu = matches!(choice, Choice::Cuda(_));
-    let training = Training { for_gpu, ..training.clone() };
+    let training = Training { capabilities: choice.capabilities(), ..training.clone() };
     let graph = training_graph(forward, &training).expect("the case has a training graph");
     let setup = opened(choice, batch);
     setup.make_ready(&graph).expect("the device can run the case");
-    let budget =
-        Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
+    let budget = Budget {
+        total: UNLIMITED,
+        runtime: Bytes::ZERO,
+        granule: setup.capabilities().granule,
+        host: Bytes::ZERO,
+    };
     Problem {
         costs: setup.costs(&graph),
         costs_rewritten: setup.costs_rewritten(&graph),

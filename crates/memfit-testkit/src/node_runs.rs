@@ -85,7 +85,8 @@ pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Box<dyn Device>, Ve
     let workspaces: Vec<Bytes> = setup.costs(graph).iter().map(|cost| cost.workspace(ROWS)).collect();
     let most = workspaces.iter().copied().max().unwrap_or_default();
     let (slots, room) = layout(graph, most);
-    let arena = room.end().align_up(setup.granule().0).max(setup.granule());
+    let granule = setup.capabilities().granule;
+    let arena = room.end().align_up(granule.0).max(granule);
     let workspaces = workspaces.into_iter().map(|bytes| Slot { offset: room.offset, bytes }).collect();
     (setup.seal(arena).expect("the arena is small"), slots, workspaces)
 }

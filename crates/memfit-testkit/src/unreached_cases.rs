@@ -8,6 +8,7 @@ use memfit_ir::{
     ProducerFusions, Region, Rewrite, Rewritten, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
 };
 
+use crate::harness::training;
 use crate::op_cases::{ROWS, case};
 
 /// All graphs, with their names.
@@ -41,7 +42,7 @@ fn like_tensorflow() -> Graph {
     forward.inputs.push(ids);
     forward.outputs = forward.push(Op::Embedding, &[ids, table], layer).expect("a table");
     let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
-    let training = Training { losses, like_tensorflow: true, ..Training::new(Optimizer::adam()) };
+    let training = Training { losses, like_tensorflow: true, ..training(Optimizer::adam()) };
     training_graph(&forward, &training).expect("Adam can do as TensorFlow does")
 }
 
@@ -141,7 +142,7 @@ fn producers_fused() -> Graph {
         }
         b.conv(x, one_by_one, 3)
     });
-    let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
+    let training = Training { losses: vec![case.loss], ..training(Optimizer::sgd(0.1)) };
     let graph = training_graph(&case.forward, &training).expect("the case trains");
     let (graph, readers) = ProducerFusions::all(&graph);
     assert!(graph.rewrites.len() == 3 && 3 < readers.len(), "{graph}");
@@ -161,7 +162,7 @@ fn in_slices() -> Graph {
         let flat = b.op(Op::Reshape(vec![24]), &[seen]);
         b.dense(flat, 3, true)
     });
-    let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::sgd(0.1)) };
+    let training = Training { losses: vec![case.loss], ..training(Optimizer::sgd(0.1)) };
     let graph = training_graph(&case.forward, &training).expect("the case trains");
     let problem = problem_of(graph);
     let attention = problem.graph.nodes.iter().find(|node| matches!(node.op, Op::Attention(_)));
@@ -179,7 +180,7 @@ fn updates_fused() -> Graph {
     });
     let average = Some(Average { momentum: 0.9, overwrite_every: None });
     let optimizer = Optimizer { average, ..Optimizer::adam() };
-    let training = Training { losses: vec![case.loss], ..Training::new(optimizer) };
+    let training = Training { losses: vec![case.loss], ..training(optimizer) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
     let graph = with_updates_fused(&mut problem);
     assert_eq!(graph.rewrites.len(), 2);
@@ -201,7 +202,7 @@ fn updates_fused_after_a_pool() -> Graph {
         let op = Op::Fused(Fused::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true }));
         b.op(op, &[x, filter, bias, kernel, kernel_bias])
     });
-    let training = Training { losses: vec![case.loss], ..Training::new(Optimizer::adam()) };
+    let training = Training { losses: vec![case.loss], ..training(Optimizer::adam()) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
     let graph = with_updates_fused(&mut problem);
     assert_eq!(graph.rewrites.len(), 1);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memfit_device::{Backend, DeviceError};
+use memfit_ir::Capabilities;
 
 /// Which device runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,15 @@ pub struct Opening<'a> {
 }
 
 impl Choice {
+    /// What the device that is meant on this machine offers, for decisions that come before it is opened. An open one answers for
+    /// itself.
+    pub fn capabilities(self) -> Capabilities {
+        match self.settled() {
+            Choice::Cpu | Choice::Best => memfit_cpu::capabilities(),
+            Choice::Cuda(_) => memfit_cuda::capabilities(),
+        }
+    }
+
     /// Opens the device.
     pub fn open(
         self,

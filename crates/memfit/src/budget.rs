@@ -1,7 +1,7 @@
 //! What the process holds besides arenas, line by line. `charge` adds what plans take.
 
 use memfit_device::{Backend, heap, process};
-use memfit_ir::Bytes;
+use memfit_ir::{ArenaMemory, Bytes};
 
 use crate::{Error, Job};
 
@@ -183,11 +183,11 @@ impl Watch {
 }
 
 /// Releases memory that planning needed and training does not: freed heap, and the program's pages. These
-/// count in full, as they may all come back. In the process of another program, or next to a GPU's libraries,
-/// those pages may belong to others and stay.
+/// count in full, as they may all come back. In the process of another program, or next to the libraries of a device with memory of
+/// its own, those pages may belong to others and stay.
 pub(crate) fn planning_ended(job: &Job) {
     process::trim();
-    if job.caller.baseline == Bytes::ZERO && !job.is_on_gpu() {
+    if job.caller.baseline == Bytes::ZERO && job.capabilities().arena == ArenaMemory::Process {
         process::give_back_program();
     }
 }

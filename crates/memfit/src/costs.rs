@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use memfit_device::{Allowance, Backend, Coverage, process};
-use memfit_ir::{Bytes, Graph, Problem, ProducerFusions, Rewritten};
+use memfit_ir::{ArenaMemory, Bytes, Graph, Problem, ProducerFusions, Rewritten};
 use serde::Deserialize;
 
 use crate::{budget, cache};
@@ -155,9 +155,9 @@ pub(crate) fn measure(
     }
 }
 
-/// What measuring may take: on a GPU all that the arena may, since times are those of full micro-batches.
+/// What measuring may take: of a device's own memory all that the arena may, since times are those of full micro-batches.
 fn room(setup: &dyn Backend, problem: &Problem, baseline: Bytes, seconds: f64) -> Bytes {
-    if matches!(setup.memory(), Ok(Some(_)) | Err(_)) {
+    if setup.capabilities().arena == ArenaMemory::Device {
         return problem.budget.arena();
     }
     let stacks = budget::stacks(setup.threads());

@@ -8,7 +8,7 @@ use memfit_cuda::libraries::{self, Found};
 use memfit_cuda::usage::{self, Usage};
 use memfit_cuda::{Description, descriptions};
 use memfit_device::process::{self, Limits};
-use memfit_ir::Bytes;
+use memfit_ir::{Bytes, Capabilities};
 use serde_json::{Value, json};
 
 /// Everything that a job can run on, and what it would need to run elsewhere.
@@ -55,6 +55,7 @@ impl Devices {
         let mut text = String::new();
         let mut line = |line: String| writeln!(text, "{line}").expect("a text takes what is written to it");
         line(format!("cpu      {processor}, {threads} threads, {} by {}", limits.available, limits.by));
+        line(indented(&memfit_cpu::capabilities()));
         for (gpu, usage) in gpus {
             let (major, minor) = gpu.capability;
             line(format!(
@@ -72,6 +73,8 @@ impl Devices {
         }
         if gpus.is_empty() {
             line("cuda     no GPU".to_owned());
+        } else {
+            line(indented(&memfit_cuda::capabilities()));
         }
         if let Some(failure) = failure {
             line(format!("         {failure}"));
@@ -125,12 +128,33 @@ impl Devices {
                 "threads": self.threads,
                 "bytes_available": self.limits.available.0,
                 "limited_by": self.limits.by.to_string(),
+                "capabilities": capabilities(&memfit_cpu::capabilities()),
             },
+            "cuda": { "capabilities": capabilities(&memfit_cuda::capabilities()) },
             "gpus": self.gpus.iter().map(gpu).collect::<Value>(),
             "libraries": self.libraries.iter().map(library).collect::<Value>(),
             "failure": self.failure,
         })
     }
+}
+
+/// The lines of a device's capabilities, under its name.
+fn indented(capabilities: &Capabilities) -> String {
+    let lines: Vec<String> =
+        capabilities.to_string().lines().map(|line| format!("         {line}")).collect();
+    lines.join("\n")
+}
+
+fn capabilities(capabilities: &Capabilities) -> Value {
+    let Capabilities { fusions, rounds_weights, offload, arena, granule, steps_ahead } = capabilities;
+    json!({
+        "fusions": fusions.names(),
+        "rounds_weights": rounds_weights,
+        "offload": offload.name(),
+        "arena": arena.name(),
+        "granule": granule.0,
+        "steps_ahead": steps_ahead,
+    })
 }
 
 fn place(path: &Path) -> String {

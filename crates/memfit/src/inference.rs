@@ -9,7 +9,7 @@ use memfit_device::{heap, process};
 use memfit_files::NewFile;
 use memfit_formats::Mode;
 use memfit_grad::{evaluation_graph, prediction_graph};
-use memfit_ir::{Bytes, Graph, Pinned, TensorId};
+use memfit_ir::{ArenaMemory, Bytes, Graph, Pinned, TensorId};
 use memfit_run::{Means, Runner};
 
 use crate::budget::Watch;
@@ -149,7 +149,10 @@ fn run(
     let rows = pass.run(&mut runner, look, &mut Quiet)?.expect("no signal ends what is not stopped");
     let means = runner.epoch();
     let (plan, trace) = runner.finish();
-    let held = if job.is_on_gpu() { trace.bytes_used_most } else { process::resident_peak() };
+    let held = match job.capabilities().arena {
+        ArenaMemory::Process => process::resident_peak(),
+        ArenaMemory::Device => trace.bytes_used_most,
+    };
     let (vm_hwm, budget) = (held, problem.budget.total);
     if budget < vm_hwm {
         return Err(Error::OverBudget { used: vm_hwm, budget });

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use memfit_device::{Backend, DeviceError};
 use memfit_formats::Precision;
-use memfit_ir::{Bytes, Pinned};
+use memfit_ir::{Bytes, Capabilities, Offload, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -419,9 +419,9 @@ impl Job {
         self.caller.folder.join(path)
     }
 
-    /// Whether it runs on a GPU, on this machine.
-    pub(crate) fn is_on_gpu(&self) -> bool {
-        matches!(self.train.device.settled(), Choice::Cuda(_))
+    /// What the device offers that it runs on.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.train.device.capabilities()
     }
 
     /// Opens the device that it runs on.
@@ -473,7 +473,8 @@ impl Job {
         if self.train.steps.is_some() && self.train.epochs.is_some() {
             return Err(Error::job("train.steps", "give either steps or epochs, not both"));
         }
-        if self.is_on_gpu() && self.memory.disk.is_some() {
+        let offload = self.capabilities().offload;
+        if offload == Offload::Host && self.memory.disk.is_some() {
             return Err(Error::Lacks(Lack::Host));
         }
         if self.memory.guard == Guard::Step && self.memory.allow_batchnorm_split {
@@ -483,7 +484,7 @@ impl Job {
                  `allow_batchnorm_split` does not allow; leave out one of them",
             ));
         }
-        if self.memory.host.is_some() && !self.is_on_gpu() {
+        if offload == Offload::Disk && self.memory.host.is_some() {
             return Err(Error::Lacks(Lack::Disk));
         }
         crate::log::check(self)?;

@@ -8,7 +8,6 @@ use memfit_grad::{OutputMetric, Training, training_graph};
 use memfit_ir::{Budget, Bytes, CheckedPlan, Graph, Loss, Pinned, Plan, Problem};
 use memfit_plan::DoesNotFit;
 
-use crate::backends::Choice;
 use crate::budget::{Runtime, Watch, allowed_on, default_budget_on};
 use crate::charge::Charge;
 use crate::compile_metric::{Names, metric_name, parse_metric};
@@ -219,7 +218,7 @@ pub(crate) fn problem_of(
     let problem = Problem {
         costs: setup.costs(&graph),
         costs_rewritten: setup.costs_rewritten(&graph),
-        budget: Budget { total, runtime: Bytes::ZERO, granule: setup.granule(), host },
+        budget: Budget { total, runtime: Bytes::ZERO, granule: setup.capabilities().granule, host },
         graph,
         batch: job.train.batch,
         allow_batchnorm_split: job.memory.allow_batchnorm_split,
@@ -331,7 +330,7 @@ pub(crate) fn training(
         weights_of_samples,
         guard: job.memory.guard == Guard::Step,
         like_tensorflow: matches!(job.train.like, Some(Like::Tensorflow)),
-        for_gpu: matches!(job.train.device.settled(), Choice::Cuda(_)),
+        capabilities: job.capabilities(),
         ..Training::new(optimizer)
     };
     Ok((training, names))

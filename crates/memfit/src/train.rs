@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use memfit_device::process::{self, Limits};
-use memfit_ir::Bytes;
+use memfit_ir::{ArenaMemory, Bytes};
 use memfit_run::{Means, Runner, StepRecord};
 
 use crate::lease::Lease;
@@ -217,8 +217,10 @@ fn report(
         names.zip(values).map(|(name, value)| (format!("val_{name}"), value)).collect()
     });
     let resident = process::resident_peak();
-    let (held, bytes_host) =
-        if job.is_on_gpu() { (trace.bytes_used_most, Some(resident)) } else { (resident, None) };
+    let (held, bytes_host) = match job.capabilities().arena {
+        ArenaMemory::Process => (resident, None),
+        ArenaMemory::Device => (trace.bytes_used_most, Some(resident)),
+    };
     let report = Report {
         about,
         validated,
@@ -238,8 +240,8 @@ fn report(
 /// another machine, training cannot.
 pub fn within_machine(job: &Job, observer: &mut dyn Observer) -> Job {
     let mut job = job.clone();
-    // What a GPU has left is seen when it is opened.
-    if job.is_on_gpu() {
+    // What a device's own memory has left is seen when it is opened.
+    if job.capabilities().arena == ArenaMemory::Device {
         return job;
     }
     let mut allowed = process::limits().beside_threads();

@@ -143,7 +143,7 @@ impl Case {
         }
         let workspace = place(setup.costs(&graph)[node.0].workspace(planned));
         // The workspace ends where the arena does, so that writing past it hits the guard.
-        let arena = workspace.end().align_up(setup.granule().0);
+        let arena = workspace.end().align_up(setup.capabilities().granule.0);
         let shift = Bytes((arena - workspace.end()).0 / ALIGNMENT * ALIGNMENT);
         let shifted = |slot: Slot| Slot { offset: slot.offset + shift, ..slot };
         let (args, workspace) = (args.into_iter().map(shifted).collect::<Vec<_>>(), shifted(workspace));

@@ -83,13 +83,14 @@ pub(crate) fn measure(
 ) -> Measured {
     let start = Instant::now();
     let mut kinds = kinds(graph, &estimates, batch);
+    let capabilities = backend.capabilities();
     let free = match backend.memory() {
         Ok(None) => process::limits().available.saturating_sub(process::resident()),
         Ok(Some(memory)) => memory.free,
         Err(_) => Bytes::ZERO,
     };
     let room = allowance.bytes.min(free).0;
-    let room = Bytes(room - room % backend.granule().0);
+    let room = Bytes(room - room % capabilities.granule.0);
     let bytes = |kind: &Kind, rows: usize| {
         scratch::bytes(graph, &graph.nodes[kind.node.0], &estimates[kind.node.0], rows)
     };
@@ -101,7 +102,7 @@ pub(crate) fn measure(
         && let Ok(mut device) = backend.scratch(wanted.min(room))
     {
         device.enter();
-        let scratch = Scratch::new(&mut *device, graph, batch);
+        let scratch = Scratch::new(&mut *device, graph, batch, capabilities.steps_ahead == 0);
         timed = Timing { scratch, estimates: &estimates, batch, start, seconds: allowance.seconds }
             .run(&kinds, known);
     }

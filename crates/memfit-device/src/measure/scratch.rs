@@ -18,6 +18,8 @@ pub(super) struct Scratch<'a> {
     device: &'a mut dyn Device,
     graph: &'a Graph,
     batch: usize,
+    /// Whether operands are given values to compute with.
+    fills: bool,
     pattern: Vec<f32>,
     /// From the start up to here the values have not been overwritten.
     bytes_clean: Bytes,
@@ -34,9 +36,14 @@ struct Layout {
 }
 
 impl<'a> Scratch<'a> {
-    pub(super) fn new(device: &'a mut dyn Device, graph: &'a Graph, batch: usize) -> Scratch<'a> {
+    pub(super) fn new(
+        device: &'a mut dyn Device,
+        graph: &'a Graph,
+        batch: usize,
+        fills: bool,
+    ) -> Scratch<'a> {
         let pattern = (0..PATTERN as u64).map(|index| random::uniform(1, index, 0.01, 1.0)).collect();
-        Scratch { device, graph, batch, pattern, bytes_clean: Bytes::ZERO }
+        Scratch { device, graph, batch, fills, pattern, bytes_clean: Bytes::ZERO }
     }
 
     /// The shortest time in nanoseconds of a node at `rows` rows, which must have room.
@@ -93,8 +100,7 @@ impl<'a> Scratch<'a> {
 
     /// Gives operands values to compute with, unless they have some.
     fn fill(&mut self, node: &Node, layout: &Layout) {
-        // On a GPU, times hardly hang on values, and bringing some there takes longer than all launches.
-        if self.device.steps_ahead() != 0 {
+        if !self.fills {
             return;
         }
         let kept = self.bytes_clean.min(layout.bytes_read);

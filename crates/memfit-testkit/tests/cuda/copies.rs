@@ -67,7 +67,7 @@ pub(super) fn problem(seed: u64) -> Problem {
     };
     let graph = training_graph(&random_graph(seed, true), &training).unwrap();
     let setup = memfit_cuda::open(0, BATCH, false).unwrap();
-    let granule = setup.granule();
+    let granule = setup.capabilities().granule;
     let budget = Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule, host: Bytes(1 << 30) };
     let mut costs = setup.costs(&graph);
     // Computing is so slow that values are copied out instead.

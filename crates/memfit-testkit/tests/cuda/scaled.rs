@@ -59,7 +59,7 @@ fn gradient(graph: &Graph, choice: Choice, tf32: bool) -> Vec<f32> {
     };
     let slots: Vec<Slot> = graph.tensors.iter().map(|tensor| place(tensor.bytes(ROWS))).collect();
     let workspace = place(setup.costs(graph)[0].workspace(ROWS));
-    let arena = workspace.end().align_up(setup.granule().0);
+    let arena = workspace.end().align_up(setup.capabilities().granule.0);
     let mut device: Box<dyn Device> = setup.seal(arena).unwrap();
     for (tensor, slot) in slots[..2].iter().enumerate() {
         for (index, four) in device.bytes_mut(*slot).as_chunks_mut().0.iter_mut().enumerate() {

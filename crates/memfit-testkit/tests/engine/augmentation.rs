@@ -12,8 +12,12 @@ const TRAINING: Options = Options { mode: Mode::Training, seed: 0, precision: No
 fn forward_problem(mut graph: Graph, batch: usize) -> Problem {
     graph.keep.extend(graph.outputs.clone());
     let setup = memfit_cpu::open(Some(2)).unwrap();
-    let budget =
-        Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
+    let budget = Budget {
+        total: UNLIMITED,
+        runtime: Bytes::ZERO,
+        granule: setup.capabilities().granule,
+        host: Bytes::ZERO,
+    };
     Problem {
         costs: setup.costs(&graph),
         graph,

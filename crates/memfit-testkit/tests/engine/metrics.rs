@@ -87,8 +87,12 @@ fn problem(case: &Value, weighted: bool, batch: usize) -> Result<Problem, String
     };
     let graph = evaluation_graph(&forward, &training).map_err(|error| error.to_string())?;
     let setup = memfit_cpu::open(Some(2)).unwrap();
-    let budget =
-        Budget { total: UNLIMITED, runtime: Bytes::ZERO, granule: setup.granule(), host: Bytes::ZERO };
+    let budget = Budget {
+        total: UNLIMITED,
+        runtime: Bytes::ZERO,
+        granule: setup.capabilities().granule,
+        host: Bytes::ZERO,
+    };
     Ok(Problem {
         costs: setup.costs(&graph),
         graph,
