@@ -33,7 +33,8 @@
 //!   start: the widest, or what `MEMFIT_VECTORS` names. Hot loops take vectors, not closures, which may be
 //!   compiled apart without them.
 //! - **Products are saved where that costs few digits:** 3×3 and 5×5 convolutions of stride 1 use Winograd's
-//!   minimal filtering (`convolution/winograd`). Whether or not is a matter of an image's shape alone.
+//!   minimal filtering (`convolution/winograd`). Whether or not is a matter of an image's shape alone, by the numbers that
+//!   `Capabilities` says to what fuses a pool into them.
 //! - **A thread keeps its share:** tasks are cut alike in every kernel and each thread of the pool takes the
 //!   same share of them, so that what it wrote is in its own caches when the next kernel reads it. The caller
 //!   is one of the threads; the others stay awake for a moment between kernels. Nothing is allocated for a

@@ -11,6 +11,7 @@ use memfit_ir::{
     UpdateFusion,
 };
 
+use super::convolution::WINOGRAD;
 use super::cost;
 use super::device::CpuDevice;
 use super::lanes::Level;
@@ -41,7 +42,7 @@ pub fn open_with(threads: Option<usize>, vectors: Option<&str>) -> Result<Box<dy
 /// What every CPU offers, whatever its vector instructions.
 pub fn capabilities() -> Capabilities {
     Capabilities {
-        fusions: Fusions { winograd_max_pool: true, max_pool_dense: true, neighbours: false },
+        fusions: Fusions { winograd_max_pool: Some(WINOGRAD), max_pool_dense: true, neighbours: false },
         rounds_weights: false,
         offload: Offload::Disk,
         arena: ArenaMemory::Process,

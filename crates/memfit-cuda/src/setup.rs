@@ -40,7 +40,7 @@ pub fn open(number: usize, rows: usize, tf32: bool) -> Result<Box<dyn Backend>, 
 /// What every GPU offers. An open one reports its own granule; two megabytes are what all have so far.
 pub fn capabilities() -> Capabilities {
     Capabilities {
-        fusions: Fusions { winograd_max_pool: false, max_pool_dense: false, neighbours: true },
+        fusions: Fusions { winograd_max_pool: None, max_pool_dense: false, neighbours: true },
         rounds_weights: true,
         offload: Offload::Host,
         arena: ArenaMemory::Device,

@@ -28,9 +28,9 @@
 //! - **Elementwise work joins its neighbour** (`fuse`): chains grow, and run inside the normalisation or the
 //!   convolution before them, link by link as before; recomputing it then costs one pass.
 //! - **A convolution of few channels takes the max pool after it inside** (`pooled`), with the ReLU: the
-//!   image between them exists in registers alone. On CPUs so does a Winograd convolution, where a tile is a
-//!   window of the pool, and a dense layer of few units takes such a pool inside where nothing before it
-//!   learns.
+//!   image between them exists in registers alone. Where the device offers it, so does a Winograd convolution,
+//!   where a tile is a window of the pool, and a dense layer of few units takes such a pool inside where
+//!   nothing before it learns.
 //! - **A bias's gradient is summed where the terms pass by anyway** (`biases`): in the ReLU's gradient that
 //!   writes them, or before a max pool's gradient, where they are fewer.
 //! - **The gradient of a batch normalisation goes over its operands twice, and takes along what stands next

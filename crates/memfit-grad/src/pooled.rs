@@ -1,10 +1,12 @@
 //! A convolution and the max pool after it become one node, so that the image between them is never stored.
 //!
 //! Two kinds of convolutions are joined: those of few channels, whose output is many times larger than their
-//! input, and on CPUs those that use Winograd, where a tile is a window of the pool. In all others the
+//! input, and those that the device computes by Winograd and takes a pool inside, where a tile is a window of the pool. In all others the
 //! products cost more than the bytes.
 
-use memfit_ir::{Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary};
+use memfit_ir::{
+    Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary, Winograd,
+};
 
 use crate::rules::needs;
 
@@ -55,9 +57,9 @@ pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
 }
 
-/// Joins every such pair, and a ReLU after it; those that use Winograd only where `winograd`. `wanted` names
-/// tensors that have other readers.
-pub fn pool_inside(graph: &mut Graph, winograd: bool, wanted: &[TensorId]) {
+/// Joins every such pair, and a ReLU after it. `winograd` says which convolutions use it with a pool inside, `wanted` names tensors that
+/// have other readers.
+pub fn pool_inside(graph: &mut Graph, winograd: Option<Winograd>, wanted: &[TensorId]) {
     let readers = only_readers(graph, wanted);
     let only_reader = |tensor: TensorId| readers[tensor.0];
     let mut gone = vec![false; graph.nodes.len()];
@@ -67,7 +69,8 @@ pub fn pool_inside(graph: &mut Graph, winograd: bool, wanted: &[TensorId]) {
         if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) {
             continue;
         }
-        if !(pays(graph, first, conv) || winograd && uses_winograd(graph, first, conv)) {
+        let by_winograd = winograd.is_some_and(|winograd| uses_winograd(graph, first, conv, winograd));
+        if !(pays(graph, first, conv) || by_winograd) {
             continue;
         }
         let relu = only_reader(graph.nodes[second].outputs[0])
@@ -125,11 +128,11 @@ fn takes(kernel: &[usize]) -> bool {
 }
 
 /// Whether a convolution of f32 uses Winograd.
-fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
+fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D, winograd: Winograd) -> bool {
     let [x, y] = [graph.nodes[node].inputs[0], graph.nodes[node].outputs[0]].map(|id| &graph.tensors[id.0]);
     let across = |shape: &Shape| shape.dims[1];
     x.dtype == DType::F32
-        && conv.uses_winograd([&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
+        && winograd.takes(conv, [&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
 }
 
 /// Whether a convolution of few channels and its pool are faster as one.
@@ -148,10 +151,18 @@ fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use memfit_ir::{Capabilities, Fusions, Loss, LossKind, Pads};
+    use memfit_ir::{Capabilities, Fusions, Loss, LossKind, Pads, WinogradFilter};
 
     use super::*;
     use crate::{Optimizer, Training};
+
+    const WINOGRAD: Winograd = Winograd {
+        filters: &[WinogradFilter { taps: 5, points: 6, channels_min: 16 }],
+        width_min: 14,
+        width_min_deep: 14,
+        channels_deep: usize::MAX,
+        products_max: 1.0,
+    };
 
     /// The names of the ops of a convolution of `channels` channels, a pool and a ReLU, after all rewrites
     /// that join them.
@@ -169,7 +180,7 @@ mod tests {
         let activated = graph.push(relu, &[pooled], layer).unwrap()[0];
         graph.outputs = vec![activated];
         change(&mut graph, [between, pooled, activated]);
-        pool_inside(&mut graph, true, &[]);
+        pool_inside(&mut graph, Some(WINOGRAD), &[]);
         graph.nodes.iter().map(|node| node.op.name()).collect()
     }
 
@@ -257,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn at_points_the_image_between_has_no_gradient_either() {
+    fn by_winograd_the_image_between_has_no_gradient_either() {
         let joined = ["conv2d_max_pool", "conv2d_max_pool_grad_kernel", "conv2d_max_pool_grad_input"];
         let apart =
             ["conv2d", "max_pool2d_relu", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
-        let winograd = Fusions { winograd_max_pool: true, ..Fusions::default() };
+        let winograd = Fusions { winograd_max_pool: Some(WINOGRAD), ..Fusions::default() };
         assert_eq!(trained_ops(16, winograd), joined);
         assert_eq!(trained_ops(16, Fusions::default()), apart);
-        // Fewer products than that are not worth points, and more than few are not joined without them.
+        // The device takes no fewer channels by Winograd, and more than few are not joined without it.
         let few = ["conv2d_max_pool", "max_pool2d_grad", "conv2d_grad_kernel", "conv2d_grad_input"];
         assert_eq!(trained_ops(5, winograd), few);
         assert_eq!(trained_ops(15, winograd), apart);

@@ -2,7 +2,7 @@
 
 use memfit_ir::{
     Binary, Chain, DType, Fused, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op,
-    PooledConv2D, Shape, TensorId,
+    PooledConv2D, Shape, TensorId, Winograd,
 };
 
 use crate::GradError;
@@ -11,6 +11,8 @@ use crate::chain::{InputGradient, Operand, gradient};
 /// The walk from the losses back to the weights.
 pub struct Backward {
     graph: Graph,
+    /// The convolutions that the device computes by Winograd with a pool inside.
+    winograd: Option<Winograd>,
     /// Whether each tensor depends on a weight or on a wanted tensor.
     needs: Vec<bool>,
     /// The gradient of each tensor, as far as it is known.
@@ -38,10 +40,10 @@ pub fn needs(graph: &Graph, wanted: &[TensorId]) -> Vec<bool> {
 
 impl Backward {
     /// Starts after a forward graph with its losses.
-    pub fn new(graph: Graph, wanted: &[TensorId]) -> Backward {
+    pub fn new(graph: Graph, winograd: Option<Winograd>, wanted: &[TensorId]) -> Backward {
         let needs = needs(&graph, wanted);
         let gradients = vec![None; graph.tensors.len()];
-        Backward { graph, needs, gradients, weights: Vec::new() }
+        Backward { graph, winograd, needs, gradients, weights: Vec::new() }
     }
 
     /// The graph, the weights with their gradients, and the gradients of the wanted tensors.
@@ -290,7 +292,8 @@ impl Backward {
         let (x, argmax, layer) = (node.inputs[0], node.outputs[1], node.layer);
         let image = self.image_size(x);
         let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
-        if pooled.uses_winograd([image[0], image[1], channels], filters) {
+        let size = [image[0], image[1], channels];
+        if self.winograd.is_some_and(|winograd| winograd.takes_pooled(pooled, size, filters)) {
             self.weight(
                 Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
                 &[x, dy, argmax],

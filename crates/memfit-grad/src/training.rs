@@ -136,7 +136,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
     pooled::relu_inside(&mut graph, &training.gradients_of);
     let forward_nodes = graph.nodes.len();
     let seeds = add_losses(&mut graph, forward, training)?;
-    let mut backward = Backward::new(graph, &training.gradients_of);
+    let mut backward = Backward::new(graph, fusions.winograd_max_pool, &training.gradients_of);
     for (prediction, gradient) in seeds {
         backward.add(prediction, gradient);
     }
@@ -204,7 +204,7 @@ pub fn prediction_graph(forward: &Graph) -> Graph {
     copy_inputs(&mut graph);
     let unkept = graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied();
     graph.keep.extend(unkept.collect::<Vec<_>>());
-    pooled::pool_inside(&mut graph, false, &[]);
+    pooled::pool_inside(&mut graph, None, &[]);
     graph
 }
 

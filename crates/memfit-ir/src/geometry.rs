@@ -15,46 +15,6 @@ pub struct Conv2D {
     pub pads: Pads,
 }
 
-/// The fewest channels on either side, for three and five taps: with fewer, what is saved shrinks, and the plain sum keeps
-/// the last digits of small networks as other frameworks have them.
-const CHANNELS_THREE: usize = 64;
-const CHANNELS_FIVE: usize = 16;
-/// The narrowest image: on smaller ones tiles that hang over take much of what is saved. Set here, and not lower where it would still
-/// be faster, so that `six_convolutions` of the references stays within 1e-4 of Keras over ten steps: it came to 3.7e-4, for a reason
-/// that was not established.
-const WIDTH_MIN: usize = 14;
-/// The narrowest image for layers of many channels: the saving grows with the channels.
-const WIDTH_MIN_DEEP: usize = 7;
-const CHANNELS_DEEP: usize = 256;
-/// The most products of Winograd for one product of the direct convolution, along a row of pixels. The tile
-/// at the end of the row is included.
-const PRODUCTS_MOST: f64 = 0.78;
-
-impl Conv2D {
-    /// Whether CPUs compute a convolution and its gradients by Winograd, in tiles of two by two pixels, which
-    /// needs fewer products. The answer depends neither on the number of images, so that the bits of each
-    /// image do not, nor on their height, so that bands of an image are computed as the whole. `widths` and
-    /// `channels` are those of the input and of the output.
-    pub fn uses_winograd(&self, widths: [usize; 2], channels: [usize; 2]) -> bool {
-        let (points, fewest) = match self.kernel {
-            [3, 3] => (4, CHANNELS_THREE),
-            [5, 5] => (6, CHANNELS_FIVE),
-            _ => return false,
-        };
-        // The last tile hangs over where there is an odd number of pixels: on the narrower of both images that counts most.
-        let width = widths[0].min(widths[1]);
-        let least = channels[0].min(channels[1]);
-        let width_min = if least >= CHANNELS_DEEP { WIDTH_MIN_DEEP } else { WIDTH_MIN };
-        let products = (width.div_ceil(2) * points) as f64;
-        self.strides == [1, 1]
-            && self.dilation == [1, 1]
-            && self.groups == 1
-            && least >= fewest
-            && width >= width_min
-            && products <= PRODUCTS_MOST * (width * self.kernel[1]) as f64
-    }
-}
-
 /// The geometry of a convolution over depth, height and width.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv3D {
@@ -124,13 +84,6 @@ impl PooledConv2D {
     pub fn picks(&self, channels: usize) -> bool {
         let Conv2D { kernel, strides, .. } = &self.conv;
         *strides == [1, 1] && matches!((*kernel, channels), ([3, 3], 1..=3) | ([5, 5], 1 | 3))
-    }
-
-    /// Whether the convolution of images of this height, width and channels to `filters` channels uses
-    /// Winograd: then a tile is a window of the pool.
-    pub fn uses_winograd(&self, image: [usize; 3], filters: usize) -> bool {
-        let [_, width] = self.between([image[0], image[1]]);
-        self.conv.uses_winograd([image[1], width], [image[2], filters])
     }
 
     /// Height and width of the image between convolution and pool, for an image of this height and width.

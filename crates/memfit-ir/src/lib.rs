@@ -54,15 +54,15 @@
 //!   slices, each once, is what is computed of all rows.
 //! - **A sum joins the node that computes one of its terms** (`summand`): a residual is added by the product,
 //!   or by the gradient of the normalisation, that writes the branch.
-//! - **Which convolutions use Winograd, and which take a pool inside, is a matter of geometry** (`geometry`),
-//!   since those who rewrite graphs and those who compute must agree, and an image's bits must not depend on
-//!   its batch.
 //! - **What is asked of weights stands beside the graph** (`penalties` and `constraints`, as `initial` does,
 //!   and `activities` for what is asked of activations, each a loss without targets).
 //! - **What changes bits can be pinned** (`pinned`): micro-batch, region and algorithms are data of the
 //!   problem that the planner may be restricted to; `check` holds it to them.
 //! - **What a device can do is data** (`capabilities`): fusions, offload memory, whose memory the arena is, overlap. Gradients,
 //!   jobs and the runner read it, and none of them asks which device it is.
+//! - **Which convolutions use Winograd is one of these data,** a matter of geometry alone: what rewrites graphs reads it and the
+//!   kernels decide by the same value, so that they agree, and an image's bits do not depend on its batch. No shape rule reads it: a
+//!   fused op is valid for every geometry that its parts have a meaning for.
 //! - **A cost is data:** a node's workspace and time are affine in its rows, and a device may offer several
 //!   algorithms of one node, each with less workspace than the one before it and slower.
 //! - **`check` shares no code with the planner or the packer,** runs the plan in its head, and is the only
@@ -114,7 +114,7 @@ pub use add_epilogue::AddEpilogue;
 pub use attention::{Attention, AttentionDropout};
 pub use augment::{Augment, Change, Fill, Sampling};
 pub use bytes::{Bytes, ParseBytesError};
-pub use capabilities::{ArenaMemory, Capabilities, Fusions, Offload};
+pub use capabilities::{ArenaMemory, Capabilities, Fusions, Offload, Winograd, WinogradFilter};
 pub use chain::{Binary, Chain, Link, Saves, Unary};
 pub use check::{CheckError, CheckedPlan, check};
 pub use counts::{AtRate, Counts, Curve, Rate, Summation, Thresholds};

@@ -24,6 +24,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
         }
     }
     graphs.push(("an embedding whose squares are summed as TensorFlow does".to_owned(), like_tensorflow()));
+    graphs.push(("a gradient through a pool and few channels".to_owned(), through_a_pool()));
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("producers fused into their readers".to_owned(), producers_fused()));
     graphs.push(("updates fused into the ops of their gradients".to_owned(), updates_fused()));
@@ -44,6 +45,23 @@ fn like_tensorflow() -> Graph {
     let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
     let training = Training { losses, like_tensorflow: true, ..training(Optimizer::adam()) };
     training_graph(&forward, &training).expect("Adam can do as TensorFlow does")
+}
+
+/// The gradient of the input of a convolution with a max pool inside that no device computes by Winograd.
+fn through_a_pool() -> Graph {
+    let mut graph = Graph::default();
+    let layer = graph.layer("layer");
+    let x = graph.tensor("x", Shape::rows([7, 6, 3]), DType::F32, Kind::Input, layer);
+    let dy = graph.tensor("dy", Shape::rows([2, 2, 5]), DType::F32, Kind::Input, layer);
+    let kernel = Kind::Weight { trainable: false };
+    let kernel = graph.tensor("kernel", Shape::fixed([3, 3, 3, 5]), DType::F32, kernel, layer);
+    let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+    let pooled = PooledConv2D { conv, relu: true };
+    let forward = Op::Fused(Fused::Conv2DMaxPool(pooled.clone()));
+    let argmax = graph.push(forward, &[x, kernel], layer).expect("shapes fit")[1];
+    let backward = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled, [7, 6]));
+    graph.push(backward, &[dy, argmax, kernel], layer).expect("shapes fit");
+    graph
 }
 
 /// A normalisation with a chain after it, and its moving statistics.

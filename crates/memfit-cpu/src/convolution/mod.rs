@@ -18,6 +18,7 @@ pub use forward::{forward, forward_workspace};
 pub use grad_input::{grad_input, grad_input_workspace};
 pub use grad_kernel::{grad_kernel, grad_kernel_workspace};
 pub(crate) use grad_kernel_of::{grad_kernel_of, grad_kernel_of_workspace, times_made};
+pub(crate) use winograd::WINOGRAD;
 
 /// The shape of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -180,14 +180,14 @@ fn unpooled(threads: &Threads, pooled: &Pooled, dy: &[f32]) -> (Vec<u8>, Vec<f32
 }
 
 #[test]
-fn winograd_gradients_are_those_of_the_pool_and_then_the_convolution() {
+fn the_gradient_of_the_filter_by_winograd_is_that_of_the_pool_and_then_the_convolution() {
     for level in Level::available() {
         let all = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
         for (case, relu) in deep_cases().into_iter().flat_map(|case| [(case, false), (case, true)]) {
             let pooled = Pooled { relu, ..case };
             let conv = &pooled.conv;
             let (x, dy) = (noise(conv.input_floats(), 1), noise(pooled.output_floats(), 2));
-            let (kernel, before) = (noise(conv.kernel_floats(), 4), noise(conv.kernel_floats(), 5));
+            let before = noise(conv.kernel_floats(), 5);
             let (argmax, between) = unpooled(&all[0], &pooled, &dy);
             for (threads, accumulate) in all.iter().flat_map(|threads| [(threads, false), (threads, true)]) {
                 let (mut expected, mut got) = (before.clone(), before.clone());
@@ -199,6 +199,19 @@ fn winograd_gradients_are_those_of_the_pool_and_then_the_convolution() {
                 grad_kernel(threads, &pooled, images, &argmax, &mut got, None, accumulate, &mut room);
                 assert!(got == expected, "filter, {} {pooled:?}", threads.vectors());
             }
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_the_input_is_that_of_the_pool_and_then_the_convolution() {
+    for level in Level::available() {
+        let all = [1, 2, 3].map(|count| Threads::at(count, level).unwrap());
+        for (case, relu) in cases().into_iter().flat_map(|case| [(case, false), (case, true)]) {
+            let pooled = Pooled { relu, ..case };
+            let conv = &pooled.conv;
+            let (dy, kernel) = (noise(pooled.output_floats(), 2), noise(conv.kernel_floats(), 4));
+            let (argmax, between) = unpooled(&all[0], &pooled, &dy);
             for threads in &all {
                 let (mut expected, mut got) =
                     (vec![f32::NAN; conv.input_floats()], vec![f32::NAN; conv.input_floats()]);
@@ -206,7 +219,7 @@ fn winograd_gradients_are_those_of_the_pool_and_then_the_convolution() {
                 convolution::grad_input(threads, conv, &between, &kernel, &mut expected, &mut room);
                 let mut room = vec![f32::NAN; grad_input_workspace(&pooled, threads.count())];
                 grad_input(threads, &pooled, &dy, &argmax, &kernel, &mut got, &mut room);
-                assert!(got == expected, "input, {} {pooled:?}", threads.vectors());
+                assert!(got == expected, "{} {pooled:?}", threads.vectors());
             }
         }
     }
