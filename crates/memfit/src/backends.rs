@@ -1,4 +1,5 @@
-//! Which device runs: names of devices, and the crates that open them.
+//! Which device runs: names of devices, and the crates that open them. Without the feature `cuda` there are no GPUs here, and their
+//! names are refused.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,6 +16,7 @@ pub enum Choice {
     /// The CPU.
     Cpu,
     /// A GPU by its number.
+    #[cfg(feature = "cuda")]
     Cuda(usize),
 }
 
@@ -23,6 +25,7 @@ impl fmt::Display for Choice {
         match self {
             Choice::Best => f.write_str("best"),
             Choice::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "cuda")]
             Choice::Cuda(number) => write!(f, "cuda:{number}"),
         }
     }
@@ -35,19 +38,37 @@ impl FromStr for Choice {
         match text.split_once(':') {
             None if text == "best" => Ok(Choice::Best),
             None if text == "cpu" => Ok(Choice::Cpu),
-            None if text == "cuda" => Ok(Choice::Cuda(0)),
-            Some(("cuda", number)) if let Ok(number) = number.parse() => Ok(Choice::Cuda(number)),
+            None if text == "cuda" => gpu(0),
+            Some(("cuda", number)) if let Ok(number) = number.parse() => gpu(number),
             Some(_) | None => Err(format!("unknown device `{text}`; write cpu, cuda or cuda:N")),
         }
     }
+}
+
+/// A GPU by its number.
+#[cfg(feature = "cuda")]
+fn gpu(number: usize) -> Result<Choice, String> {
+    Ok(Choice::Cuda(number))
+}
+
+/// Why there is no GPU in this build, and how to get one that has them.
+#[cfg(not(feature = "cuda"))]
+pub(crate) const WITHOUT_CUDA: &str = "this memfit was built without CUDA; write cpu, or build it with the feature `cuda`, which cargo \
+                                       takes unless it is given `--no-default-features`";
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_number: usize) -> Result<Choice, String> {
+    Err(WITHOUT_CUDA.to_owned())
 }
 
 impl Choice {
     /// The device that is meant on this machine.
     pub fn settled(self) -> Choice {
         match self {
+            #[cfg(feature = "cuda")]
             Choice::Best if memfit_cuda::is_usable() => Choice::Cuda(0),
             Choice::Best | Choice::Cpu => Choice::Cpu,
+            #[cfg(feature = "cuda")]
             Choice::Cuda(number) => Choice::Cuda(number),
         }
     }
@@ -72,18 +93,17 @@ impl Choice {
     pub fn capabilities(self) -> Capabilities {
         match self.settled() {
             Choice::Cpu | Choice::Best => memfit_cpu::capabilities(),
+            #[cfg(feature = "cuda")]
             Choice::Cuda(_) => memfit_cuda::capabilities(),
         }
     }
 
     /// Opens the device.
-    pub fn open(
-        self,
-        Opening { threads, rows, tf32, vectors }: Opening<'_>,
-    ) -> Result<Box<dyn Backend>, DeviceError> {
+    pub fn open(self, opening: Opening<'_>) -> Result<Box<dyn Backend>, DeviceError> {
         match self.settled() {
-            Choice::Cpu | Choice::Best => memfit_cpu::open_with(threads, vectors),
-            Choice::Cuda(number) => memfit_cuda::open(number, rows, tf32),
+            Choice::Cpu | Choice::Best => memfit_cpu::open_with(opening.threads, opening.vectors),
+            #[cfg(feature = "cuda")]
+            Choice::Cuda(number) => memfit_cuda::open(number, opening.rows, opening.tf32),
         }
     }
 }
@@ -93,6 +113,16 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg(not(feature = "cuda"))]
+    fn a_gpu_is_refused_with_how_to_get_it() {
+        assert_eq!((Choice::Best.settled(), "cpu".parse()), (Choice::Cpu, Ok(Choice::Cpu)));
+        for text in ["cuda", "cuda:3"] {
+            assert!(text.parse::<Choice>().unwrap_err().contains("build it with the feature `cuda`"));
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
     fn devices_are_read_as_they_are_written() {
         for (text, choice) in [("cpu", Choice::Cpu), ("cuda", Choice::Cuda(0)), ("cuda:3", Choice::Cuda(3))] {
             assert_eq!(text.parse(), Ok(choice));
