@@ -60,14 +60,12 @@ impl Device for CpuDevice {
 
     fn bytes(&self, slot: Slot) -> &[u8] {
         self.peak.mark(slot);
-        // SAFETY: the arena guarantees the slot, all of it is initialised, and it is borrowed with the device.
-        unsafe { std::slice::from_raw_parts(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        self.arena.slot(slot)
     }
 
     fn bytes_mut(&mut self, slot: Slot) -> &mut [u8] {
         self.peak.mark(slot);
-        // SAFETY: as in `bytes`; the device is borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.arena.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+        self.arena.slot_mut(slot)
     }
 
     fn copy(&mut self, from: Slot, to: Slot) {

@@ -149,6 +149,18 @@ impl Arena {
         Bytes(self.bytes as u64)
     }
 
+    /// The bytes of a slot.
+    pub fn slot(&self, slot: Slot) -> &[u8] {
+        // SAFETY: the slot lies inside the arena, all of it is initialised, and it is borrowed with the arena.
+        unsafe { std::slice::from_raw_parts(self.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+    }
+
+    /// The bytes of a slot, to be written.
+    pub fn slot_mut(&mut self, slot: Slot) -> &mut [u8] {
+        // SAFETY: as in `slot`; the arena is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer(slot).as_ptr(), slot.bytes.to_usize()) }
+    }
+
     /// The first byte of a slot, which must lie inside the arena at a multiple of [`ALIGNMENT`].
     pub fn pointer(&self, slot: Slot) -> NonNull<u8> {
         assert!(

@@ -2,7 +2,7 @@
 //!
 //! A [`Backend`] can still allocate and says what nodes cost; [`Backend::seal`] turns it into a [`Device`], which
 //! owns one arena and never asks an allocator for anything again. The CPU is the crate `memfit-cpu`, which has an
-//! example; NVIDIA GPUs are `memfit-cuda`. Nothing here plans, reads a user's file or prints.
+//! example; NVIDIA GPUs are `memfit-cuda`, and `memfit-reference` computes in f64 for tests. Nothing here plans, reads a user's file or prints.
 //!
 //! # Decisions
 //!

@@ -1,6 +1,6 @@
-//! The rows of the op table that are about attention, and its slow reference.
+//! The rows of the op table that are about attention.
 
-use memfit_ir::{Attention, AttentionDropout, Mask, Op, TensorId, random};
+use memfit_ir::{Attention, AttentionDropout, Mask, Op, TensorId};
 
 use crate::op_cases::{Add, Builder};
 
@@ -61,70 +61,4 @@ fn attention(b: &mut Builder, kind: &Attention, sizes: Sizes) -> TensorId {
         }
     }
     b.op(Op::Attention(kind.clone()), &operands)
-}
-
-/// A tensor of rows, positions, heads and floats.
-pub(crate) struct Heads<'a> {
-    pub values: &'a [f64],
-    pub dims: [usize; 3],
-}
-
-impl Heads<'_> {
-    fn of(&self, row: usize, position: usize, head: usize) -> &[f64] {
-        let [positions, heads, width] = self.dims;
-        &self.values[((row * positions + position) * heads + head) * width..][..width]
-    }
-}
-
-/// What attention writes: weighted values, and the logarithm of each softmax's sum.
-pub(crate) fn evaluate(
-    kind: &Attention,
-    rows: usize,
-    [q, k, v]: [Heads<'_>; 3],
-    [query_mask, key_mask]: [Option<&[f64]>; 2],
-) -> Vec<Vec<f64>> {
-    // The harness trains step 0 with seed 5.
-    let draws = random::derive(random::derive(5, kind.dropout.map_or(0, |dropout| dropout.seed)), 0);
-    let ([queries, heads, _], [keys, key_heads, _]) = (q.dims, k.dims);
-    let (mut y, mut log_sums) = (Vec::new(), vec![0.0; rows * heads * queries]);
-    for row in 0..rows {
-        for query in 0..queries {
-            for head in 0..heads {
-                let key_head = head / (heads / key_heads);
-                let sees = |key: usize| {
-                    (!kind.causal || key <= query)
-                        && query_mask.is_none_or(|mask| mask[row * queries + query] == 1.0)
-                        && key_mask.is_none_or(|mask| mask[row * keys + key] == 1.0)
-                };
-                // A query that sees nothing takes the mean of everything.
-                let is_blind = !(0..keys).any(sees);
-                let kept = |key: usize| match kind.dropout {
-                    None => 1.0,
-                    Some(AttentionDropout { rate, .. }) => {
-                        let place = ((row * heads + head) * queries + query) * keys + key;
-                        let unit = random::unit(draws, place as u64);
-                        if rate <= unit { 1.0 / (1.0 - f64::from(rate)) } else { 0.0 }
-                    }
-                };
-                let score = |key: usize| {
-                    let products = q.of(row, query, head).iter().zip(k.of(row, key, key_head));
-                    f64::from(kind.scale) * products.map(|(q, k)| q * k).sum::<f64>()
-                };
-                let power = |key: usize| match (is_blind, sees(key)) {
-                    (true, _) => 1.0,
-                    (false, true) => score(key).exp(),
-                    (false, false) => 0.0,
-                };
-                let powers: Vec<f64> = (0..keys).map(power).collect();
-                let total: f64 = powers.iter().sum();
-                log_sums[(row * heads + head) * queries + query] = total.ln();
-                y.extend((0..v.dims[2]).map(|at| {
-                    let weighted =
-                        (0..keys).map(|key| powers[key] * kept(key) * v.of(row, key, key_head)[at]);
-                    weighted.sum::<f64>() / total
-                }));
-            }
-        }
-    }
-    vec![y, log_sums]
 }

@@ -1,4 +1,4 @@
-//! What tests share: a harness that trains small graphs, an op table, random graphs, a slow f64 reference, an
+//! What tests share: a harness that trains small graphs, an op table, random graphs, an f64 interpreter, an
 //! exact oracle for the planner.
 //!
 //! # Decisions
@@ -17,7 +17,6 @@ mod attention_cases;
 pub mod corpus;
 pub mod device_cases;
 pub mod device_graphs;
-mod distances;
 pub mod halves;
 pub mod harness;
 mod metric_cases;

@@ -1,4 +1,4 @@
-//! The rows of the op table that are about functions of `keras.ops`, and their slow references.
+//! The rows of the op table that are about functions of `keras.ops`.
 
 use memfit_ir::{Binary, Chain, Link, MatMul, Op, Unary};
 
@@ -86,40 +86,4 @@ fn elementwise(add: Add<'_>) {
         let links = vec![Link::Unary(Unary::Offset(2.0), 1), Link::Binary(Binary::Divide, 0, 2)];
         b.op(Op::Elementwise(Chain { inputs: 2, links }), &[x, y])
     });
-}
-
-/// One product after the other.
-pub(crate) fn products(kind: MatMul, a: &[f64], b: &[f64], [m, n, k]: [usize; 3]) -> Vec<f64> {
-    let mut y = Vec::new();
-    for (a, b) in a.chunks(m * k).zip(b.chunks(k * n)) {
-        for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
-            let left = |at: usize| if kind.transpose_a { a[at * m + row] } else { a[row * k + at] };
-            let right = |at: usize| if kind.transpose_b { b[column * k + at] } else { b[at * n + column] };
-            y.push((0..k).map(|at| left(at) * right(at)).sum());
-        }
-    }
-    y
-}
-
-/// Zeros around an axis: chunks of `run` elements with `before` and `after` around them.
-pub(crate) fn padded(x: &[f64], run: usize, before: usize, after: usize) -> Vec<f64> {
-    let zeros = |count: usize| std::iter::repeat_n(0.0, count);
-    x.chunks(run).flat_map(|part| zeros(before).chain(part.iter().copied()).chain(zeros(after))).collect()
-}
-
-/// The sum back to smaller dimensions.
-pub(crate) fn sum_to(x: &[f64], rows: usize, from: &[usize], to: &[usize]) -> Vec<f64> {
-    let (large, small): (usize, usize) = (from.iter().product(), to.iter().product());
-    let mut y = vec![0.0; rows * small];
-    for (index, value) in x.iter().enumerate() {
-        let (row, mut rest) = (index / large, index % large);
-        let (mut at, mut stride) = (0, 1);
-        for (size, kept) in from.iter().zip(to).rev() {
-            at += if *kept == 1 { 0 } else { rest % size * stride };
-            rest /= size;
-            stride *= kept;
-        }
-        y[row * small + at] += value;
-    }
-    y
 }

@@ -107,6 +107,7 @@ fn dependencies_go_down() {
         ("memfit-device", &["memfit-ir"]),
         ("memfit-cpu", &["memfit-ir", "memfit-device"]),
         ("memfit-cuda", &["memfit-ir", "memfit-device"]),
+        ("memfit-reference", &["memfit-ir", "memfit-device"]),
         ("memfit-run", &["memfit-ir", "memfit-device"]),
         ("memfit-data", &["memfit-ir"]),
         ("memfit-formats", &["memfit-ir"]),
