@@ -27,8 +27,12 @@ pub fn problem(forward: &Graph, training: &Training, batch: usize) -> Problem {
 /// The same with the costs of some device.
 pub fn problem_on(choice: Choice, forward: &Graph, training: &Training, batch: usize) -> Problem {
     let training = Training { capabilities: choice.capabilities(), ..training.clone() };
-    let graph = training_graph(forward, &training).expect("the case has a training graph");
-    let setup = opened(choice, batch);
+    problem_of(&*opened(choice, batch), forward, &training, batch)
+}
+
+/// The same with the costs of a device that is open.
+pub fn problem_of(setup: &dyn Backend, forward: &Graph, training: &Training, batch: usize) -> Problem {
+    let graph = training_graph(forward, training).expect("the case has a training graph");
     setup.make_ready(&graph).expect("the device can run the case");
     let budget = Budget {
         total: UNLIMITED,
@@ -60,8 +64,12 @@ pub fn runner_of(problem: &Problem, plan: Plan) -> Runner {
 
 /// The same on some device.
 pub fn runner_on(choice: Choice, problem: &Problem, plan: Plan) -> Runner {
+    runner_in(opened(choice, problem.batch), problem, plan)
+}
+
+/// The same on a device that is open.
+pub fn runner_in(setup: Box<dyn Backend>, problem: &Problem, plan: Plan) -> Runner {
     let checked: CheckedPlan = check(problem, plan).expect("the planner's plans are right");
-    let setup = opened(choice, problem.batch);
     Runner::new(checked, setup, &std::env::temp_dir()).expect("the arena is small")
 }
 

@@ -2,7 +2,7 @@
 //! bytes.
 
 use memfit::{DeviceChoice as Choice, Opening};
-use memfit_device::{Context, Device};
+use memfit_device::{Backend, Context, Device};
 use memfit_ir::{Bytes, DType, Graph, Kind, Node, NodeId, Slot, TensorId, random};
 
 use crate::op_cases::{ROWS, draw_values};
@@ -80,8 +80,12 @@ pub fn layout(graph: &Graph, workspace: Bytes) -> (Vec<Slot>, Slot) {
 
 /// A device with room for all tensors of a graph, where they are, and each node's workspace.
 pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Box<dyn Device>, Vec<Slot>, Vec<Slot>) {
-    let setup =
-        choice.open(Opening { threads: Some(2), rows: ROWS, tf32, vectors: None }).expect("the device opens");
+    let opening = Opening { threads: Some(2), rows: ROWS, tf32, vectors: None };
+    device_of(choice.open(opening).expect("the device opens"), graph)
+}
+
+/// The same of a device that is open.
+pub fn device_of(setup: Box<dyn Backend>, graph: &Graph) -> (Box<dyn Device>, Vec<Slot>, Vec<Slot>) {
     let workspaces: Vec<Bytes> = setup.costs(graph).iter().map(|cost| cost.workspace(ROWS)).collect();
     let most = workspaces.iter().copied().max().unwrap_or_default();
     let (slots, room) = layout(graph, most);

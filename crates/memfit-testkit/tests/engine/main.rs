@@ -21,6 +21,7 @@ mod oracle;
 mod pinned;
 mod poison;
 mod properties;
+mod reference_device;
 mod references;
 mod regions;
 mod rewrites;
