@@ -98,6 +98,11 @@ pub fn device_of(setup: Box<dyn Backend>, graph: &Graph) -> (Box<dyn Device>, Ve
 /// Runs every node on the CPU, first so that it overwrites sums, then so that it adds to them, as in a second
 /// micro-batch.
 pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
+    on_cpu_in(graph, &CONTEXT, each);
+}
+
+/// The same in another step and micro-batch, of [`ROWS`] rows.
+pub fn on_cpu_in(graph: &Graph, context: &Context, each: &mut dyn FnMut(&NodeRun<'_>)) {
     let (mut cpu, slots, workspaces) = device(Choice::Cpu, graph, false);
     for (tensor, values) in draw_values(graph, ROWS, 11) {
         let to = cpu.bytes_mut(slots[tensor.0]);
@@ -121,7 +126,7 @@ pub fn on_cpu(graph: &Graph, each: &mut dyn FnMut(&NodeRun<'_>)) {
         };
         for fresh in [true, false] {
             let before = read(&*cpu);
-            cpu.launch(graph, NodeId(index), &args, workspaces[index], fresh, &CONTEXT);
+            cpu.launch(graph, NodeId(index), &args, workspaces[index], fresh, context);
             let after = read(&*cpu);
             each(&NodeRun { index, node, ids: ids.clone(), fresh, before, after });
         }
