@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use memfit_device::{Arena, Backend, Context, Device, DeviceError, Kept, Peak, Store, page, process};
-use memfit_ir::{Bytes, Cost, Graph, Node, NodeId, Op, Slot, TensorId};
+use memfit_ir::{Bytes, Capabilities, Cost, Graph, Node, NodeId, Op, Slot, TensorId};
 
 use super::call::Call;
 use super::{cost, node, number};
@@ -28,8 +28,8 @@ impl Backend for Reference {
         process::processor()
     }
 
-    fn granule(&self) -> Bytes {
-        Bytes(page() as u64)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { granule: Bytes(page() as u64), ..Capabilities::default() }
     }
 
     fn costs(&self, graph: &Graph) -> Vec<Cost> {
