@@ -139,7 +139,7 @@ pub use rewrite::{
 };
 pub use rules::{ShapeError, Type, infer};
 pub use shape::Shape;
-pub use signature::{Along, Axes, CostClass, Facts, Operand, OperandList, Presence, Signature};
+pub use signature::{Along, Axes, CostClass, Facts, Named, Operand, OperandList, Presence, Signature};
 pub use synthetic_values::{SyntheticValues, Values};
 pub use text::TextError;
 pub use update::{Accumulate, Average, CheckUpdate, Clip, Update, UpdateRule};

@@ -1,11 +1,12 @@
 //! Rules of losses and metrics: what targets must be beside predictions.
 
 use super::{Rule, ShapeError};
+use crate::Operand::{self, Prediction, SampleWeights, Target};
 use crate::{Counts, DType, LossKind, Metric, RowValue, Shape, Thresholds};
 
 impl Rule<'_> {
     pub(super) fn targets(&self, sparse: bool) -> Result<(), ShapeError> {
-        let (prediction, target) = (self.floats(0)?, self.inputs[1]);
+        let (prediction, target) = (self.floats(Prediction)?, self.tensor(Target));
         if !sparse {
             return self.require(
                 target.dtype == DType::F32 && target.shape == *prediction,
@@ -22,7 +23,7 @@ impl Rule<'_> {
     }
 
     pub(super) fn loss_axes(&self, kind: &LossKind) -> Result<(), ShapeError> {
-        let prediction = self.floats(0)?;
+        let prediction = self.floats(Prediction)?;
         match kind.of_samples() {
             LossKind::CategoricalCrossentropy { .. }
             | LossKind::UnitCategoricalCrossentropy { .. }
@@ -41,11 +42,11 @@ impl Rule<'_> {
         {
             self.require(axes == prediction.dims.len(), &format!("{axes} axes after the batch"))?;
         }
-        if let Some(weights) = self.inputs.get(2) {
+        if let Some(weights) = self.given(SampleWeights) {
             let of_rows = weights.shape == Shape::rows([]);
             let samples = prediction.dims.len().saturating_sub(1);
             let by_row = matches!(kind.of_samples(), LossKind::Distance(distance) if distance.is_overlap());
-            let of_samples = !by_row && weights.shape == self.like(0, &prediction.dims[..samples]);
+            let of_samples = !by_row && weights.shape == self.like(Prediction, &prediction.dims[..samples]);
             self.require(
                 weights.dtype == DType::F32 && (of_rows || of_samples) && !kind.mixes_rows(),
                 "one f32 weight a row, or one a sample, and none where the batch has one loss",
@@ -55,7 +56,7 @@ impl Rule<'_> {
     }
 
     pub(super) fn metric_axes(&self, metric: &Metric) -> Result<(), ShapeError> {
-        let classes = self.floats(0)?.last();
+        let classes = self.floats(Prediction)?.last();
         match metric {
             Metric::Mean(RowValue::Loss(kind)) => {
                 self.require(!kind.mixes_rows(), "a loss of rows: one of the whole batch is no metric here")?;
@@ -65,7 +66,7 @@ impl Rule<'_> {
                 self.require(*class < classes, &format!("a class {class} in the last axis"))?;
             }
             Metric::Counts(Counts { labels: Some(labels), .. }) => {
-                let fits = labels.len() == classes && self.floats(0)?.dims.len() == 1;
+                let fits = labels.len() == classes && self.floats(Prediction)?.dims.len() == 1;
                 self.require(fits, &format!("predictions with one axis, of {} labels", labels.len()))?;
             }
             Metric::Counts(Counts { thresholds: Thresholds::At(thresholds), .. }) => {
@@ -79,23 +80,27 @@ impl Rule<'_> {
                 self.require(known, &format!("classes below {}", iou.classes))?;
             }
             Metric::FBeta(_) => {
-                self.require(self.floats(0)?.dims.len() == 1, "predictions with one axis, of classes")?;
+                self.require(
+                    self.floats(Prediction)?.dims.len() == 1,
+                    "predictions with one axis, of classes",
+                )?;
             }
             Metric::Mean(_) | Metric::RootMeanSquaredError => {}
         }
-        match self.inputs.get(2) {
+        match self.given(SampleWeights) {
             Some(weights) => {
-                let prediction = self.floats(0)?;
+                let prediction = self.floats(Prediction)?;
                 let samples = &prediction.dims[..prediction.dims.len().saturating_sub(1)];
-                let fits = weights.shape == Shape::rows([]) || weights.shape == self.like(0, samples);
+                let fits =
+                    weights.shape == Shape::rows([]) || weights.shape == self.like(Prediction, samples);
                 self.require(weights.dtype == DType::F32 && fits, "one f32 weight a row, or one a sample")
             }
             None => Ok(()),
         }
     }
 
-    pub(super) fn ids(&self) -> Result<(), ShapeError> {
-        match self.inputs[0].dtype {
+    pub(super) fn ids(&self, operand: Operand) -> Result<(), ShapeError> {
+        match self.tensor(operand).dtype {
             DType::I32 | DType::F32 => Ok(()),
             DType::F16 | DType::BF16 | DType::I64 | DType::U8 | DType::Bool => {
                 Err(self.error("ids as i32 (or whole f32)"))

@@ -9,7 +9,7 @@ mod table;
 
 use std::ops::RangeInclusive;
 
-pub use operand::Operand;
+pub use operand::{Named, Operand};
 
 use crate::{Node, Op, TensorId};
 
@@ -181,16 +181,21 @@ impl OperandList {
         }
     }
 
+    /// Whether an operand of this name can be there.
+    pub fn has(&self, operand: Operand) -> bool {
+        self.places().iter().any(|(name, _)| *name == operand)
+    }
+
     /// Where an operand begins among `count` tensors, and how often it is there.
     pub fn find(&self, operand: Operand, count: usize) -> Option<(usize, usize)> {
-        let extra = count.saturating_sub(*self.counts().start());
+        let extra = || count.saturating_sub(*self.counts().start());
         let mut begin = 0;
         for (name, presence) in self.places() {
             let times = match presence {
                 Presence::Always => 1,
-                Presence::Optional => extra.min(1),
+                Presence::Optional => extra().min(1),
                 Presence::Asked { given } => usize::from(*given),
-                Presence::Repeated => self.times.map_or(1 + extra, |times| times as usize),
+                Presence::Repeated => self.times.map_or_else(|| 1 + extra(), |times| times as usize),
             };
             if *name == operand && 0 < times {
                 return Some((begin, times));
@@ -200,9 +205,11 @@ impl OperandList {
         None
     }
 
-    /// The place of an operand among `count` tensors, the first one where it is there several times.
-    pub fn place(&self, operand: Operand, count: usize) -> Option<usize> {
-        self.find(operand, count).map(|(place, _)| place)
+    /// The place of an operand among `count` tensors, where it is there.
+    pub fn place(&self, operand: impl Into<Named>, count: usize) -> Option<usize> {
+        let Named { operand, index } = operand.into();
+        let (begin, times) = self.find(operand, count)?;
+        (index < times && begin + index < count).then_some(begin + index)
     }
 
     /// An op that a text nests deeper than any kernel has more operands than fit, and suits no node.
@@ -275,21 +282,43 @@ impl Op {
 
 impl Node {
     /// The tensor that it reads by this name.
-    pub fn input(&self, operand: Operand) -> Option<TensorId> {
-        let place = self.op.operands().inputs.place(operand, self.inputs.len());
-        place.and_then(|place| self.inputs.get(place)).copied()
+    pub fn input(&self, operand: impl Into<Named>) -> TensorId {
+        let operand = operand.into();
+        self.input_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// The tensor that it reads by this name, which the node may be without.
+    pub fn input_if_given(&self, operand: impl Into<Named>) -> Option<TensorId> {
+        self.named(&self.op.operands().inputs, &self.inputs, operand.into())
     }
 
     /// The tensor that it writes by this name.
-    pub fn output(&self, operand: Operand) -> Option<TensorId> {
-        let place = self.op.operands().outputs.place(operand, self.outputs.len());
-        place.and_then(|place| self.outputs.get(place)).copied()
+    pub fn output(&self, operand: impl Into<Named>) -> TensorId {
+        let operand = operand.into();
+        let output = self.named(&self.op.operands().outputs, &self.outputs, operand);
+        output.unwrap_or_else(|| self.has_no(operand))
     }
 
-    /// The tensor that it changes by this name.
-    pub fn update(&self, operand: Operand) -> Option<TensorId> {
-        let place = self.op.operands().updates.place(operand, self.updates.len());
-        place.and_then(|place| self.updates.get(place)).copied()
+    /// The tensor that it reads, writes or changes by this name. No op has a name twice.
+    pub fn tensor(&self, operand: Operand) -> TensorId {
+        let signature = self.op.operands();
+        if signature.inputs.has(operand) {
+            return self.input(operand);
+        }
+        let (list, tensors) = match signature.outputs.has(operand) {
+            true => (signature.outputs, &self.outputs),
+            false => (signature.updates, &self.updates),
+        };
+        self.named(&list, tensors, operand.into()).unwrap_or_else(|| self.has_no(operand.into()))
+    }
+
+    fn named(&self, list: &OperandList, tensors: &[TensorId], operand: Named) -> Option<TensorId> {
+        assert!(list.has(operand.operand), "{} has no operand `{operand}`", self.op.name());
+        list.place(operand, tensors.len()).map(|place| tensors[place])
+    }
+
+    fn has_no(&self, operand: Named) -> ! {
+        panic!("this {} has no operand `{operand}`", self.op.name())
     }
 
     /// Pairs (output, input) of places that may stand at the same bytes, where they have equal sizes and the input is not

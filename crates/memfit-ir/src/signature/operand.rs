@@ -1,5 +1,7 @@
 //! The names of operands: what a tensor is to the op that reads, writes or changes it.
 
+use std::fmt;
+
 macro_rules! operands {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
         /// What a tensor is to an op.
@@ -158,5 +160,33 @@ impl Operand {
         } else {
             self.name()
         }
+    }
+}
+
+/// An operand by its name, and which one where the op has several of that name: `Dy`, or `(Dy, 1)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The name.
+    pub operand: Operand,
+    /// Its place among those of this name.
+    pub index: usize,
+}
+
+impl From<Operand> for Named {
+    fn from(operand: Operand) -> Named {
+        Named { operand, index: 0 }
+    }
+}
+
+impl From<(Operand, usize)> for Named {
+    fn from((operand, index): (Operand, usize)) -> Named {
+        Named { operand, index }
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.operand.name())?;
+        if 0 < self.index { write!(f, " {}", self.index) } else { Ok(()) }
     }
 }
