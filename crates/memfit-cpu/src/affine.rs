@@ -1,14 +1,16 @@
 //! Values times and plus numbers that repeat along the last axes: weights, or constants.
 
+use memfit_ir::Operand::{DScale, Dy, Offset, Scale, X, Y};
+
+use super::floats::Floats;
 use super::lanes::{Lanes, load};
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::sums::{Columns, Terms, add_or_overwrite};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// `y = x · scale + offset`, with weights.
-pub(crate) fn forward(operands: &Operands, scale: bool, center: bool) {
-    let offset = operands.input_if(center, 1 + usize::from(scale));
-    apply(operands, operands.input_if(scale, 1), offset);
+pub(crate) fn forward(operands: &Operands) {
+    apply(operands, operands.input_if_given(Scale), operands.input_if_given(Offset));
 }
 
 /// `y = x · scale + offset`, with constants.
@@ -17,7 +19,7 @@ pub(crate) fn constant(operands: &Operands, scale: &[f32], offset: &[f32]) {
 }
 
 fn apply(operands: &Operands, scale: Option<&[f32]>, offset: Option<&[f32]>) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
     let cut = Cut::items(x.len(), 1);
     tasks::run(operands.threads, cut.count(), &Affine { cut, x, y, scale, offset });
 }
@@ -69,7 +71,7 @@ pub(crate) fn grad_scale_workspace(weights: usize) -> usize {
 
 /// `dscale += Σ x · dy` over every axis that the scale has not.
 pub(crate) fn grad_scale(operands: &Operands) {
-    let (x, dy, dscale) = (operands.input(0), operands.input(1), operands.update(0));
+    let (x, dy, dscale) = (operands.input(X), operands.input(Dy), operands.update(DScale));
     let columns = Columns::folded(x.len(), dscale.len());
     let workspace = operands.workspace().take_doubles(grad_scale_workspace(dscale.len()));
     columns.sum(operands.threads, &Products { x, dy }, workspace, |column, [sum]| {

@@ -1,6 +1,7 @@
 //! Updates applied where their gradients are made: a block of the gradient in a worker's workspace, then the rule over that block of
 //! the weight.
 
+use memfit_ir::Operand::{Dy, X};
 use memfit_ir::{Fused, FusedUpdate, Op, Shape};
 
 use super::gemm::driver::{self, LINE, Product, Strided};
@@ -68,18 +69,13 @@ pub(crate) fn launch(operands: &Operands, applied: &FusedUpdate) {
         return conv2d::max_pool_dense_apply(operands, conv, &applied.update);
     }
     assert_eq!(*applied.gradient, Op::DenseGradKernel, "other gradients are not made block by block");
-    let shape = product([operands.input_shape(0), operands.input_shape(1)], operands.context.rows);
+    let shape = product([operands.shape(X), operands.shape(Dy)], operands.context.rows);
     let workers = driver::aligned(operands.workspace().floats());
     let blocks = Blocks {
         level: operands.threads.level(),
         cut: cut(&shape),
-        product: gemm::product(&shape, operands.input(0), operands.input(1)),
-        // Other sums of the gradient op would stand before the weight.
-        application: Application::new(
-            operands,
-            &applied.update,
-            operands.node.updates.len() - applied.update.tensors(),
-        ),
+        product: gemm::product(&shape, operands.input(X), operands.input(Dy)),
+        application: Application::new(operands, &applied.update),
         floats: worker_floats(&shape),
         block: block(&shape),
         partial: worker_floats(&shape) - block(&shape) - driver::worker_floats(shape.n, shape.k),

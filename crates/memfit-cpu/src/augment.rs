@@ -1,5 +1,6 @@
 //! Images changed at random: a task an image, and draws that belong to seed, step and row.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Augment, Change, Fill, Interpolation, Sampling, random};
 
 use super::operands::Operands;
@@ -10,9 +11,9 @@ const DRAWS: u64 = 4;
 
 /// Changes every image.
 pub(crate) fn launch(operands: &Operands, augment: &Augment) {
-    let (from, to) = (operands.input_shape(0), operands.output_shape(0));
+    let (from, to) = (operands.shape(X), operands.shape(Y));
     let [height, width, channels] = from.dims[..] else { panic!("the shape rules let only images in") };
-    let (x, y) = (operands.input::<f32>(0), operands.output::<f32>(0));
+    let (x, y) = (operands.input::<f32>(X), operands.output::<f32>(Y));
     let context = operands.context;
     let seed = random::derive(random::derive(context.seed, augment.seed), context.step);
     let (before, after) = (from.elements_per_row(), to.elements_per_row());

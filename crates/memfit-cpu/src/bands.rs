@@ -12,12 +12,14 @@
 
 use std::ops::Range;
 
-use memfit_ir::{Bytes, Conv2D, Fused, Graph, Node, Op, Pool2D, Shape};
+use memfit_ir::Operand::{Argmax, Bias, DKernel, Dx, Dy, Kernel, X, Y};
+use memfit_ir::{Bytes, Conv2D, Fused, Graph, Node, Op, Operand, Pool2D, Shape};
 
 use super::conv2d::{geometry, image};
 use super::convolution::{self, Convolution};
+use super::floats::Floats;
 use super::half::Half;
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::pool::{average, max};
 use super::relu::relu_in_place;
 use super::widen::AT_ONCE;
@@ -77,22 +79,21 @@ impl Axis {
 impl<'a> Bands<'a> {
     /// The bands of a node whose images are f16 or bf16 and too large to be widened whole.
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Bands<'a>> {
-        let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
-        let made = || &graph.tensors[node.outputs[0].0].shape;
+        let shape = |operand: Operand| &graph.tensors[node.tensor(operand).0].shape;
         let (work, under, over) = if let Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) = &node.op {
-            (Work::Conv2D(conv), shape(0), made())
+            (Work::Conv2D(conv), shape(X), shape(Y))
         } else if let Op::Conv2DGradInput(conv, _) = &node.op {
-            (Work::Conv2DGradInput(conv), made(), shape(0))
+            (Work::Conv2DGradInput(conv), shape(Dx), shape(Dy))
         } else if let Op::Conv2DGradKernel(conv) = &node.op {
-            (Work::Conv2DGradKernel(conv), shape(0), shape(1))
+            (Work::Conv2DGradKernel(conv), shape(X), shape(Dy))
         } else if let Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) = &node.op {
-            (Work::MaxPool2D(pool), shape(0), made())
+            (Work::MaxPool2D(pool), shape(X), shape(Y))
         } else if let Op::MaxPool2DGrad(pool, _) = &node.op {
-            (Work::MaxPool2DGrad(pool), made(), shape(0))
+            (Work::MaxPool2DGrad(pool), shape(Dx), shape(Dy))
         } else if let Op::AveragePool2D(pool) = &node.op {
-            (Work::AveragePool2D(pool), shape(0), made())
+            (Work::AveragePool2D(pool), shape(X), shape(Y))
         } else if let Op::AveragePool2DGrad(pool, _) = &node.op {
-            (Work::AveragePool2DGrad(pool), made(), shape(0))
+            (Work::AveragePool2DGrad(pool), shape(Dx), shape(Dy))
         } else {
             return None;
         };
@@ -146,8 +147,8 @@ impl<'a> Bands<'a> {
     }
 
     fn conv2d(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
-        let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-        let (kernel, bias) = (operands.input(1), operands.input_if(operands.node.inputs.len() == 3, 2));
+        let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+        let (kernel, bias) = (operands.input(Kernel), operands.input_if_given(Bias));
         let relu = matches!(operands.node.op, Op::Fused(Fused::Conv2DRelu(_)));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
@@ -163,8 +164,8 @@ impl<'a> Bands<'a> {
     }
 
     fn conv2d_grad_input(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
-        let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-        let kernel = operands.input(1);
+        let (dy, dx) = (operands.input_floats(Dy), operands.output_floats(Dx));
+        let kernel = operands.input(Kernel);
         for Band { under, over, margin, row } in self.under_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
             let dy = widen(operands, dy, self.lines(self.over, row, &over), &mut *scratch.over);
@@ -180,8 +181,8 @@ impl<'a> Bands<'a> {
     }
 
     fn conv2d_grad_kernel(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
-        let (x, dy) = (operands.input_floats(0), operands.input_floats(1));
-        let (dkernel, mut accumulate) = (operands.update(0), !operands.fresh);
+        let (x, dy) = (operands.input_floats(X), operands.input_floats(Dy));
+        let (dkernel, mut accumulate) = (operands.update(DKernel), !operands.fresh);
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);
@@ -193,9 +194,9 @@ impl<'a> Bands<'a> {
     }
 
     fn pool(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
-        let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-        let is_max = operands.node.outputs.len() == 2;
-        let argmax: &mut [u8] = if is_max { operands.output(1) } else { &mut [] };
+        let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+        let is_max = matches!(self.work, Work::MaxPool2D(_));
+        let mut argmax: Option<&mut [u8]> = is_max.then(|| operands.output(Argmax));
         let relu = matches!(operands.node.op, Op::MaxPool2DRelu(_));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
@@ -203,7 +204,7 @@ impl<'a> Bands<'a> {
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);
             let lines = self.lines(self.over, row, &over);
             let to = &mut scratch.over[..lines.len()];
-            if is_max {
+            if let Some(argmax) = &mut argmax {
                 let argmax = &mut argmax[lines.clone()];
                 max::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
             } else {
@@ -214,9 +215,9 @@ impl<'a> Bands<'a> {
     }
 
     fn pool_grad(&self, operands: &Operands, pool: &Pool2D, scratch: Scratch) {
-        let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-        let is_max = operands.node.inputs.len() == 2;
-        let argmax: &[u8] = if is_max { operands.input(1) } else { &[] };
+        let (dy, dx) = (operands.input_floats(Dy), operands.output_floats(Dx));
+        let is_max = matches!(self.work, Work::MaxPool2DGrad(_));
+        let argmax: Option<&[u8]> = is_max.then(|| operands.input(Argmax));
         for Band { under, over, margin, row } in self.under_bands(operands.context.rows) {
             let part = pool_part(pool, margin);
             let sizes = [sized(self.under, &under), sized(self.over, &over)];
@@ -226,7 +227,7 @@ impl<'a> Bands<'a> {
             let to = &mut scratch.under[..lines.len()];
             if over.is_empty() {
                 to.fill(0.0);
-            } else if is_max {
+            } else if let Some(argmax) = argmax {
                 max::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
             } else {
                 average::grad_of(operands.threads, &part, sizes, 1, dy, to);

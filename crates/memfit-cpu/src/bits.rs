@@ -3,11 +3,13 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Bits, Dx, Dy, X, Y};
 use memfit_ir::Producer;
 
+use super::floats::Floats;
 use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
 use super::made::{self, Made};
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::threads::Shared;
 
@@ -16,37 +18,37 @@ const RUN: usize = 1 << 11;
 
 /// Sets the bits of elements above 0 and below a bound.
 pub(crate) fn sign_bits(operands: &Operands, below: f32) {
-    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
-    let bits = Shared::new(operands.output(0));
-    let work = SignBits { runs, below, values: operands.input_floats(0), bits };
+    let runs = Runs::new(operands.shape(Y).elements_per_row(), operands.context.rows);
+    let bits = Shared::new(operands.output(Bits));
+    let work = SignBits { runs, below, values: operands.input_floats(Y), bits };
     tasks::run(operands.threads, runs.cut.count(), &work);
 }
 
 /// The same for elements that are recomputed while they are read.
 pub(crate) fn sign_bits_of(operands: &Operands, producer: &Producer, below: f32) {
-    let shape = operands.input_shape(0);
+    let shape = operands.shape(X);
     let made =
         Made::new(operands, producer, operands.workspace().take_floats(made::workspace(producer, shape)));
     let runs = Runs::new(shape.elements_per_row(), operands.context.rows);
     let channels = shape.last();
-    let work = SignBitsOf { runs, below, made, channels, bits: Shared::new(operands.output(0)) };
+    let work = SignBitsOf { runs, below, made, channels, bits: Shared::new(operands.output(Bits)) };
     tasks::run(operands.threads, runs.cut.count(), &work);
 }
 
 /// Keeps elements whose bit is set, and hands back where they stand now.
 pub(crate) fn mask_bits<'a>(operands: &Operands<'a>) -> Floats<'a> {
-    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
-    let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-    let work = MaskBits { runs, dy, other: None, bits: operands.input(1), dx };
+    let runs = Runs::new(operands.shape(Dy).elements_per_row(), operands.context.rows);
+    let (dy, dx) = (operands.input_floats(Dy), operands.output_floats(Dx));
+    let work = MaskBits { runs, dy, other: None, bits: operands.input(Bits), dx };
     tasks::run(operands.threads, runs.cut.count(), &work);
     dx
 }
 
 /// Keeps sums of the first two inputs whose bit, of the third, is set.
 pub(crate) fn mask_sum_into(operands: &Operands, dx: Floats<'_>) {
-    let runs = Runs::new(operands.input_shape(0).elements_per_row(), operands.context.rows);
-    let (dy, other) = (operands.input_floats(0), operands.input_floats(1));
-    let work = MaskBits { runs, dy, other: Some(other), bits: operands.input(2), dx };
+    let runs = Runs::new(operands.shape(Dy).elements_per_row(), operands.context.rows);
+    let (dy, other) = (operands.input_floats(Dy), operands.input_floats((Dy, 1)));
+    let work = MaskBits { runs, dy, other: Some(other), bits: operands.input(Bits), dx };
     tasks::run(operands.threads, runs.cut.count(), &work);
 }
 

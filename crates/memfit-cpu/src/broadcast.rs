@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::Shape;
 
 use super::lanes::Lanes;
@@ -18,25 +19,24 @@ const GROUPS: usize = 16;
 
 /// Repeats elements along dimensions of 1.
 pub(crate) fn broadcast(operands: &Operands) {
-    let groups = Groups::new(operands.input_shape(0), operands.output_shape(0));
+    let groups = Groups::new(operands.shape(X), operands.shape(Y));
     let last = groups.last();
-    let cut =
-        Cut::items(operands.output_shape(0).elements(operands.context.rows) / last.size.max(1), last.size);
-    let y = Shared::new(operands.output(0));
-    tasks::run(operands.threads, cut.count(), &Broadcast { groups, cut, x: operands.input(0), y });
+    let cut = Cut::items(operands.shape(Y).elements(operands.context.rows) / last.size.max(1), last.size);
+    let y = Shared::new(operands.output(Y));
+    tasks::run(operands.threads, cut.count(), &Broadcast { groups, cut, x: operands.input(X), y });
 }
 
 /// Sums over dimensions that were broadcast.
 pub(crate) fn sum_to(operands: &Operands) {
-    let groups = Groups::new(operands.output_shape(0), operands.input_shape(0));
+    let groups = Groups::new(operands.shape(Y), operands.shape(X));
     let last = groups.last();
     let run = if last.broadcast { 1 } else { last.size };
-    let outputs = operands.output_shape(0).elements(operands.context.rows);
+    let outputs = operands.shape(Y).elements(operands.context.rows);
     let runs = outputs / run.max(1);
-    let elements = operands.input_shape(0).elements(operands.context.rows) / runs.max(1);
+    let elements = operands.shape(X).elements(operands.context.rows) / runs.max(1);
     let cut = Cut::items(runs, elements);
-    let dx = Shared::new(operands.output(0));
-    tasks::run(operands.threads, cut.count(), &SumTo { groups, cut, dy: operands.input(0), dx });
+    let dx = Shared::new(operands.output(Y));
+    tasks::run(operands.threads, cut.count(), &SumTo { groups, cut, dy: operands.input(X), dx });
 }
 
 /// Neighbouring dimensions as one.

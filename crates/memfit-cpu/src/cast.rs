@@ -1,12 +1,15 @@
 //! Floats of one type as floats of another.
 
+use memfit_ir::Operand::{X, Y};
+
+use super::floats::Floats;
 use super::lanes::Lanes;
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// Copies every element, rounded where the new type is the smaller.
 pub(crate) fn launch(operands: &Operands) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
     let cut = Cut::items(x.len(), 1);
     tasks::run(operands.threads, cut.count(), &Cast { cut, x, y });
 }

@@ -1,5 +1,8 @@
 //! Convolutions: geometry read from shapes, for the kernels in `convolution`.
 
+use memfit_ir::Operand::{
+    Argmax, Bias, DBias, DFilter, DFilterBias, DKernel, Dx, Dy, Filter, FilterBias, Kernel, X, Y,
+};
 use memfit_ir::{Conv2D, PooledConv2D, Producer, Shape, Update};
 
 use super::convolution::pooled::dense::{Grad, Learning, PooledDense};
@@ -27,35 +30,35 @@ pub(crate) fn geometry(conv: &Conv2D, input: &Shape, output: &Shape, rows: usize
 
 /// `y = x ∗ kernel + bias`, which is handed back.
 pub(crate) fn forward<'a>(operands: &Operands<'a>, conv: &Conv2D) -> &'a mut [f32] {
-    let shape = geometry(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
-    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
-    let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
+    let shape = geometry(conv, operands.shape(X), operands.shape(Y), operands.context.rows);
+    let bias = operands.input_if_given(Bias);
+    let (x, kernel, y) = (operands.input(X), operands.input(Kernel), operands.output(Y));
     convolution::forward(operands.threads, &shape, x, kernel, bias, y, operands.workspace().floats());
     y
 }
 
 /// The gradient of the input.
 pub(crate) fn grad_input(operands: &Operands, conv: &Conv2D) {
-    let shape = geometry(conv, operands.output_shape(0), operands.input_shape(0), operands.context.rows);
-    let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    let shape = geometry(conv, operands.shape(Dx), operands.shape(Dy), operands.context.rows);
+    let (dy, kernel, dx) = (operands.input(Dy), operands.input(Kernel), operands.output(Dx));
     convolution::grad_input(operands.threads, &shape, dy, kernel, dx, operands.workspace().floats());
 }
 
 /// The gradient of the kernel, added to what is there.
 pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv2D) {
-    let shape = geometry(conv, operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let (x, dy, dkernel) = (operands.input(0), operands.input(1), operands.update(0));
+    let shape = geometry(conv, operands.shape(X), operands.shape(Dy), operands.context.rows);
+    let (x, dy, dkernel) = (operands.input(X), operands.input(Dy), operands.update(DKernel));
     let workspace = operands.workspace().floats();
     convolution::grad_kernel(operands.threads, &shape, x, dy, dkernel, !operands.fresh, workspace);
 }
 
 /// The same, of images that are recomputed while they are read.
 pub(crate) fn grad_kernel_of(operands: &Operands, producer: &Producer, conv: &Conv2D) {
-    let (x, dy) = (operands.input_shape(0), operands.input_shape(producer.inputs()));
+    let (x, dy) = (operands.shape(X), operands.shape(Dy));
     let shape = geometry(conv, x, dy, operands.context.rows);
     let mut workspace = operands.workspace();
     let made = Made::new(operands, producer, workspace.take_floats(made::workspace(producer, x)));
-    let (dy, dkernel) = (operands.input(producer.inputs()), operands.update(0));
+    let (dy, dkernel) = (operands.input(Dy), operands.update(DKernel));
     let workspace = workspace.floats();
     convolution::grad_kernel_of(operands.threads, &shape, &made, dy, dkernel, !operands.fresh, workspace);
 }
@@ -70,32 +73,31 @@ pub(crate) fn pooled_geometry(conv: &PooledConv2D, input: &Shape, channels: usiz
 
 /// `y = x ∗ kernel + bias`, of which only the maximum of each window is written.
 pub(crate) fn max_pool(operands: &Operands, conv: &PooledConv2D) {
-    let channels = operands.output_shape(0).last();
-    let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
-    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
-    let (x, kernel) = (operands.input(0), operands.input(1));
-    let (y, argmax) = (operands.output(0), operands.output(1));
+    let channels = operands.shape(Y).last();
+    let shape = pooled_geometry(conv, operands.shape(X), channels, operands.context.rows);
+    let bias = operands.input_if_given(Bias);
+    let (x, kernel) = (operands.input(X), operands.input(Kernel));
+    let (y, argmax) = (operands.output(Y), operands.output(Argmax));
     let workspace = operands.workspace().floats();
     pooled::forward(operands.threads, &shape, x, kernel, bias, y, argmax, workspace);
 }
 
 /// The gradients of the kernel and the bias, added to what is there.
 pub(crate) fn max_pool_grad_kernel(operands: &Operands, conv: &PooledConv2D) {
-    let channels = operands.input_shape(1).last();
-    let shape = pooled_geometry(conv, operands.input_shape(0), channels, operands.context.rows);
-    let (images, argmax) = ([operands.input(0), operands.input(1)], operands.input(2));
-    let (dkernel, dbias) =
-        (operands.update(0), (operands.node.updates.len() == 2).then(|| operands.update(1)));
+    let channels = operands.shape(Dy).last();
+    let shape = pooled_geometry(conv, operands.shape(X), channels, operands.context.rows);
+    let (images, argmax) = ([operands.input(X), operands.input(Dy)], operands.input(Argmax));
+    let (dkernel, dbias) = (operands.update(DKernel), operands.update_if_given(DBias));
     let workspace = operands.workspace().floats();
     pooled::grad_kernel(operands.threads, &shape, images, argmax, dkernel, dbias, !operands.fresh, workspace);
 }
 
 /// The gradient of the input, from the gradient of the pool's output.
 pub(crate) fn max_pool_grad_input(operands: &Operands, conv: &PooledConv2D) {
-    let channels = operands.input_shape(0).last();
-    let shape = pooled_geometry(conv, operands.output_shape(0), channels, operands.context.rows);
-    let (dy, argmax, kernel) = (operands.input(0), operands.input(1), operands.input(2));
-    let (dx, workspace) = (operands.output(0), operands.workspace().floats());
+    let channels = operands.shape(Dy).last();
+    let shape = pooled_geometry(conv, operands.shape(Dx), channels, operands.context.rows);
+    let (dy, argmax, kernel) = (operands.input(Dy), operands.input(Argmax), operands.input(Kernel));
+    let (dx, workspace) = (operands.output(Dx), operands.workspace().floats());
     pooled::grad_input(operands.threads, &shape, dy, argmax, kernel, dx, workspace);
 }
 
@@ -111,36 +113,41 @@ pub(crate) fn pooled_dense_geometry(
 
 /// The product of a dense layer with what a convolution and its pool give.
 pub(crate) fn max_pool_dense(operands: &Operands, conv: &PooledConv2D) {
-    let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
+    let shapes = [X, Filter, Kernel].map(|operand| operands.shape(operand));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
-    let [x, filter, bias, kernel, kernel_bias] = [0, 1, 2, 3, 4].map(|index| operands.input(index));
-    let (y, argmax) = (operands.output(0), operands.output(1));
-    let (convolution, layer) = ([filter, bias], [kernel, kernel_bias]);
+    let [x, filter, filter_bias, kernel, bias] =
+        [X, Filter, FilterBias, Kernel, Bias].map(|operand| operands.input(operand));
+    let (convolution, layer) = ([filter, filter_bias], [kernel, bias]);
+    let (y, argmax) = (operands.output(Y), operands.output(Argmax));
     let workspace = operands.workspace().floats();
     pooled::dense::forward(operands.threads, &shape, x, convolution, layer, y, argmax, workspace);
 }
 
+/// What both ways to learn read.
+fn pooled_dense_given<'a>(operands: &Operands<'a>) -> Grad<'a> {
+    let [x, filter, bias, dy] = [X, Filter, FilterBias, Dy].map(|operand| operands.input(operand));
+    Grad { x, filter, bias, argmax: operands.input(Argmax), dy }
+}
+
 /// The gradients of its kernel, of the filter and of the filter's bias, added to what is there.
 pub(crate) fn max_pool_dense_grad(operands: &Operands, conv: &PooledConv2D) {
-    let shapes = [0, 1, 3].map(|index| operands.input_shape(index));
+    let shapes = [X, Filter, Kernel].map(|operand| operands.shape(operand));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
-    let [x, filter, bias, kernel, dy] = [0, 1, 2, 3, 5].map(|index| operands.input(index));
-    let given = Grad { x, filter, bias, argmax: operands.input(4), dy };
-    let sum = Shared::new(operands.update(0));
-    let learning = Learning::Sum { kernel, sum, accumulate: !operands.fresh };
-    let sums = [operands.update(1), operands.update(2)];
+    let given = pooled_dense_given(operands);
+    let sum = Shared::new(operands.update(DKernel));
+    let learning = Learning::Sum { kernel: operands.input(Kernel), sum, accumulate: !operands.fresh };
+    let sums = [operands.update(DFilter), operands.update(DFilterBias)];
     let workspace = operands.workspace().floats();
     pooled::dense::grad(operands.threads, &shape, &given, &learning, sums, !operands.fresh, workspace);
 }
 
 /// The same, with the kernel's gradient applied to it where it is made.
 pub(crate) fn max_pool_dense_apply(operands: &Operands, conv: &PooledConv2D, update: &Update) {
-    let shapes = [0, 1, 4].map(|index| operands.input_shape(index));
+    let shapes = [X, Filter, Dy].map(|operand| operands.shape(operand));
     let shape = pooled_dense_geometry(conv, shapes, operands.context.rows);
-    let [x, filter, bias, dy] = [0, 1, 2, 4].map(|index| operands.input(index));
-    let given = Grad { x, filter, bias, argmax: operands.input(3), dy };
-    let learning = Learning::Applied(Application::new(operands, update, 2));
-    let sums = [operands.update(0), operands.update(1)];
+    let given = pooled_dense_given(operands);
+    let learning = Learning::Applied(Application::new(operands, update));
+    let sums = [operands.update(DFilter), operands.update(DFilterBias)];
     let workspace = operands.workspace().floats();
     pooled::dense::grad(operands.threads, &shape, &given, &learning, sums, !operands.fresh, workspace);
 }

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, Kernel, X, Y};
 use memfit_ir::{Conv3D, Shape};
 
 use super::gemm::driver::{self, Product, Strided};
@@ -150,12 +151,12 @@ impl<'a> Sizes<'a> {
 
 /// `y = x ∗ kernel + bias`.
 pub(crate) fn forward(operands: &Operands, conv: &Conv3D) {
-    let sizes = Sizes::new(conv, operands.input_shape(0), operands.output_shape(0), operands.context.rows);
-    let bias = operands.input_if(operands.node.inputs.len() == 3, 2);
-    let (x, kernel): (&[f32], &[f32]) = (operands.input(0), operands.input(1));
+    let sizes = Sizes::new(conv, operands.shape(X), operands.shape(Y), operands.context.rows);
+    let bias = operands.input_if_given(Bias);
+    let (x, kernel): (&[f32], &[f32]) = (operands.input(X), operands.input(Kernel));
     let (depth, filters, width) = (sizes.depth(), sizes.filters(), sizes.output[3]);
     let alone = Threads::alone(operands.threads.level());
-    let y = Shared::new(operands.output(0));
+    let y = Shared::new(operands.output(Y));
     let workspace = Shared::new(operands.workspace().floats());
     operands.threads.for_each(sizes.rows * sizes.strips(), |task, worker| {
         let (row, windows) = (task / sizes.strips(), sizes.strip_range(task % sizes.strips()));
@@ -194,13 +195,13 @@ pub(crate) fn forward(operands: &Operands, conv: &Conv3D) {
 
 /// The gradient of the input: what each window hands back, added in the order of windows.
 pub(crate) fn grad_input(operands: &Operands, conv: &Conv3D) {
-    let sizes = Sizes::new(conv, operands.output_shape(0), operands.input_shape(0), operands.context.rows);
-    let (dy, kernel): (&[f32], &[f32]) = (operands.input(0), operands.input(1));
+    let sizes = Sizes::new(conv, operands.shape(Dx), operands.shape(Dy), operands.context.rows);
+    let (dy, kernel): (&[f32], &[f32]) = (operands.input(Dy), operands.input(Kernel));
     let (depth, filters, width, channels) =
         (sizes.depth(), sizes.filters(), sizes.output[3], sizes.channels());
     let alone = Threads::alone(operands.threads.level());
     let workspace = Shared::new(operands.workspace().floats());
-    operands.threads.for_each_chunk_with(operands.output(0), sizes.input_floats(), |row, worker, dx| {
+    operands.threads.for_each_chunk_with(operands.output(Dx), sizes.input_floats(), |row, worker, dx| {
         dx.fill(0.0);
         // SAFETY: every worker has its own part of the workspace.
         let workspace = unsafe { workspace.slice(own(&sizes, worker)) };
@@ -241,14 +242,14 @@ pub(crate) fn grad_input(operands: &Operands, conv: &Conv3D) {
 
 /// The gradient of the kernel, added to what is there: a task has some lines of the kernel and all windows.
 pub(crate) fn grad_kernel(operands: &Operands, conv: &Conv3D) {
-    let sizes = Sizes::new(conv, operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let (x, dy): (&[f32], &[f32]) = (operands.input(0), operands.input(1));
+    let sizes = Sizes::new(conv, operands.shape(X), operands.shape(Dy), operands.context.rows);
+    let (x, dy): (&[f32], &[f32]) = (operands.input(X), operands.input(Dy));
     let (filters, width) = (sizes.filters(), sizes.output[3]);
     let line = conv.kernel[2] * sizes.channels();
     let alone = Threads::alone(operands.threads.level());
     let workspace = Shared::new(operands.workspace().floats());
     let overwrite = operands.fresh;
-    operands.threads.for_each_chunk_with(operands.update(0), line * width, |index, worker, dkernel| {
+    operands.threads.for_each_chunk_with(operands.update(DKernel), line * width, |index, worker, dkernel| {
         if overwrite {
             dkernel.fill(0.0);
         }

@@ -1,8 +1,10 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
 use memfit_device::workspace::line_above;
+use memfit_ir::Operand::{A, B, DScale, Dx, Dy, Filter, K, Kernel, Prediction, Q, V, Weight, X, Y};
 use memfit_ir::{
-    ALIGNMENT, AddEpilogue, Bytes, Conv3D, Cost, Fused, FusedUpdate, Graph, LOW_WORKSPACE, Node, Op, Shape,
+    ALIGNMENT, AddEpilogue, Bytes, Conv3D, Cost, Fused, FusedUpdate, Graph, LOW_WORKSPACE, Node, Op, Operand,
+    Shape, Tensor,
 };
 
 use super::bands::Bands;
@@ -49,8 +51,8 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
 
 /// Whether a gradient that a node applies has the same bits as one that is made whole.
 pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
-    let shape = |index: usize| &graph.tensors[node.inputs[index].0].shape;
-    matches!(&node.op, Op::Fused(Fused::Applied(of)) if applied::is_exact(of, [shape(0), shape(1)]))
+    let shape = |operand: Operand| &graph.tensors[node.input(operand).0].shape;
+    matches!(&node.op, Op::Fused(Fused::Applied(of)) if applied::is_exact(of, [shape(X), shape(Dy)]))
 }
 
 /// A node and where it runs.
@@ -82,138 +84,145 @@ impl Operation<'_> {
         let threads = self.threads;
         match &self.node.op {
             Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense)) => {
-                self.product(dense::forward_product(self.input(0), self.input(1), rows))
+                self.product(dense::forward_product(self.shape(X), self.shape(Kernel), rows))
             }
             Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => {
-                self.product(dense::grad_input_product(self.input(0), self.input(1), rows))
+                self.product(dense::grad_input_product(self.shape(Dy), self.shape(Kernel), rows))
             }
             Op::DenseGradKernel => {
-                self.product(dense::grad_kernel_product(self.input(0), self.input(1), rows))
+                self.product(dense::grad_kernel_product(self.shape(X), self.shape(Dy), rows))
             }
             Op::MatMul(product) => {
                 let (flops, workspace) =
-                    matmul::demand(*product, [self.input(0), self.input(1)], rows, threads);
+                    matmul::demand(*product, [self.shape(A), self.shape(B)], rows, threads);
                 Demand { flops, ..floats(workspace) }
             }
             Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) => {
-                let shape = conv2d::geometry(conv, self.input(0), self.output(0), rows);
+                let shape = conv2d::geometry(conv, self.shape(X), self.shape(Y), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
             }
             Op::Conv2DGradInput(conv, _) => {
-                let shape = conv2d::geometry(conv, self.output(0), self.input(0), rows);
+                let shape = conv2d::geometry(conv, self.shape(Dx), self.shape(Dy), rows);
                 convolution_of(&shape, convolution::grad_input_workspace(&shape, threads))
             }
             Op::Conv2DGradKernel(conv) => {
-                let shape = conv2d::geometry(conv, self.input(0), self.input(1), rows);
+                let shape = conv2d::geometry(conv, self.shape(X), self.shape(Dy), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
             }
             Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
-                let shape = conv2d::geometry(conv, self.input(0), self.input(producer.inputs()), rows);
-                let own = made::workspace(producer, self.input(0));
+                let shape = conv2d::geometry(conv, self.shape(X), self.shape(Dy), rows);
+                let own = made::workspace(producer, self.shape(X));
                 let demand =
                     convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
-                let times = convolution::times_made(&shape) * self.input(0).elements(rows);
+                let times = convolution::times_made(&shape) * self.shape(X).elements(rows);
                 Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
             }
             Op::Fused(Fused::SignBitsOf(producer, _)) => {
-                let flops = FLOPS_MAKING * self.input(0).elements(rows) as f64 / 4.0;
-                Demand { flops, ..floats(made::workspace(producer, self.input(0))) }
+                let flops = FLOPS_MAKING * self.shape(X).elements(rows) as f64 / 4.0;
+                Demand { flops, ..floats(made::workspace(producer, self.shape(X))) }
             }
             Op::Fused(Fused::Conv2DMaxPool(conv)) => {
-                let channels = self.output(0).last();
-                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                let channels = self.shape(Y).last();
+                let shape = conv2d::pooled_geometry(conv, self.shape(X), channels, rows);
                 convolution_of(&shape.conv, pooled::forward_workspace(&shape, threads))
             }
             Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => {
-                let channels = self.input(1).last();
-                let shape = conv2d::pooled_geometry(conv, self.input(0), channels, rows);
+                let channels = self.shape(Dy).last();
+                let shape = conv2d::pooled_geometry(conv, self.shape(X), channels, rows);
                 let with_bias = self.node.updates.len() == 2;
                 convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, with_bias, threads))
             }
             Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => {
-                let channels = self.input(0).last();
-                let shape = conv2d::pooled_geometry(conv, self.output(0), channels, rows);
+                let channels = self.shape(Dy).last();
+                let shape = conv2d::pooled_geometry(conv, self.shape(Dx), channels, rows);
                 convolution_of(&shape.conv, pooled::grad_input_workspace(&shape, threads))
             }
             Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => {
-                let shape =
-                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                let shape = conv2d::pooled_dense_geometry(
+                    conv,
+                    [X, Filter, Kernel].map(|operand| self.shape(operand)),
+                    rows,
+                );
                 pooled_dense_of(&shape, 1.0, pooled::dense::forward_workspace(&shape, threads))
             }
             Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => {
-                let shape =
-                    conv2d::pooled_dense_geometry(conv, [0, 1, 3].map(|index| self.input(index)), rows);
+                let shape = conv2d::pooled_dense_geometry(
+                    conv,
+                    [X, Filter, Kernel].map(|operand| self.shape(operand)),
+                    rows,
+                );
                 pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads))
             }
-            Op::Conv3D(conv) => self.volume(conv, [self.input(0), self.output(0)], rows),
-            Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.output(0), self.input(0)], rows),
-            Op::Conv3DGradKernel(conv) => self.volume(conv, [self.input(0), self.input(1)], rows),
+            Op::Conv3D(conv) => self.volume(conv, [self.shape(X), self.shape(Y)], rows),
+            Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.shape(Dx), self.shape(Dy)], rows),
+            Op::Conv3DGradKernel(conv) => self.volume(conv, [self.shape(X), self.shape(Dy)], rows),
             Op::Attention(kind) => {
-                let sizes = attention::Sizes::new([0, 1, 2].map(|index| self.input(index)), rows);
+                let sizes = attention::Sizes::new([Q, K, V].map(|operand| self.shape(operand)), rows);
                 let flops = sizes.scores(kind) * 2.0 * (sizes.width + sizes.value_width) as f64;
                 Demand { flops, ..floats(attention::forward_workspace(&sizes, threads)) }
             }
             Op::AttentionGrad(kind) => {
-                let sizes = attention::Sizes::new([1, 2, 3].map(|index| self.input(index)), rows);
+                let sizes = attention::Sizes::new([Q, K, V].map(|operand| self.shape(operand)), rows);
                 let flops = sizes.scores(kind) * 2.0 * (3 * sizes.width + 2 * sizes.value_width) as f64;
                 Demand { flops, ..floats(attention::grad_workspace(&sizes, threads)) }
             }
             Op::Recurrent(kind) => {
-                let sizes = recurrent::Sizes::new(kind, self.output(0), rows);
+                let sizes = recurrent::Sizes::new(kind, self.shape(Y), rows);
                 Demand { flops: sizes.flops(), ..floats(recurrent::forward_workspace(&sizes, threads)) }
             }
             Op::RecurrentGrad(kind) => {
-                let sizes = recurrent::Sizes::new(kind, self.input(1), rows);
+                let sizes = recurrent::Sizes::new(kind, self.shape(Y), rows);
                 let workspace = recurrent::grad_workspace(&kind.cell, &sizes, threads);
                 Demand { flops: 2.0 * sizes.flops(), ..mixed(workspace) }
             }
             Op::AffineGradScale => {
-                let scale = &self.graph.tensors[self.node.updates[0].0].shape;
-                doubles(affine::grad_scale_workspace(scale.elements_per_row()))
+                doubles(affine::grad_scale_workspace(self.shape(DScale).elements_per_row()))
             }
             Op::BiasGrad | Op::WinnersBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
-                doubles(dense::bias_grad_workspace(self.input(0)))
+                doubles(dense::bias_grad_workspace(self.shape(Dy)))
             }
             Op::Elementwise(chain) => {
-                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
+                let halves = self.is_half(X);
                 floats(elementwise::workspace(chain, halves, threads))
             }
             Op::ActivityPenalty(_) => doubles(activity::WORKSPACE),
             Op::BalanceWeights => doubles(mask::BALANCE_WORKSPACE),
             Op::Loss(_) => doubles(loss::WORKSPACE),
-            Op::Metric(metric) => doubles(metric::workspace(metric, self.input(0))),
-            Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.input(0))),
+            Op::Metric(metric) => doubles(metric::workspace(metric, self.shape(Prediction))),
+            Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.shape(X))),
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
-                floats(norm::batch::forward_workspace(self.input(0)))
+                floats(norm::batch::forward_workspace(self.shape(X)))
             }
             Op::Fused(Fused::BatchNormThen(_, chain)) => {
-                let halves = Half::of(self.graph.tensors[self.node.inputs[0].0].dtype).is_some();
-                floats(norm::batch::then_workspace(self.input(0), chain, halves, threads))
+                let halves = self.is_half(X);
+                floats(norm::batch::then_workspace(self.shape(X), chain, halves, threads))
             }
             Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormGradOfSum(_)) => {
-                mixed(norm::batch::grad_workspace(self.input(0), false))
+                mixed(norm::batch::grad_workspace(self.shape(Dy), false))
             }
             Op::Fused(Fused::BatchNormReluGrad(..)) => {
-                mixed(norm::batch::grad_workspace(self.input(0), true))
+                mixed(norm::batch::grad_workspace(self.shape(Dy), true))
             }
-            Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.input(0))),
+            Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.shape(Dy))),
             Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => {
-                doubles(norm::layer::grad_workspace(self.input(0), *axes))
+                doubles(norm::layer::grad_workspace(self.shape(Dy), *axes))
             }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
-            Op::Update(update) => doubles(optimizer::update_workspace(&update.rule, &self.updated().dims)),
+            Op::Update(update) => {
+                doubles(optimizer::update_workspace(&update.rule, &self.shape(Weight).dims))
+            }
             Op::CheckUpdate(check) => {
-                let dims = &self.input(check.weight_at()).dims;
+                let dims = &self.shape(Weight).dims;
                 doubles(optimizer::check_workspace(&check.update.rule, dims))
             }
             Op::Fused(Fused::Applied(FusedUpdate { gradient, .. })) => {
                 if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &**gradient {
-                    let shapes = [0, 1, 4].map(|index| self.input(index));
+                    let shapes = [X, Filter, Dy].map(|operand| self.shape(operand));
                     let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
                     return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
                 }
-                let product = applied::product([self.input(0), self.input(1)], rows);
+                let product = applied::product([self.shape(X), self.shape(Dy)], rows);
                 let workspace = applied::workspace(&product, threads);
                 Demand { workspace: floats(workspace).workspace, ..self.product(product) }
             }
@@ -294,16 +303,16 @@ impl Operation<'_> {
                     .map_or(0.0, |widening| widening.bytes(rows).0 as f64)
     }
 
-    fn input(&self, index: usize) -> &Shape {
-        &self.graph.tensors[self.node.inputs[index].0].shape
+    fn shape(&self, operand: Operand) -> &Shape {
+        &self.tensor(operand).shape
     }
 
-    fn updated(&self) -> &Shape {
-        &self.graph.tensors[self.node.updates[0].0].shape
+    fn is_half(&self, operand: Operand) -> bool {
+        Half::of(self.tensor(operand).dtype).is_some()
     }
 
-    fn output(&self, index: usize) -> &Shape {
-        &self.graph.tensors[self.node.outputs[index].0].shape
+    fn tensor(&self, operand: Operand) -> &Tensor {
+        &self.graph.tensors[self.node.tensor(operand).0]
     }
 }
 

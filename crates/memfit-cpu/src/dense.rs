@@ -1,10 +1,12 @@
 //! Dense layers: products over the last axis, their gradients, and the gradient of a bias.
 
+use memfit_ir::Operand::{Argmax, Bias, DBias, DKernel, Dx, Dy, Kernel, X, Y};
 use memfit_ir::{Pool2D, Shape};
 
+use super::floats::Floats;
 use super::gemm::{self, Gemm};
 use super::lanes::{Lanes, load};
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::sums::{Columns, Terms, add_or_overwrite};
 
 /// The product of a dense layer: positions are everything before the last axis.
@@ -15,10 +17,10 @@ pub(crate) fn forward_product(x: &Shape, kernel: &Shape, rows: usize) -> Gemm {
 }
 
 /// `y = x kernel + bias`, which is handed back.
-pub(crate) fn forward<'a>(operands: &Operands<'a>, has_bias: bool) -> &'a mut [f32] {
-    let shape = forward_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let bias = operands.input_if(has_bias, 2);
-    let (x, kernel, y) = (operands.input(0), operands.input(1), operands.output(0));
+pub(crate) fn forward<'a>(operands: &Operands<'a>) -> &'a mut [f32] {
+    let shape = forward_product(operands.shape(X), operands.shape(Kernel), operands.context.rows);
+    let bias = operands.input_if_given(Bias);
+    let (x, kernel, y) = (operands.input(X), operands.input(Kernel), operands.output(Y));
     gemm::gemm(operands.threads, &shape, x, kernel, bias, y, false, operands.workspace().floats());
     y
 }
@@ -32,8 +34,8 @@ pub(crate) fn grad_input_product(dy: &Shape, kernel: &Shape, rows: usize) -> Gem
 
 /// `dx = dy kernelᵀ`, which is handed back.
 pub(crate) fn grad_input<'a>(operands: &Operands<'a>) -> &'a mut [f32] {
-    let shape = grad_input_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let (dy, kernel, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    let shape = grad_input_product(operands.shape(Dy), operands.shape(Kernel), operands.context.rows);
+    let (dy, kernel, dx) = (operands.input(Dy), operands.input(Kernel), operands.output(Dx));
     gemm::gemm(operands.threads, &shape, dy, kernel, None, dx, false, operands.workspace().floats());
     dx
 }
@@ -45,8 +47,8 @@ pub(crate) fn grad_kernel_product(x: &Shape, dy: &Shape, rows: usize) -> Gemm {
 
 /// `dkernel += xᵀ dy`.
 pub(crate) fn grad_kernel(operands: &Operands) {
-    let shape = grad_kernel_product(operands.input_shape(0), operands.input_shape(1), operands.context.rows);
-    let (x, dy, dkernel) = (operands.input(0), operands.input(1), operands.update(0));
+    let shape = grad_kernel_product(operands.shape(X), operands.shape(Dy), operands.context.rows);
+    let (x, dy, dkernel) = (operands.input(X), operands.input(Dy), operands.update(DKernel));
     let workspace = operands.workspace().floats();
     gemm::gemm(operands.threads, &shape, x, dy, None, dkernel, !operands.fresh, workspace);
 }
@@ -68,14 +70,14 @@ pub(crate) fn sum_masked_for_bias(operands: &Operands, dx: Floats<'_>) {
 
 /// The same for a gradient that counts only where there is an argmax.
 pub(crate) fn argmax_bias_grad(operands: &Operands) {
-    let terms = WithArgmax { dy: operands.input(0), argmax: operands.input(1) };
+    let terms = WithArgmax { dy: operands.input(Dy), argmax: operands.input(Argmax) };
     sum_terms(operands, terms.dy.len(), &terms);
 }
 
 fn sum_terms(operands: &Operands, count: usize, terms: &impl Terms<1>) {
-    let dbias = operands.update(0);
+    let dbias = operands.update(DBias);
     let columns = Columns::folded(count, dbias.len());
-    let workspace = operands.workspace().take_doubles(bias_grad_workspace(operands.input_shape(0)));
+    let workspace = operands.workspace().take_doubles(bias_grad_workspace(operands.shape(Dy)));
     columns.sum(operands.threads, terms, workspace, |column, [sum]| {
         add_or_overwrite(&mut dbias[column], sum, operands.fresh);
     });

@@ -1,16 +1,18 @@
 //! Dropout: which elements stay is a function of seed, step and place, so that it need not be stored.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::random;
 
+use super::floats::Floats;
 use super::lanes::Lanes;
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// Sets a share of elements to 0 and scales the others, so that the expected value stays.
 pub(crate) fn launch(operands: &Operands, rate: f32, seed: u64) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
     let context = operands.context;
-    let before = context.row_start * operands.input_shape(0).elements_per_row();
+    let before = context.row_start * operands.shape(X).elements_per_row();
     let cut = Cut::items(x.len(), 4);
     let work = Dropout {
         cut,

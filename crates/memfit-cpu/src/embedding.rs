@@ -1,6 +1,7 @@
 //! Embeddings: rows of a table by number, and their gradient.
 
-use memfit_ir::DType;
+use memfit_ir::Operand::{DTable, Dy, Table, Y};
+use memfit_ir::{DType, Operand};
 
 use super::operands::Operands;
 use super::tasks::Cut;
@@ -11,11 +12,11 @@ const TASKS: usize = 16;
 
 /// Writes the entry of every id; NaN where there is none.
 pub(crate) fn forward(operands: &Operands) {
-    let (ids, table) = (Ids::new(operands), operands.input::<f32>(1));
-    let width = operands.input_shape(1).last();
-    let entries = operands.input_shape(1).dims[0];
+    let (ids, table) = (Ids::new(operands), operands.input::<f32>(Table));
+    let width = operands.shape(Table).last();
+    let entries = operands.shape(Table).dims[0];
     let cut = Cut::items(ids.count(), width);
-    let y = Shared::new(operands.output::<f32>(0));
+    let y = Shared::new(operands.output::<f32>(Y));
     operands.threads.for_each(cut.count(), |task, _| {
         for position in cut.range(task) {
             // SAFETY: every position belongs to one task.
@@ -31,9 +32,9 @@ pub(crate) fn forward(operands: &Operands) {
 /// Adds `dy` of every position to its entry, in the order of positions; `dy` of ids that have no entry is
 /// dropped.
 pub(crate) fn grad(operands: &Operands) {
-    let (ids, dy) = (Ids::new(operands), operands.input::<f32>(1));
-    let width = operands.input_shape(1).last();
-    let dtable = operands.update(0);
+    let (ids, dy) = (Ids::new(operands), operands.input::<f32>(Dy));
+    let width = operands.shape(Dy).last();
+    let dtable = operands.update(DTable);
     let entries = dtable.len() / width.max(1);
     let size = entries.div_ceil(TASKS).max(1);
     operands.threads.for_each_chunk(dtable, size * width.max(1), |task, dtable| {
@@ -59,9 +60,9 @@ enum Ids<'a> {
 
 impl<'a> Ids<'a> {
     fn new(operands: &Operands<'a>) -> Ids<'a> {
-        match operands.input_type(0) {
-            DType::I32 => Ids::Whole(operands.input(0)),
-            DType::F32 => Ids::Floats(operands.input(0)),
+        match operands.dtype(Operand::Ids) {
+            DType::I32 => Ids::Whole(operands.input(Operand::Ids)),
+            DType::F32 => Ids::Floats(operands.input(Operand::Ids)),
             DType::F16 | DType::BF16 | DType::I64 | DType::U8 | DType::Bool => {
                 unreachable!("the shape rules ask for ids of i32 or f32")
             }

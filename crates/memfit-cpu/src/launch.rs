@@ -1,5 +1,6 @@
 //! Which kernel runs an op.
 
+use memfit_ir::Operand::{Dx, Dy, Dz, Mean, MovingMean, MovingVariance, Variance};
 use memfit_ir::{AddEpilogue, Fused, Op};
 
 use super::operands::Operands;
@@ -14,16 +15,16 @@ use super::{
 pub(crate) fn launch(operands: &Operands) {
     match &operands.node.op {
         Op::Dense => {
-            dense::forward(operands, operands.node.inputs.len() == 3);
+            dense::forward(operands);
         }
         Op::DenseGradInput => {
             dense::grad_input(operands);
         }
         Op::DenseGradKernel => dense::grad_kernel(operands),
-        Op::BiasGrad => dense::sum_for_bias(operands, operands.input(0)),
+        Op::BiasGrad => dense::sum_for_bias(operands, operands.input(Dy)),
         Op::Fused(Fused::Plus(summand)) => {
             let written = match summand {
-                AddEpilogue::Dense => dense::forward(operands, operands.node.inputs.len() == 4),
+                AddEpilogue::Dense => dense::forward(operands),
                 AddEpilogue::DenseGradInput => dense::grad_input(operands),
                 AddEpilogue::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
             };
@@ -68,23 +69,24 @@ pub(crate) fn launch(operands: &Operands) {
             bits::mask_bits(operands);
         }
         Op::Fused(Fused::MaskBitsBiasGrad) => dense::sum_masked_for_bias(operands, bits::mask_bits(operands)),
-        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(operands, operands.output_floats(0)),
+        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(operands, operands.output_floats(Dx)),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
         Op::Metric(metric) => metric::launch(operands, metric),
         Op::Dropout { rate, seed } => dropout::launch(operands, *rate, *seed),
         Op::Noise(noise) => noise::launch(operands, noise),
-        Op::Affine { scale, center } => affine::forward(operands, *scale, *center),
+        Op::Affine { .. } => affine::forward(operands),
         Op::AffineGradScale => affine::grad_scale(operands),
         Op::AffineConstant { scale, offset } => affine::constant(operands, scale, offset),
         Op::BatchNormStatistics => norm::batch::statistics(operands),
-        Op::BatchNorm(norm) | Op::BatchNormInference(norm) => norm::batch::forward(operands, norm),
+        Op::BatchNorm(norm) => norm::batch::forward(operands, norm, [Mean, Variance]),
+        Op::BatchNormInference(norm) => norm::batch::forward(operands, norm, [MovingMean, MovingVariance]),
         Op::Fused(Fused::BatchNormThen(norm, chain)) => norm::batch::forward_then(operands, norm, chain),
         Op::BatchNormGrad(norm) => norm::batch::grad(operands, norm),
         Op::Fused(Fused::BatchNormReluGrad(norm, below)) => norm::batch::relu_grad(operands, norm, *below),
         Op::Fused(Fused::BatchNormGradOfSum(norm)) => {
-            let sum = operands.output_floats(1);
+            let sum = operands.output_floats(Dz);
             bits::mask_sum_into(operands, sum);
             norm::batch::grad_of_sum(operands, norm, sum);
         }

@@ -91,6 +91,7 @@ mod device;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod floats;
 mod gemm;
 mod half;
 mod lanes;

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::X;
 use memfit_ir::{Chain, Producer, Shape, Unary};
 
 use super::elementwise::unary;
@@ -38,7 +39,7 @@ impl<'a> Made<'a> {
     /// The values of a node whose first inputs are those of a producer; `workspace` is as large as
     /// [`workspace`] says.
     pub(crate) fn new(operands: &Operands<'a>, producer: &Producer, workspace: &'a mut [f32]) -> Made<'a> {
-        let (values, channels) = (operands.input::<f32>(0), operands.input_shape(0).last());
+        let (values, channels) = (operands.input::<f32>(X), operands.shape(X).last());
         let columns = Columns::folded(values.len(), channels);
         let (coefficients, how): (&[f32], How) = match (&producer.norm, producer.function) {
             (Some(norm), function) => {

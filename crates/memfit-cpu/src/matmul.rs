@@ -1,6 +1,7 @@
 //! Products of two tensors, many at once: small ones side by side, a thread each, and large ones one after
 //! the other by all.
 
+use memfit_ir::Operand::{A, B, Y};
 use memfit_ir::{MatMul, Shape};
 
 use super::gemm::{self, Gemm};
@@ -46,9 +47,9 @@ pub(crate) fn demand(product: MatMul, shapes: [&Shape; 2], rows: usize, threads:
 
 /// `y = a b`.
 pub(crate) fn launch(operands: &Operands, product: MatMul) {
-    let shapes = [operands.input_shape(0), operands.input_shape(1)];
+    let shapes = [operands.shape(A), operands.shape(B)];
     let products = Products::of(product, shapes, operands.context.rows);
-    let (a, b, y) = (operands.input(0), operands.input(1), operands.output(0));
+    let (a, b, y) = (operands.input(A), operands.input(B), operands.output(Y));
     let Gemm { m, n, k, .. } = products.each;
     let workspace = operands.workspace().floats();
     if products.is_shared() {

@@ -1,16 +1,18 @@
 //! Noise: draws are a function of seed, step and place, so that they need not be stored, and neighbours may
 //! share one.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Noise, NoiseKind, random};
 
+use super::floats::Floats;
 use super::lanes::Lanes;
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 
 /// Changes values by noise.
 pub(crate) fn launch(operands: &Operands, noise: &Noise) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let (context, dims) = (operands.context, &operands.input_shape(0).dims);
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+    let (context, dims) = (operands.context, &operands.shape(X).dims);
     // Axes after this one either all share a draw or all have their own.
     let shared = dims.last() != noise.dims.last();
     let alike = dims.iter().zip(&noise.dims).rev().take_while(|(own, drawn)| (own != drawn) == shared);

@@ -1,15 +1,14 @@
 //! The operands of one launch: typed ranges of the arena, handed out so that no two references share a byte.
 
-use std::marker::PhantomData;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memfit_ir::{DType, Graph, Node, Op, Shape, Slot, Tensor};
+use memfit_ir::{
+    DType, Graph, Named, Node, Op, Operand, OperandList, Shape, Signature, Slot, Tensor, TensorId,
+};
 
+use super::floats::Floats;
 use super::half::Half;
-use super::lanes::{LANES_MAX, Lanes, load, prefetch_read};
-use super::tasks::BLOCK;
 use super::threads::Threads;
 use memfit_device::Arena;
 use memfit_device::Context;
@@ -23,6 +22,8 @@ pub(crate) struct Operands<'a> {
     /// Whether updates count as zero before the node adds to them.
     pub(crate) fresh: bool,
     graph: &'a Graph,
+    /// The names of the node's operands.
+    signature: Signature,
     /// Whether f16 and bf16 operands were widened: their slots hold floats.
     widened: bool,
     args: &'a [Slot],
@@ -81,6 +82,7 @@ impl<'a> Operands<'a> {
             threads,
             fresh,
             graph,
+            signature: node.op.operands(),
             widened,
             args,
             workspace,
@@ -120,112 +122,129 @@ impl<'a> Operands<'a> {
         &self.arena.found_inf
     }
 
-    /// The shape of an input.
-    pub(crate) fn input_shape(&self, index: usize) -> &'a Shape {
-        &self.input_tensor(index).shape
+    /// The shape of an operand.
+    pub(crate) fn shape(&self, operand: impl Into<Named>) -> &'a Shape {
+        &self.tensor(self.place_of_any(operand.into())).shape
     }
 
-    /// The element type of an input.
-    pub(crate) fn input_type(&self, index: usize) -> DType {
-        self.input_tensor(index).dtype
+    /// The element type of an operand.
+    pub(crate) fn dtype(&self, operand: impl Into<Named>) -> DType {
+        self.tensor(self.place_of_any(operand.into())).dtype
     }
 
-    /// The shape of an output.
-    pub(crate) fn output_shape(&self, index: usize) -> &'a Shape {
-        &self.graph.tensors[self.node.outputs[index].0].shape
-    }
-
-    /// The shape of what is changed in place.
-    pub(crate) fn update_shape(&self, index: usize) -> &'a Shape {
-        &self.graph.tensors[self.node.updates[index].0].shape
+    /// How many inputs there are by a name.
+    pub(crate) fn inputs(&self, operand: Operand) -> usize {
+        self.signature.inputs.find(operand, self.node.inputs.len()).map_or(0, |(_, times)| times)
     }
 
     /// An input that shares no byte with an output.
-    pub(crate) fn input<T: Element>(&self, index: usize) -> &'a [T] {
-        let slot = self.args[index];
-        let writes = &self.args[self.node.inputs.len()..];
-        assert!(!writes.iter().any(|write| write.overlaps(&slot)), "an input in place is read as `Floats`");
-        let (start, length) = self.range::<T>(slot, self.input_tensor(index));
-        // SAFETY: `range` guarantees the elements, and they are not written during this launch.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
+    pub(crate) fn input<T: Element>(&self, operand: impl Into<Named>) -> &'a [T] {
+        let operand = operand.into();
+        self.input_if_given(operand).unwrap_or_else(|| self.has_no(operand))
     }
 
     /// An input that the node may be without.
-    pub(crate) fn input_if(&self, present: bool, index: usize) -> Option<&'a [f32]> {
-        present.then(|| self.input(index))
+    pub(crate) fn input_if_given<T: Element>(&self, operand: impl Into<Named>) -> Option<&'a [T]> {
+        let place = self.place_of_input(operand.into())?;
+        let slot = self.args[place];
+        let writes = &self.args[self.node.inputs.len()..];
+        assert!(!writes.iter().any(|write| write.overlaps(&slot)), "an input in place is read as `Floats`");
+        let (start, length) = self.range::<T>(slot, self.tensor(place));
+        // SAFETY: `range` guarantees the elements, and they are not written during this launch.
+        Some(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) })
     }
 
     /// An output that shares no byte with an input; can be taken once.
-    pub(crate) fn output<T: Element>(&self, index: usize) -> &'a mut [T] {
-        let slot = self.args[self.node.inputs.len() + index];
-        let reads = &self.args[..self.node.inputs.len()];
-        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output in place is written as `Floats`");
-        self.take(index);
-        let (start, length) = self.range::<T>(slot, &self.graph.tensors[self.node.outputs[index].0]);
+    pub(crate) fn output<T: Element>(&self, operand: impl Into<Named>) -> &'a mut [T] {
+        let operand = operand.into();
+        self.output_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// An output that the node may be without; can be taken once.
+    pub(crate) fn output_if_given<T: Element>(&self, operand: impl Into<Named>) -> Option<&'a mut [T]> {
+        let place = self.place_of_output(operand.into())?;
+        self.check_apart(place);
+        self.take(place);
+        let (start, length) = self.range::<T>(self.args[place], self.tensor(place));
         // SAFETY: `range` guarantees the elements; no other operand shares them and `take` hands them out
         // once.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+        Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) })
     }
 
     /// A tensor that is changed in place; can be taken once.
-    pub(crate) fn update(&self, index: usize) -> &'a mut [f32] {
-        let write = self.node.outputs.len() + index;
-        self.take(write);
-        let slot = self.args[self.node.inputs.len() + write];
-        let (start, length) = self.range(slot, &self.graph.tensors[self.node.updates[index].0]);
+    pub(crate) fn update(&self, operand: impl Into<Named>) -> &'a mut [f32] {
+        let operand = operand.into();
+        self.update_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// A tensor that is changed in place, and that the node may be without; can be taken once.
+    pub(crate) fn update_if_given(&self, operand: impl Into<Named>) -> Option<&'a mut [f32]> {
+        let place = self.place_of_update(operand.into())?;
+        self.take(place);
+        let (start, length) = self.range(self.args[place], self.tensor(place));
         // SAFETY: as for an output.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
+        Some(unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) })
     }
 
     /// The bytes of a tensor of any type that is changed in place; can be taken once.
-    pub(crate) fn update_bytes(&self, index: usize) -> &'a mut [u8] {
-        let write = self.node.outputs.len() + index;
-        self.take(write);
-        let slot = self.args[self.node.inputs.len() + write];
-        let (start, length) = self.byte_range(slot, &self.graph.tensors[self.node.updates[index].0]);
+    pub(crate) fn update_bytes(&self, operand: impl Into<Named>) -> &'a mut [u8] {
+        let operand = operand.into();
+        let place = self.place_of_update(operand).unwrap_or_else(|| self.has_no(operand));
+        self.take(place);
+        let (start, length) = self.byte_range(self.args[place], self.tensor(place));
         // SAFETY: as for an output.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
-    /// Whether the first output stands at the bytes of the first input.
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.args[0] == self.args[self.node.inputs.len()]
+    /// Whether two operands stand at the same bytes.
+    pub(crate) fn is_in_place(&self, output: Operand, input: Operand) -> bool {
+        self.args[self.place_of_any(output.into())] == self.args[self.place_of_any(input.into())]
     }
 
     /// The bytes of an input of any type.
-    pub(crate) fn input_bytes(&self, index: usize) -> &'a [u8] {
+    pub(crate) fn input_bytes(&self, operand: impl Into<Named>) -> &'a [u8] {
+        let operand = operand.into();
+        let place = self.place_of_input(operand).unwrap_or_else(|| self.has_no(operand));
         let writes = &self.args[self.node.inputs.len()..];
-        assert!(!writes.iter().any(|write| write.overlaps(&self.args[index])), "an input is not written");
-        let (start, length) = self.byte_range(self.args[index], self.input_tensor(index));
+        assert!(!writes.iter().any(|write| write.overlaps(&self.args[place])), "an input is not written");
+        let (start, length) = self.byte_range(self.args[place], self.tensor(place));
         // SAFETY: `byte_range` guarantees the bytes, and they are not written during this launch.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }
     }
 
     /// The bytes of an output of any type; can be taken once.
-    pub(crate) fn output_bytes(&self, index: usize) -> &'a mut [u8] {
-        self.take(index);
-        let slot = self.args[self.node.inputs.len() + index];
-        let reads = &self.args[..self.node.inputs.len()];
-        assert!(!reads.iter().any(|read| read.overlaps(&slot)), "an output is not read elsewhere");
-        let (start, length) = self.byte_range(slot, &self.graph.tensors[self.node.outputs[index].0]);
+    pub(crate) fn output_bytes(&self, operand: impl Into<Named>) -> &'a mut [u8] {
+        let operand = operand.into();
+        let place = self.place_of_output(operand).unwrap_or_else(|| self.has_no(operand));
+        self.check_apart(place);
+        self.take(place);
+        let (start, length) = self.byte_range(self.args[place], self.tensor(place));
         // SAFETY: as for an output of elements.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 
     /// An input of floats of any size that an output may share.
-    pub(crate) fn input_floats(&self, index: usize) -> Floats<'a> {
-        self.floats(self.args[index], self.input_tensor(index))
+    pub(crate) fn input_floats(&self, operand: impl Into<Named>) -> Floats<'a> {
+        let operand = operand.into();
+        let place = self.place_of_input(operand).unwrap_or_else(|| self.has_no(operand));
+        self.floats(self.args[place], self.tensor(place))
     }
 
     /// An output of floats of any size that may stand where an input stands; can be taken once.
-    pub(crate) fn output_floats(&self, index: usize) -> Floats<'a> {
-        self.take(index);
-        let slot = self.args[self.node.inputs.len() + index];
-        self.floats(slot, &self.graph.tensors[self.node.outputs[index].0])
+    pub(crate) fn output_floats(&self, operand: impl Into<Named>) -> Floats<'a> {
+        let operand = operand.into();
+        self.output_floats_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// The same of an output that the node may be without.
+    pub(crate) fn output_floats_if_given(&self, operand: impl Into<Named>) -> Option<Floats<'a>> {
+        let place = self.place_of_output(operand.into())?;
+        self.take(place);
+        Some(self.floats(self.args[place], self.tensor(place)))
     }
 
     fn floats(&self, slot: Slot, tensor: &Tensor) -> Floats<'a> {
-        let half = Half::of(self.dtype(tensor));
+        let half = Half::of(self.dtype_in_slot(tensor));
         let (start, length) = match half {
             None => {
                 let (start, length) = self.range::<f32>(slot, tensor);
@@ -236,12 +255,12 @@ impl<'a> Operands<'a> {
                 (start.cast(), length)
             }
         };
-        Floats { start, length, half, arena: PhantomData }
+        Floats::new(start, length, half)
     }
 
     /// The scratch memory; can be taken once.
     pub(crate) fn workspace(&self) -> Workspace<'a> {
-        self.take(u64::BITS as usize - 1);
+        self.take_bit(u64::BITS as usize - 1);
         let start = self.arena.pointer(self.workspace);
         // SAFETY: the arena guarantees the slot, no operand shares it, and `take` hands it out once.
         let bytes =
@@ -250,23 +269,78 @@ impl<'a> Operands<'a> {
     }
 
     /// The element type of a tensor as it stands in its slot.
-    fn dtype(&self, tensor: &Tensor) -> DType {
+    fn dtype_in_slot(&self, tensor: &Tensor) -> DType {
         if self.widened && Half::of(tensor.dtype).is_some() { DType::F32 } else { tensor.dtype }
     }
 
-    fn input_tensor(&self, index: usize) -> &'a Tensor {
-        &self.graph.tensors[self.node.inputs[index].0]
+    /// Where an operand stands among inputs, outputs and updates, if the node has it.
+    fn place_of_input(&self, operand: Named) -> Option<usize> {
+        self.place(&self.signature.inputs, &self.node.inputs, operand)
     }
 
-    fn take(&self, write: usize) {
-        let bit = 1 << write;
+    fn place_of_output(&self, operand: Named) -> Option<usize> {
+        let place = self.place(&self.signature.outputs, &self.node.outputs, operand)?;
+        Some(self.node.inputs.len() + place)
+    }
+
+    fn place_of_update(&self, operand: Named) -> Option<usize> {
+        let place = self.place(&self.signature.updates, &self.node.updates, operand)?;
+        Some(self.node.inputs.len() + self.node.outputs.len() + place)
+    }
+
+    fn place_of_any(&self, operand: Named) -> usize {
+        let place = if self.signature.inputs.has(operand.operand) {
+            self.place_of_input(operand)
+        } else if self.signature.outputs.has(operand.operand) {
+            self.place_of_output(operand)
+        } else {
+            self.place_of_update(operand)
+        };
+        place.unwrap_or_else(|| self.has_no(operand))
+    }
+
+    fn place(&self, list: &OperandList, tensors: &[TensorId], operand: Named) -> Option<usize> {
+        let place = list.place(operand, tensors.len());
+        if place.is_none() && !list.has(operand.operand) {
+            self.has_no(operand);
+        }
+        place
+    }
+
+    #[cold]
+    fn has_no(&self, operand: Named) -> ! {
+        panic!("{} has no operand `{operand}`", self.node.op.name())
+    }
+
+    fn tensor(&self, place: usize) -> &'a Tensor {
+        let Node { inputs, outputs, updates, .. } = self.node;
+        let written = || place - inputs.len();
+        let id = inputs.get(place).or_else(|| outputs.get(written()));
+        let id = id.unwrap_or_else(|| &updates[written() - outputs.len()]);
+        &self.graph.tensors[id.0]
+    }
+
+    fn check_apart(&self, output: usize) {
+        let mut reads = self.args[..self.node.inputs.len()].iter();
+        assert!(
+            !reads.any(|read| read.overlaps(&self.args[output])),
+            "an output in place is written as `Floats`"
+        );
+    }
+
+    fn take(&self, place: usize) {
+        self.take_bit(place - self.node.inputs.len());
+    }
+
+    fn take_bit(&self, bit: usize) {
+        let bit = 1 << bit;
         let taken = self.taken.fetch_or(bit, Ordering::Relaxed);
         assert!(taken & bit == 0, "a write is handed out once");
     }
 
     /// Start and number of a tensor's elements at the rows of this micro-batch.
     fn range<T: Element>(&self, slot: Slot, tensor: &Tensor) -> (NonNull<T>, usize) {
-        let dtype = self.dtype(tensor);
+        let dtype = self.dtype_in_slot(tensor);
         assert!(T::holds(dtype), "{}: `{}` is {dtype}", self.node.op.name(), tensor.name);
         let start = self.byte_range(slot, tensor).0.cast::<T>();
         assert!(start.is_aligned(), "rows begin at a multiple of their elements' size");
@@ -275,7 +349,7 @@ impl<'a> Operands<'a> {
 
     /// Start and length of a tensor's bytes at the rows of this micro-batch.
     fn byte_range(&self, slot: Slot, tensor: &Tensor) -> (NonNull<u8>, usize) {
-        let bytes = tensor.shape.bytes(self.dtype(tensor), self.context.rows);
+        let bytes = tensor.shape.bytes(self.dtype_in_slot(tensor), self.context.rows);
         // Of a tensor that holds all rows, these ops touch a slice; batches in slices are not split, so rows count from 0.
         let is_part = tensor.slice.is_none() && matches!(self.node.op, Op::TakeRows | Op::PutRows);
         let before = if is_part { self.context.row_start } else { 0 };
@@ -318,188 +392,5 @@ impl<'a> Workspace<'a> {
         let start = if count == 0 { NonNull::dangling().as_ptr() } else { start };
         // SAFETY: the part is aligned and split off, and any bits are a float.
         unsafe { std::slice::from_raw_parts_mut(start, count) }
-    }
-}
-
-/// Floats that an input and an output may share. It makes references only to parts, while they are not
-/// written: a kernel reads a block, computes in a buffer of its own, and writes the block.
-#[derive(Clone, Copy)]
-pub(crate) struct Floats<'a> {
-    start: NonNull<u8>,
-    length: usize,
-    /// The type of the elements where they are not of single precision.
-    half: Option<Half>,
-    arena: PhantomData<&'a Arena>,
-}
-
-// SAFETY: reading and writing parts is unsafe, and those who do it keep tasks apart.
-unsafe impl Send for Floats<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Floats<'_> {}
-
-impl<'a> Floats<'a> {
-    /// Scratch memory whose parts several tasks write and then read.
-    pub(crate) fn over(floats: &'a mut [f32]) -> Floats<'a> {
-        let (start, length) = (NonNull::from(&mut *floats).cast(), floats.len());
-        Floats { start, length, half: None, arena: PhantomData }
-    }
-
-    /// How many floats there are.
-    pub(crate) fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Whether the elements are f16 or bf16.
-    pub(crate) fn is_half(&self) -> bool {
-        self.half.is_some()
-    }
-
-    /// A part in single precision: in place, or widened into a buffer.
-    ///
-    /// # Safety
-    /// The part is not written while the slice lives.
-    #[inline(always)]
-    pub(crate) unsafe fn load<'b>(&self, part: Range<usize>, buffer: &'b mut [f32]) -> &'b [f32]
-    where
-        'a: 'b,
-    {
-        match self.half {
-            // SAFETY: the caller's promise.
-            None => unsafe { self.read(part) },
-            Some(half) => {
-                let buffer = &mut buffer[..part.len()];
-                // SAFETY: the caller's promise.
-                half.widen(unsafe { self.halves(part) }, buffer);
-                buffer
-            }
-        }
-    }
-
-    /// A vector of neighbours in single precision, or its first `count` and zeros.
-    ///
-    /// # Safety
-    /// `count` elements lie inside, no more than a vector's, and they are not written meanwhile.
-    #[inline(always)]
-    pub(crate) unsafe fn vector<L: Lanes>(&self, element: usize, count: usize) -> L {
-        if self.half.is_none() {
-            // SAFETY: the caller's promise.
-            return unsafe { load(self.singles().add(element), count) };
-        }
-        let mut wide = [0.0; LANES_MAX];
-        // SAFETY: the caller's promise.
-        unsafe { self.load(element..element + count, &mut wide) };
-        // SAFETY: there is room for every vector.
-        unsafe { L::load(wide.as_ptr()) }
-    }
-
-    /// The same, of a kind that is known where the loop is compiled.
-    ///
-    /// # Safety
-    /// As above; unless `HALVES` the elements are of single precision.
-    #[inline(always)]
-    pub(crate) unsafe fn vector_of<L: Lanes, const HALVES: bool>(&self, element: usize, count: usize) -> L {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match HALVES {
-                true => self.vector(element, count),
-                false => load(self.start.cast::<f32>().as_ptr().add(element), count),
-            }
-        }
-    }
-
-    /// Prefetches the cache line of an element of single precision; the element need not lie inside.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, element: usize) {
-        if self.half.is_none() {
-            prefetch_read(self.singles().wrapping_add(element));
-        }
-    }
-
-    /// Hands a part of at most a block to a function, in single precision.
-    ///
-    /// # Safety
-    /// The part is not written while the function runs.
-    #[inline(always)]
-    pub(crate) unsafe fn with<R>(&self, part: Range<usize>, body: impl FnOnce(&[f32]) -> R) -> R {
-        match self.half {
-            // SAFETY: the caller's promise.
-            None => body(unsafe { self.read(part) }),
-            Some(_) => {
-                let mut buffer = [0.0; BLOCK];
-                // SAFETY: the caller's promise.
-                body(unsafe { self.load(part, &mut buffer) })
-            }
-        }
-    }
-
-    /// Writes a part, rounded where the elements are f16 or bf16.
-    ///
-    /// # Safety
-    /// The part is not read or written elsewhere meanwhile.
-    #[inline(always)]
-    pub(crate) unsafe fn store(&self, part: Range<usize>, values: &[f32]) {
-        match self.half {
-            // SAFETY: the caller's promise.
-            None => unsafe { self.write(part) }.copy_from_slice(values),
-            Some(half) => {
-                assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-                let start = self.start.cast::<u16>().as_ptr();
-                // SAFETY: the part lies inside, and the caller guarantees that only this task uses it.
-                let to = unsafe { std::slice::from_raw_parts_mut(start.add(part.start), part.len()) };
-                half.narrow(values, to);
-            }
-        }
-    }
-
-    /// A part of f16 or bf16 elements, to be read.
-    ///
-    /// # Safety
-    /// The part is not written while the slice lives.
-    #[inline(always)]
-    unsafe fn halves(&self, part: Range<usize>) -> &'a [u16] {
-        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller guarantees that it is not written.
-        unsafe { std::slice::from_raw_parts(self.start.cast::<u16>().as_ptr().add(part.start), part.len()) }
-    }
-
-    /// Where the elements begin, which are of single precision.
-    #[inline(always)]
-    fn singles(&self) -> *mut f32 {
-        assert!(self.half.is_none(), "f16 and bf16 are loaded and stored");
-        self.start.cast().as_ptr()
-    }
-
-    /// A pointer to the first float, for kernels whose parts are not one range. They keep readers and writers apart.
-    pub(crate) fn pointer(&self) -> *mut f32 {
-        self.singles()
-    }
-
-    /// Where a part begins, for loops that read and write the same place in turn.
-    #[inline(always)]
-    pub(crate) fn place(&self, part: &Range<usize>) -> *mut f32 {
-        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        self.singles().wrapping_add(part.start)
-    }
-
-    /// A part, to be read.
-    ///
-    /// # Safety
-    /// The part is not written while the slice lives.
-    #[inline(always)]
-    pub(crate) unsafe fn read(&self, part: Range<usize>) -> &'a [f32] {
-        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller guarantees that it is not written.
-        unsafe { std::slice::from_raw_parts(self.singles().add(part.start), part.end - part.start) }
-    }
-
-    /// A part, to be written.
-    ///
-    /// # Safety
-    /// The part is not read or written elsewhere while the slice lives.
-    #[inline(always)]
-    pub(crate) unsafe fn write(&self, part: Range<usize>) -> &'a mut [f32] {
-        assert!(part.start <= part.end && part.end <= self.length, "a part lies inside its tensor");
-        // SAFETY: the part lies inside, and the caller guarantees that only this task uses it.
-        unsafe { std::slice::from_raw_parts_mut(self.singles().add(part.start), part.end - part.start) }
     }
 }

@@ -1,13 +1,15 @@
 //! Sums whose one term the same node has just written: the other is added in place.
 
+use memfit_ir::Operand::Other;
+
 use super::lanes::{Lanes, load, store};
 use super::operands::Operands;
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
 
-/// Adds the last input to what was written.
+/// Adds the other term to what was written.
 pub(crate) fn add(operands: &Operands, written: &mut [f32]) {
-    let other = operands.input(operands.node.inputs.len() - 1);
+    let other = operands.input(Other);
     assert_eq!(written.len(), other.len(), "terms of a sum have one shape");
     let cut = Cut::items(other.len(), 1);
     let work = Add { cut, other, written: Shared::new(written) };

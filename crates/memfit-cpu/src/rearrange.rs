@@ -1,5 +1,6 @@
 //! Elements moved but not changed: concatenation, slices, other shapes, and zeros.
 
+use memfit_ir::Operand::{Sum, X, Y};
 use memfit_ir::Shape;
 
 use super::half::Half;
@@ -12,59 +13,59 @@ const TASK: usize = 1 << 16;
 
 /// Puts tensors side by side along an axis.
 pub(crate) fn concat(operands: &Operands, axis: usize) {
-    match Half::of(operands.input_type(0)) {
+    match Half::of(operands.dtype(X)) {
         None => concat_of::<f32>(operands, axis),
         Some(_) => concat_of::<u16>(operands, axis),
     }
 }
 
 fn concat_of<T: Element>(operands: &Operands, axis: usize) {
-    let stride = run(operands.output_shape(0), axis);
-    let y = operands.output::<T>(0);
+    let stride = run(operands.shape(Y), axis);
+    let y = operands.output::<T>(Y);
     let mut start = 0;
-    for index in 0..operands.node.inputs.len() {
-        let length = run(operands.input_shape(index), axis);
+    for index in 0..operands.inputs(X) {
+        let length = run(operands.shape((X, index)), axis);
         let from = Runs { start: 0, stride: length };
-        copy_runs(operands, length, operands.input(index), from, y, Runs { start, stride });
+        copy_runs(operands, length, operands.input((X, index)), from, y, Runs { start, stride });
         start += length;
     }
 }
 
 /// Takes a slice of an axis.
 pub(crate) fn slice(operands: &Operands, axis: usize, start: usize) {
-    match Half::of(operands.input_type(0)) {
+    match Half::of(operands.dtype(X)) {
         None => slice_of::<f32>(operands, axis, start),
         Some(_) => slice_of::<u16>(operands, axis, start),
     }
 }
 
 fn slice_of<T: Element>(operands: &Operands, axis: usize, start: usize) {
-    let (whole, taken) = (operands.input_shape(0), operands.output_shape(0));
+    let (whole, taken) = (operands.shape(X), operands.shape(Y));
     let length = run(taken, axis);
     let from = Runs { start: start * run(whole, axis + 1), stride: run(whole, axis) };
     copy_runs(
         operands,
         length,
-        operands.input::<T>(0),
+        operands.input::<T>(X),
         from,
-        operands.output(0),
+        operands.output(Y),
         Runs { start: 0, stride: length },
     );
 }
 
 /// Pads an axis with zeros on both sides.
 pub(crate) fn pad_axis(operands: &Operands, axis: usize, before: usize) {
-    match Half::of(operands.input_type(0)) {
+    match Half::of(operands.dtype(X)) {
         None => pad_axis_of::<f32>(operands, axis, before, 0.0),
         Some(_) => pad_axis_of::<u16>(operands, axis, before, 0),
     }
 }
 
 fn pad_axis_of<T: Element>(operands: &Operands, axis: usize, before: usize, zero: T) {
-    let (inner, outer) = (operands.input_shape(0), operands.output_shape(0));
+    let (inner, outer) = (operands.shape(X), operands.shape(Y));
     let (length, stride) = (run(inner, axis), run(outer, axis));
     let start = before * run(outer, axis + 1);
-    let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
+    let (x, y) = (operands.input::<T>(X), operands.output::<T>(Y));
     let cut = Cut::items(y.len() / stride.max(1), stride);
     let y = Shared::new(y);
     operands.threads.for_each(cut.count(), |task, _| {
@@ -80,20 +81,20 @@ fn pad_axis_of<T: Element>(operands: &Operands, axis: usize, before: usize, zero
 
 /// Copies the same bytes, unless they stand there already.
 pub(crate) fn reshape(operands: &Operands) {
-    if operands.is_in_place() {
+    if operands.is_in_place(Y, X) {
         return;
     }
-    copy_bytes(operands, operands.input_bytes(0), operands.output_bytes(0));
+    copy_bytes(operands, operands.input_bytes(X), operands.output_bytes(Y));
 }
 
 /// Copies a slice out of all rows.
 pub(crate) fn take_rows(operands: &Operands) {
-    copy_bytes(operands, operands.input_bytes(0), operands.output_bytes(0));
+    copy_bytes(operands, operands.input_bytes(X), operands.output_bytes(Y));
 }
 
 /// Copies a slice to its place among all rows.
 pub(crate) fn put_rows(operands: &Operands) {
-    copy_bytes(operands, operands.input_bytes(0), operands.update_bytes(0));
+    copy_bytes(operands, operands.input_bytes(X), operands.update_bytes(Y));
 }
 
 fn copy_bytes(operands: &Operands, from: &[u8], to: &mut [u8]) {
@@ -104,13 +105,13 @@ fn copy_bytes(operands: &Operands, from: &[u8], to: &mut [u8]) {
 
 /// Writes zeros.
 pub(crate) fn zero(operands: &Operands) {
-    operands.threads.for_each_chunk(operands.output_bytes(0), TASK, |_, to| to.fill(0));
+    operands.threads.for_each_chunk(operands.output_bytes(X), TASK, |_, to| to.fill(0));
 }
 
 /// Writes zeros where a sum begins, and nothing else.
 pub(crate) fn add_zero(operands: &Operands) {
     if operands.fresh {
-        operands.update(0).fill(0.0);
+        operands.update(Sum).fill(0.0);
     }
 }
 

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use memfit_ir::Interpolation;
+use memfit_ir::Operand::{Dx, Dy, X, Y};
 
 use super::conv2d::image;
 use super::lanes::Lanes;
@@ -13,26 +14,26 @@ use super::threads::Shared;
 
 /// Makes images of the output's height and width.
 pub(crate) fn forward(operands: &Operands, interpolation: Interpolation) {
-    let (from, to) = (image(operands.input_shape(0)), image(operands.output_shape(0)));
+    let (from, to) = (image(operands.shape(X)), image(operands.shape(Y)));
     let cut = Cut::items(operands.context.rows * to[0], to[1] * to[2]);
     let work = Forward {
         scale: Scale { from, to, interpolation },
         cut,
-        x: operands.input(0),
-        y: Shared::new(operands.output(0)),
+        x: operands.input(X),
+        y: Shared::new(operands.output(Y)),
     };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
 /// The gradient of that.
 pub(crate) fn grad(operands: &Operands, interpolation: Interpolation) {
-    let (from, to) = (image(operands.output_shape(0)), image(operands.input_shape(0)));
+    let (from, to) = (image(operands.shape(Dx)), image(operands.shape(Dy)));
     let cut = Cut::items(operands.context.rows * from[0], to[0].div_ceil(from[0]) * to[1] * to[2]);
     let work = Grad {
         scale: Scale { from, to, interpolation },
         cut,
-        dy: operands.input(0),
-        dx: Shared::new(operands.output(0)),
+        dy: operands.input(Dy),
+        dx: Shared::new(operands.output(Dx)),
     };
     tasks::run(operands.threads, cut.count(), &work);
 }

@@ -2,24 +2,27 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Dx, Dy, X, Y};
+
+use super::floats::Floats;
 use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::sums::{sum, sum_pairs, total};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::vector_maths;
 
 /// `y = eˣ / Σ eˣ`, the maximum subtracted first.
 pub(crate) fn forward(operands: &Operands) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let classes = operands.input_shape(0).last().max(1);
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+    let classes = operands.shape(X).last().max(1);
     let cut = Cut::items(x.len() / classes, 4 * classes);
     tasks::run(operands.threads, cut.count(), &Forward { cut, classes, x, y });
 }
 
 /// `dx = y (dy − Σ dy y)`.
 pub(crate) fn grad(operands: &Operands) {
-    let (dy, y, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
-    let classes = operands.input_shape(0).last().max(1);
+    let (dy, y, dx) = (operands.input_floats(Dy), operands.input_floats(Y), operands.output_floats(Dx));
+    let classes = operands.shape(Dy).last().max(1);
     let cut = Cut::items(dy.len() / classes, 2 * classes);
     tasks::run(operands.threads, cut.count(), &Grad { cut, classes, dy, y, dx });
 }

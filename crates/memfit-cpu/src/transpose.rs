@@ -1,5 +1,7 @@
 //! Axes in another order: every element is copied once, in runs where the last axis stays the last.
 
+use memfit_ir::Operand::{X, Y};
+
 use super::half::Half;
 use super::operands::{Element, Operands};
 use super::tasks::Cut;
@@ -10,15 +12,15 @@ const AXES: usize = 16;
 
 /// Writes the axes after the batch in another order.
 pub(crate) fn launch(operands: &Operands, order: &[usize]) {
-    match Half::of(operands.input_type(0)) {
+    match Half::of(operands.dtype(X)) {
         None => transpose::<f32>(operands, order),
         Some(_) => transpose::<u16>(operands, order),
     }
 }
 
 fn transpose<T: Element>(operands: &Operands, order: &[usize]) {
-    let (from, to) = (operands.input_shape(0), operands.output_shape(0));
-    let (x, y) = (operands.input::<T>(0), operands.output::<T>(0));
+    let (from, to) = (operands.shape(X), operands.shape(Y));
+    let (x, y) = (operands.input::<T>(X), operands.output::<T>(Y));
     let per_row = to.elements_per_row();
     assert!(order.len() <= AXES, "a tensor has at most {AXES} axes after the batch");
     let Some((last, outer)) = to.dims.split_last().filter(|_| per_row > 0) else {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use memfit_ir::Interpolation;
+use memfit_ir::Operand::{Dx, Dy, X, Y};
 
 use super::conv2d::image;
 use super::lanes::Lanes;
@@ -12,20 +13,20 @@ use super::threads::Shared;
 
 /// Makes images `size` times as high and wide.
 pub(crate) fn forward(operands: &Operands, size: [usize; 2], interpolation: Interpolation) {
-    let small = image(operands.input_shape(0));
+    let small = image(operands.shape(X));
     let cut = Cut::items(operands.context.rows * small[0] * size[0], small[1] * size[1] * small[2]);
     let scale = Scale { small, size, interpolation, cut };
-    let y = Shared::new(operands.output(0));
-    tasks::run(operands.threads, cut.count(), &Forward { scale, x: operands.input(0), y });
+    let y = Shared::new(operands.output(Y));
+    tasks::run(operands.threads, cut.count(), &Forward { scale, x: operands.input(X), y });
 }
 
 /// Sums `dy` back to the pixels that it came from.
 pub(crate) fn grad(operands: &Operands, size: [usize; 2], interpolation: Interpolation) {
-    let small = image(operands.output_shape(0));
+    let small = image(operands.shape(Dx));
     let cut = Cut::items(operands.context.rows * small[0], small[1] * small[2] * size[0] * size[1]);
     let scale = Scale { small, size, interpolation, cut };
-    let dx = Shared::new(operands.output(0));
-    tasks::run(operands.threads, cut.count(), &Grad { scale, dy: operands.input(0), dx });
+    let dx = Shared::new(operands.output(Dx));
+    tasks::run(operands.threads, cut.count(), &Grad { scale, dy: operands.input(Dy), dx });
 }
 
 struct Scale {

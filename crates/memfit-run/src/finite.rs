@@ -3,6 +3,7 @@
 use std::fmt;
 
 use memfit_device::Kept;
+use memfit_ir::Operand::{FoundInf, Gradient, Weight};
 use memfit_ir::{DType, Graph, Kind, Node, Op, Slot, TensorId};
 
 /// Finite values above this have a square that is not.
@@ -184,20 +185,20 @@ impl Guard {
     /// The guard of a graph; none for a graph without.
     pub(crate) fn of(graph: &Graph) -> Option<Guard> {
         let mut checks = graph.nodes.iter().filter(|node| matches!(node.op, Op::CheckUpdate(_)));
-        checks.next().map(|node| Guard { found_inf: node.updates[0] })
+        checks.next().map(|node| Guard { found_inf: node.tensor(FoundInf) })
     }
 
     /// The tensor that the check of a number tests: a gradient, a statistic, or the weight of an update.
     pub(crate) fn looked_at(graph: &Graph, number: f32) -> Option<TensorId> {
         graph.nodes.iter().find_map(|node| {
-            let (known, input) = if let Op::CheckUpdate(check) = &node.op {
-                (check.number, check.weight_at())
+            let (known, operand) = if let Op::CheckUpdate(check) = &node.op {
+                (check.number, Weight)
             } else if let Op::CheckFinite(known) = node.op {
-                (known, 0)
+                (known, Gradient)
             } else {
                 return None;
             };
-            (known as f32 == number).then(|| node.inputs[input])
+            (known as f32 == number).then(|| node.input(operand))
         })
     }
 }

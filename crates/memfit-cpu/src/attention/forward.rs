@@ -4,9 +4,11 @@
 use std::ops::Range;
 
 use memfit_ir::Attention;
+use memfit_ir::Operand::{K, LogSumExp, Q, V, Y};
 
+use super::super::floats::Floats;
 use super::super::lanes::Level;
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::hiding::Hiding;
 use super::kernels::{Copy, Finish, Running, Sight, Weigh};
 use super::{
@@ -43,17 +45,17 @@ fn buffers(sizes: &Sizes) -> [usize; 6] {
 
 /// `y = softmax(scale · q kᵀ) v`, and the logarithm of each softmax's sum.
 pub(crate) fn forward(operands: &Operands, kind: &Attention) {
-    let sizes = Sizes::new([0, 1, 2].map(|index| operands.input_shape(index)), operands.context.rows);
+    let sizes = Sizes::new([Q, K, V].map(|operand| operands.shape(operand)), operands.context.rows);
     let forward = Forward {
         sizes,
         kind,
-        hiding: Hiding::new(operands, kind, sizes, 3),
+        hiding: Hiding::new(operands, kind, sizes),
         level: operands.threads.level(),
-        q: operands.input_floats(0),
-        k: operands.input_floats(1),
-        v: operands.input_floats(2),
-        y: operands.output_floats(0),
-        logsumexp: operands.output_floats(1),
+        q: operands.input_floats(Q),
+        k: operands.input_floats(K),
+        v: operands.input_floats(V),
+        y: operands.output_floats(Y),
+        logsumexp: operands.output_floats(LogSumExp),
     };
     let chunks = sizes.queries.div_ceil(QUERIES_TASK);
     run(operands, sizes.rows * sizes.heads * chunks, scratch_floats(&buffers(&sizes)), |task, scratch| {

@@ -8,10 +8,12 @@
 use std::ops::Range;
 
 use memfit_ir::Attention;
+use memfit_ir::Operand::{Dk, Dq, Dv, Dy, K, LogSumExp, Q, V, Y};
 
+use super::super::floats::Floats;
 use super::super::lanes::Level;
 use super::super::microkernel::Panels;
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::hiding::{Hiding, RowMask};
 use super::kernels::{Clear, Copy, Deltas, ScoreGradients, Sight};
 use super::{
@@ -51,14 +53,14 @@ fn buffers(sizes: &Sizes) -> [usize; 10] {
 
 /// Gradients of queries, keys and values.
 pub(crate) fn grad(operands: &Operands, kind: &Attention) {
-    let sizes = Sizes::new([1, 2, 3].map(|index| operands.input_shape(index)), operands.context.rows);
+    let sizes = Sizes::new([Q, K, V].map(|operand| operands.shape(operand)), operands.context.rows);
     let grad = Grad {
         sizes,
         kind,
-        hiding: Hiding::new(operands, kind, sizes, 6),
+        hiding: Hiding::new(operands, kind, sizes),
         level: operands.threads.level(),
-        inputs: [0, 1, 2, 3, 4, 5].map(|index| operands.input_floats(index)),
-        outputs: [0, 1, 2].map(|index| operands.output_floats(index)),
+        inputs: [Dy, Q, K, V, Y, LogSumExp].map(|operand| operands.input_floats(operand)),
+        outputs: [Dq, Dk, Dv].map(|operand| operands.output_floats(operand)),
     };
     run(operands, sizes.rows * sizes.key_heads, scratch_floats(&buffers(&sizes)), |task, scratch| {
         grad.task(task / sizes.key_heads, task % sizes.key_heads, scratch);

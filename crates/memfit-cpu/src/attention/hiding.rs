@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{KeyMask, QueryMask};
 use memfit_ir::{Attention, AttentionDropout, random};
 
 use super::super::operands::Operands;
@@ -24,15 +25,15 @@ pub(super) struct Hiding<'a> {
 }
 
 impl<'a> Hiding<'a> {
-    /// Masks stand from operand `first` on.
-    pub(super) fn new(operands: &Operands<'a>, kind: &Attention, sizes: Sizes, first: usize) -> Hiding<'a> {
+    /// What the masks of a launch say, and where its draws begin.
+    pub(super) fn new(operands: &Operands<'a>, kind: &Attention, sizes: Sizes) -> Hiding<'a> {
         let context = operands.context;
         let own = kind.dropout.map_or(0, |dropout| dropout.seed);
         Hiding {
             sizes,
             causal: kind.causal,
-            query_mask: operands.input_if(kind.query_mask, first),
-            key_mask: operands.input_if(kind.key_mask, first + usize::from(kind.query_mask)),
+            query_mask: operands.input_if_given(QueryMask),
+            key_mask: operands.input_if_given(KeyMask),
             dropout: kind.dropout,
             seed: random::derive(random::derive(context.seed, own), context.step),
             row_start: context.row_start,

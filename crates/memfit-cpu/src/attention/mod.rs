@@ -11,11 +11,12 @@ use std::ops::Range;
 
 use memfit_ir::{Attention, Shape};
 
+use super::floats::Floats;
 use super::gemm::driver::{LINE, aligned};
 use super::gemm::operand::PackPanels;
 use super::lanes::{COLUMNS_MAX, Level};
 use super::microkernel::{Panels, Stripe, View};
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::threads::{Shared, Threads};
 
 pub(crate) use forward::{forward, workspace as forward_workspace};

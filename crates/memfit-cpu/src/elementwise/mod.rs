@@ -4,10 +4,12 @@ mod functions;
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Chain, Link};
 
+use super::floats::Floats;
 use super::lanes::Lanes;
-use super::operands::{Floats, Operands};
+use super::operands::Operands;
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use functions::binary;
 pub(crate) use functions::unary;
@@ -29,11 +31,11 @@ fn kept(chain: &Chain, half: bool) -> usize {
 
 /// Runs a chain.
 pub(crate) fn launch(operands: &Operands, chain: &Chain) {
-    let result = operands.output_floats(0);
+    let result = operands.output_floats(Y);
     let half = result.is_half();
     let workspace = operands.workspace().take_floats(workspace(chain, half, operands.threads.count()));
     let cut = Cut::items(result.len(), 1);
-    let first = std::array::from_fn(|input| operands.input_floats(input.min(chain.inputs - 1)));
+    let first = std::array::from_fn(|input| operands.input_floats((X, input.min(chain.inputs - 1))));
     let links = Links { chain, half, values: Floats::over(workspace) };
     let run = Run { operands, first, links, cut, result };
     tasks::run(operands.threads, cut.count(), &run);
@@ -78,7 +80,7 @@ impl Run<'_> {
 
     #[inline(always)]
     fn input(&self, index: usize) -> Floats<'_> {
-        self.first.get(index).copied().unwrap_or_else(|| self.operands.input_floats(index))
+        self.first.get(index).copied().unwrap_or_else(|| self.operands.input_floats((X, index)))
     }
 }
 

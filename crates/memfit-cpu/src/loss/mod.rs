@@ -8,9 +8,11 @@ mod logits;
 mod overlap;
 mod probabilities;
 
-use memfit_ir::{Distance, Loss, LossKind, Reduction};
+use memfit_ir::Operand::{DPrediction, Prediction, SampleWeights, Target};
+use memfit_ir::{Distance, Loss, LossKind, Operand, Reduction};
 
-use super::operands::{Floats, Operands};
+use super::floats::Floats;
+use super::operands::Operands;
 use super::sums::{self, add_or_overwrite};
 
 /// Probabilities are kept this far from 0 and 1, as in Keras.
@@ -58,20 +60,20 @@ pub(crate) const WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// Writes the gradient of the prediction and adds the loss of this micro-batch.
 pub(crate) fn launch(operands: &Operands, loss: &Loss) {
-    let shape = operands.input_shape(0);
+    let shape = operands.shape(Prediction);
     let kind = loss.kind.of_samples();
     let by_row = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
     let classes = if by_row { shape.elements_per_row() } else { shape.last() }.max(1);
     let in_row = shape.elements_per_row() / classes;
     // Gradients are written scaled, and the loss is not.
     let scale = f64::from(operands.context.loss_scale);
-    let weights = operands.input_if(operands.node.inputs.len() == 3, 2);
-    let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
+    let weights = operands.input_if_given(SampleWeights);
+    let of_samples = weights.is_some() && !operands.shape(SampleWeights).dims.is_empty();
     let is_sum = matches!(loss.kind, LossKind::Reduced { reduction: Reduction::Sum, .. });
     let parts = if is_sum || kind.mixes_rows() { 1 } else { operands.context.rows_total * in_row };
     let samples = Samples {
-        prediction: operands.input_floats(0),
-        gradients: Some(operands.output_floats(0)),
+        prediction: operands.input_floats(Prediction),
+        gradients: Some(operands.output_floats(DPrediction)),
         weights,
         weights_in_row: if of_samples { in_row } else { 1 },
         share: f64::from(loss.weight) * scale / parts as f64,
@@ -79,18 +81,18 @@ pub(crate) fn launch(operands: &Operands, loss: &Loss) {
         classes,
     };
     let total = total(operands, &samples, kind, operands.workspace().take_doubles(WORKSPACE));
-    add_or_overwrite(&mut operands.update(0)[0], total / scale, operands.fresh);
+    add_or_overwrite(&mut operands.update(Operand::Loss)[0], total / scale, operands.fresh);
 }
 
 /// The weighted sum of the losses of this micro-batch's rows; no gradient is written.
 pub(crate) fn sum_over_rows(operands: &Operands, kind: &LossKind, workspace: &mut [f64]) -> f64 {
-    let shape = operands.input_shape(0);
+    let shape = operands.shape(Prediction);
     let classes = shape.last().max(1);
     let in_row = (shape.elements_per_row() / classes).max(1);
-    let weights = operands.input_if(operands.node.inputs.len() == 3, 2);
-    let of_samples = weights.is_some() && !operands.input_shape(2).dims.is_empty();
+    let weights = operands.input_if_given(SampleWeights);
+    let of_samples = weights.is_some() && !operands.shape(SampleWeights).dims.is_empty();
     let samples = Samples {
-        prediction: operands.input_floats(0),
+        prediction: operands.input_floats(Prediction),
         gradients: None,
         weights,
         weights_in_row: if of_samples { in_row } else { 1 },
@@ -112,23 +114,23 @@ fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mu
             gamma,
         }) => {
             let targets =
-                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: false };
+                Soft { targets: operands.input(Target), smoothing: label_smoothing, classes, is_unit: false };
             focal::run(threads, samples, &targets, focal::Focal { from_logits, alpha, gamma }, workspace)
         }
         LossKind::Distance(distance) if distance.is_overlap() => {
-            overlap::run(threads, samples, distance, operands.input(1), workspace)
+            overlap::run(threads, samples, distance, operands.input(Target), workspace)
         }
         LossKind::Distance(distance @ (Distance::CategoricalHinge | Distance::CosineSimilarity)) => {
-            distance::run_samples(threads, samples, distance, operands.input(1), workspace)
+            distance::run_samples(threads, samples, distance, operands.input(Target), workspace)
         }
         LossKind::MeanSquaredError
         | LossKind::MeanAbsoluteError
         | LossKind::Huber { .. }
         | LossKind::BinaryCrossentropy { .. }
-        | LossKind::Distance(_) => elements::run(threads, samples, kind, operands.input(1), workspace),
+        | LossKind::Distance(_) => elements::run(threads, samples, kind, operands.input(Target), workspace),
         LossKind::CategoricalCrossentropy { from_logits, label_smoothing } => {
             let targets =
-                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: false };
+                Soft { targets: operands.input(Target), smoothing: label_smoothing, classes, is_unit: false };
             match from_logits {
                 true => logits::run(threads, samples, &targets, workspace),
                 false => probabilities::run_soft(threads, samples, &targets, workspace),
@@ -136,11 +138,11 @@ fn total(operands: &Operands, samples: &Samples, kind: &LossKind, workspace: &mu
         }
         LossKind::UnitCategoricalCrossentropy { label_smoothing } => {
             let targets =
-                Soft { targets: operands.input(1), smoothing: label_smoothing, classes, is_unit: true };
+                Soft { targets: operands.input(Target), smoothing: label_smoothing, classes, is_unit: true };
             logits::run(threads, samples, &targets, workspace)
         }
         LossKind::SparseCategoricalCrossentropy { from_logits } => {
-            let targets = Numbers { numbers: operands.input(1), classes };
+            let targets = Numbers { numbers: operands.input(Target), classes };
             match from_logits {
                 true => logits::run(threads, samples, &targets, workspace),
                 false => probabilities::run_numbers(threads, samples, &targets, workspace),

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::Sums;
 use memfit_ir::{ClassOf, Counts, FBeta, Iou};
 
 use super::super::lanes::Lanes;
@@ -28,7 +29,7 @@ pub(super) trait Counter: Sync {
 
 /// Adds the counts of this micro-batch's samples, task by task.
 pub(super) fn launch(operands: &Operands, rows: &Rows, counter: &impl Counter) {
-    let sums = operands.update(0);
+    let sums = operands.update(Sums);
     let width = sums.len();
     let cut = Cut::at_most(rows.samples(), 4 * rows.classes, TASKS);
     let partials = operands.workspace().take_doubles(workspace(width));

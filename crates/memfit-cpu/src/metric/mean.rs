@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Sums, Target};
 use memfit_ir::{Distance, LossKind, RowValue};
 
 use super::super::loss;
@@ -20,12 +21,12 @@ pub(super) fn launch(operands: &Operands, rows: &Rows, value: &RowValue) {
             return launch_loss(operands, rows, &LossKind::Distance(Distance::CosineSimilarity), -1.0);
         }
         RowValue::SparseCategoricalAccuracy | RowValue::SparseTopKCategoricalAccuracy { .. } => {
-            Targets::Numbers(operands.input(1))
+            Targets::Numbers(operands.input(Target))
         }
         RowValue::BinaryAccuracy { .. }
         | RowValue::Accuracy
         | RowValue::CategoricalAccuracy
-        | RowValue::TopKCategoricalAccuracy { .. } => Targets::Values(operands.input(1)),
+        | RowValue::TopKCategoricalAccuracy { .. } => Targets::Values(operands.input(Target)),
     };
     let work = Samples { rows, value, targets };
     let workspace = operands.workspace().take_doubles(WORKSPACE);
@@ -43,7 +44,7 @@ fn add_mean(operands: &Operands, weights: Option<&[f32]>, rows: &Rows, total: f6
     // A row weighs the mean of what its samples do.
     let all = weights.map(|weights| sum(weights, |weight| weight) * rows.of_weight as f64);
     let weight = all.unwrap_or(rows.samples() as f64) / rows.in_row as f64;
-    let sums = operands.update(0);
+    let sums = operands.update(Sums);
     add_or_overwrite(&mut sums[0], total, operands.fresh);
     add_or_overwrite(&mut sums[1], weight, operands.fresh);
 }

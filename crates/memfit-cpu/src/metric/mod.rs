@@ -3,6 +3,7 @@
 mod confusion;
 mod mean;
 
+use memfit_ir::Operand::{Prediction, SampleWeights, Target};
 use memfit_ir::{LossKind, Metric, Shape};
 
 use super::operands::Operands;
@@ -24,18 +25,18 @@ pub(crate) fn launch(operands: &Operands, metric: &Metric) {
         Metric::Mean(value) => mean::launch(operands, &rows, value),
         Metric::RootMeanSquaredError => mean::launch_loss(operands, &rows, &LossKind::MeanSquaredError, 1.0),
         Metric::Counts(counts) => {
-            let positives = confusion::Positives { rows: &rows, counts, targets: operands.input(1) };
+            let positives = confusion::Positives { rows: &rows, counts, targets: operands.input(Target) };
             confusion::launch(operands, &rows, &positives);
         }
         Metric::Iou(iou) => {
             let targets = match metric.is_sparse() {
-                true => confusion::Targets::Numbers(operands.input(1)),
-                false => confusion::Targets::Values(operands.input(1)),
+                true => confusion::Targets::Numbers(operands.input(Target)),
+                false => confusion::Targets::Values(operands.input(Target)),
             };
             confusion::launch(operands, &rows, &confusion::Labels { rows: &rows, iou, targets });
         }
         Metric::FBeta(score) => {
-            let classes = confusion::Classes { rows: &rows, score, targets: operands.input(1) };
+            let classes = confusion::Classes { rows: &rows, score, targets: operands.input(Target) };
             confusion::launch(operands, &rows, &classes);
         }
     }
@@ -56,14 +57,14 @@ struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     fn new(operands: &Operands<'a>) -> Rows<'a> {
-        let shape = operands.input_shape(0);
+        let shape = operands.shape(Prediction);
         let classes = shape.last().max(1);
         let in_row = (shape.elements_per_row() / classes).max(1);
-        let weighted = operands.node.inputs.len() == 3;
-        let of_samples = weighted && !operands.input_shape(2).dims.is_empty();
+        let weights = operands.input_if_given(SampleWeights);
+        let of_samples = weights.is_some() && !operands.shape(SampleWeights).dims.is_empty();
         Rows {
-            prediction: operands.input(0),
-            weights: operands.input_if(weighted, 2),
+            prediction: operands.input(Prediction),
+            weights,
             of_weight: if of_samples { 1 } else { in_row },
             in_row,
             classes,

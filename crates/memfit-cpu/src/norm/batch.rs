@@ -1,10 +1,12 @@
 //! Batch normalisation: statistics over all axes but the last, in double precision.
 
-use memfit_ir::{Binary, Chain, Link, Norm, Shape, Unary};
+use memfit_ir::Operand::{Beta, Dx, Dy, Gamma, Mean, MovingMean, MovingVariance, Other, Variance, X, Y};
+use memfit_ir::{Binary, Chain, Link, Norm, Operand, Shape, Unary};
 
 use super::super::elementwise::{self, Links};
+use super::super::floats::Floats;
 use super::super::lanes::{Lanes, load, store};
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::super::optimizer::is_forbidden;
 use super::super::sums::{Columns, Terms, add_or_overwrite};
 use super::super::tasks::{self, BLOCK, Cut, Tasks};
@@ -21,9 +23,9 @@ pub(crate) fn statistics_workspace(x: &Shape) -> (usize, usize) {
 
 /// Mean and variance of this batch.
 pub(crate) fn statistics(operands: &Operands) {
-    let x = operands.input_floats(0);
-    let (mean, variance) = (operands.output::<f32>(0), operands.output::<f32>(1));
-    let (doubles, floats) = statistics_workspace(operands.input_shape(0));
+    let x = operands.input_floats(X);
+    let (mean, variance) = (operands.output::<f32>(Mean), operands.output::<f32>(Variance));
+    let (doubles, floats) = statistics_workspace(operands.shape(X));
     let mut workspace = operands.workspace();
     let (sums, pivots) = (workspace.take_doubles(doubles), workspace.take_floats(floats));
 
@@ -51,13 +53,12 @@ pub(crate) fn forward_workspace(x: &Shape) -> usize {
 }
 
 /// Normalises by given statistics: the batch's own, or moving ones.
-pub(crate) fn forward(operands: &Operands, norm: &Norm) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
-    let (mean, variance) = (operands.input(given), operands.input(given + 1));
-    let coefficients = operands.workspace().take_floats(forward_workspace(operands.input_shape(0)));
+pub(crate) fn forward(operands: &Operands, norm: &Norm, statistics: [Operand; 2]) {
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+    let [mean, variance] = statistics.map(|statistic| operands.input(statistic));
+    let coefficients = operands.workspace().take_floats(forward_workspace(operands.shape(X)));
     let columns = Columns::folded(x.len(), mean.len());
-    normalise(operands, norm, columns, [x, y], mean, variance, weights(operands, norm, 1), coefficients);
+    normalise(operands, norm, columns, [x, y], mean, variance, weights(operands), coefficients);
 }
 
 /// Floats of workspace that `forward_then` needs.
@@ -67,31 +68,28 @@ pub(crate) fn then_workspace(x: &Shape, chain: &Chain, half: bool, threads: usiz
 
 /// Normalises by given statistics and runs a chain over the result, block by block.
 pub(crate) fn forward_then(operands: &Operands, norm: &Norm, chain: &Chain) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
-    let (mean, variance) = (operands.input(given), operands.input(given + 1));
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+    let (mean, variance) = (operands.input(Mean), operands.input(Variance));
     let mut workspace = operands.workspace();
-    let coefficients = workspace.take_floats(forward_workspace(operands.input_shape(0)));
+    let coefficients = workspace.take_floats(forward_workspace(operands.shape(X)));
     let values = workspace.take_floats(elementwise::workspace(chain, x.is_half(), operands.threads.count()));
     let columns = Columns::folded(x.len(), mean.len());
-    let coefficients = normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients);
+    let coefficients = normaliser(norm, columns, mean, variance, weights(operands), coefficients);
     match clamp(chain) {
         Some((bounds, false)) => return apply(operands, columns, [x], y, coefficients, bounds),
         Some((bounds, true)) => {
-            return apply(operands, columns, [x, operands.input_floats(given + 2)], y, coefficients, bounds);
+            return apply(operands, columns, [x, operands.input_floats(Other)], y, coefficients, bounds);
         }
         None => {}
     }
     let cut = Cut::items(y.len().div_ceil(columns.width.max(1)), columns.width);
     let links = Links { chain, half: x.is_half(), values: Floats::over(values) };
-    let work = Then { operands, others: given + 2, columns, cut, x, y, coefficients, links };
+    let work = Then { operands, columns, cut, x, y, coefficients, links };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
 struct Then<'a> {
     operands: &'a Operands<'a>,
-    /// The first of the chain's other inputs.
-    others: usize,
     columns: Columns,
     cut: Cut,
     x: Floats<'a>,
@@ -117,7 +115,7 @@ impl Tasks for Then<'_> {
                 // SAFETY: both hold the block.
                 unsafe { combine::<L, 1, 3>(&Normalised, [x.as_ptr()], coefficients, to, count, false) };
                 let normal = &normal[..count];
-                let other = |input: usize| self.operands.input_floats(self.others + input - 1);
+                let other = |input: usize| self.operands.input_floats((Other, input - 1));
                 let read = |input: usize| match input {
                     0 => normal.as_ptr(),
                     _ => other(input).place(&block).cast_const(),
@@ -165,9 +163,8 @@ pub(crate) fn coefficients<'a>(
     columns: Columns,
     coefficients: &'a mut [f32],
 ) -> &'a [f32] {
-    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
-    let (mean, variance) = (operands.input(given), operands.input(given + 1));
-    normaliser(norm, columns, mean, variance, weights(operands, norm, 1), coefficients)
+    let (mean, variance) = (operands.input(Mean), operands.input(Variance));
+    normaliser(norm, columns, mean, variance, weights(operands), coefficients)
 }
 
 /// Mean, scale and offset of every channel.
@@ -192,10 +189,10 @@ pub(crate) fn inference_grad_workspace(dy: &Shape) -> usize {
 
 /// `dx = dy gamma / √(variance + epsilon)`.
 pub(crate) fn inference_grad(operands: &Operands, norm: &Norm) {
-    let (dy, dx) = (operands.input_floats(0), operands.output_floats(0));
-    let gamma = operands.input_if(norm.scale, 1);
-    let variance = operands.input(1 + usize::from(norm.scale));
-    let coefficients = operands.workspace().take_floats(inference_grad_workspace(operands.input_shape(0)));
+    let (dy, dx) = (operands.input_floats(Dy), operands.output_floats(Dx));
+    let gamma = operands.input_if_given(Gamma);
+    let variance = operands.input(MovingVariance);
+    let coefficients = operands.workspace().take_floats(inference_grad_workspace(operands.shape(Dy)));
     let columns = Columns::folded(dy.len(), variance.len());
     let coefficients = spread(columns, coefficients, |channel| {
         [(gain(gamma, channel) * rstd(variance[channel], norm)) as f32]
@@ -212,48 +209,47 @@ pub(crate) fn grad_workspace(dy: &Shape, through_relu: bool) -> (usize, usize) {
 
 /// The gradient through normalised values, mean and variance; adds those of gamma and beta.
 pub(crate) fn grad(operands: &Operands, norm: &Norm) {
-    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    let (dy, x) = (operands.input_floats(Dy), operands.input_floats(X));
     match dy.is_half() || x.is_half() {
-        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
-        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 2, f32::INFINITY, Gradient),
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], f32::INFINITY, Gradient),
     }
 }
 
 /// The same of a sum of gradients, which is the second output.
 pub(crate) fn grad_of_sum(operands: &Operands, norm: &Norm, dy: Floats<'_>) {
-    let x = operands.input_floats(3);
+    let x = operands.input_floats(X);
     match dy.is_half() || x.is_half() {
-        true => grad_of::<true, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
-        false => grad_of::<false, false, 4>(operands, norm, [dy, x], 4, f32::INFINITY, Gradient),
+        true => grad_of::<true, false, 4>(operands, norm, [dy, x], f32::INFINITY, Gradient),
+        false => grad_of::<false, false, 4>(operands, norm, [dy, x], f32::INFINITY, Gradient),
     }
 }
 
 /// The same through a ReLU after the normalisation: `dy` counts only where it let a value pass, below a
 /// bound.
 pub(crate) fn relu_grad(operands: &Operands, norm: &Norm, below: f32) {
-    let (dy, x) = (operands.input_floats(0), operands.input_floats(1));
+    let (dy, x) = (operands.input_floats(Dy), operands.input_floats(X));
     match dy.is_half() || x.is_half() {
-        true => grad_of::<true, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
-        false => grad_of::<false, true, 5>(operands, norm, [dy, x], 2, below, ReluGradient { below }),
+        true => grad_of::<true, true, 5>(operands, norm, [dy, x], below, ReluGradient { below }),
+        false => grad_of::<false, true, 5>(operands, norm, [dy, x], below, ReluGradient { below }),
     }
 }
 
-/// All batch-norm gradients, whose statistics begin at input `first`. The formula reads mean and scale of a
-/// channel, beta where a ReLU comes after it, and two means that come from the sums.
+/// All batch-norm gradients. The formula reads mean and scale of a channel, beta where a ReLU comes after it, and two means
+/// that come from the sums.
 fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
     operands: &Operands,
     norm: &Norm,
     [dy, x]: [Floats<'_>; 2],
-    first: usize,
     below: f32,
     formula: impl Formula<2, N>,
 ) {
-    let dx = operands.output_floats(0);
-    let (mean, variance) = (operands.input::<f32>(first), operands.input::<f32>(first + 1));
-    let gamma = operands.input_if(norm.scale, first + 2);
-    let beta = operands.input_if(RELU && norm.center, first + 2 + usize::from(norm.scale));
+    let dx = operands.output_floats(Dx);
+    let (mean, variance) = (operands.input::<f32>(Mean), operands.input::<f32>(Variance));
+    let gamma = operands.input_if_given(Gamma);
+    let beta = if RELU { operands.input_if_given(Beta) } else { None };
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
-    let (doubles, floats) = grad_workspace(operands.input_shape(0), RELU);
+    let (doubles, floats) = grad_workspace(operands.shape(Dy), RELU);
     let mut workspace = operands.workspace();
     let (sums, coefficients) = (workspace.take_doubles(doubles), workspace.take_floats(floats));
 
@@ -288,11 +284,11 @@ fn grad_of<const HALVES: bool, const RELU: bool, const N: usize>(
 /// `moving = moving · momentum + value · (1 − momentum)`, unless a result is not finite: then both keep all
 /// their values.
 pub(crate) fn moving(operands: &Operands, momentum: f32) {
-    if is_forbidden(operands, operands.node.inputs.len() == 3) {
+    if is_forbidden(operands) {
         return;
     }
-    let values = [0, 1].map(|index| operands.input::<f32>(index));
-    let mut moving = [0, 1].map(|index| operands.update(index));
+    let values = [Mean, Variance].map(|operand| operands.input::<f32>(operand));
+    let mut moving = [MovingMean, MovingVariance].map(|operand| operands.update(operand));
     let next = |moving: f32, value: f32| moving * momentum + value * (1.0 - momentum);
     let is_finite = moving.iter().zip(values).all(|(moving, values)| {
         moving.iter().zip(values).all(|(moving, value)| next(*moving, *value).is_finite())

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Dx, Dy, Gamma, Mean, Rstd, X, Y};
 use memfit_ir::{Norm, Shape};
 
+use super::super::floats::Floats;
 use super::super::lanes::{Lanes, Mask, load, store};
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::super::sums::{Columns, Terms, add_or_overwrite, sum_row};
 use super::super::tasks::{self, Cut, Tasks};
 use super::super::threads::Shared;
@@ -13,11 +15,11 @@ use super::{weight_gradients, weights};
 
 /// Normalises every position, and writes its mean and its rstd (one over the standard deviation).
 pub(crate) fn forward(operands: &Operands, norm: &Norm, axes: usize) {
-    let (x, y) = (operands.input_floats(0), operands.output_floats(0));
-    let width = width(operands.input_shape(0), axes);
-    let (gamma, beta) = weights(operands, norm, 1);
+    let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
+    let width = width(operands.shape(X), axes);
+    let (gamma, beta) = weights(operands);
     let cut = Cut::items(x.len() / width, width);
-    let (mean, inverse) = (Shared::new(operands.output(1)), Shared::new(operands.output(2)));
+    let (mean, inverse) = (Shared::new(operands.output(Mean)), Shared::new(operands.output(Rstd)));
     let epsilon = f64::from(norm.epsilon);
     let work = Forward { cut, width, epsilon, x, gamma, beta, y, mean, inverse };
     tasks::run(operands.threads, cut.count(), &work);
@@ -31,16 +33,16 @@ pub(crate) fn grad_workspace(dy: &Shape, axes: usize) -> usize {
 /// The gradient through normalised values, mean and deviation, which is handed back; adds those of gamma and
 /// beta.
 pub(crate) fn grad<'a>(operands: &Operands<'a>, norm: &Norm, axes: usize) -> &'a mut [f32] {
-    let (dy, x, dx) = (operands.input_floats(0), operands.input_floats(1), operands.output_floats(0));
-    let (mean, inverse) = (operands.input(2), operands.input(3));
-    let gamma = operands.input_if(norm.scale, 4);
+    let (dy, x, dx) = (operands.input_floats(Dy), operands.input_floats(X), operands.output_floats(Dx));
+    let (mean, inverse) = (operands.input(Mean), operands.input(Rstd));
+    let gamma = operands.input_if_given(Gamma);
     let (mut dgamma, mut dbeta) = weight_gradients(operands, norm);
-    let width = width(operands.input_shape(0), axes);
+    let width = width(operands.shape(Dy), axes);
     assert!(!dy.is_half() && !x.is_half(), "what is summed is of single precision");
 
     // Before the other gradient, which may be written over `dy` or `x`.
     if dgamma.is_some() || dbeta.is_some() {
-        let workspace = operands.workspace().take_doubles(grad_workspace(operands.input_shape(0), axes));
+        let workspace = operands.workspace().take_doubles(grad_workspace(operands.shape(Dy), axes));
         let terms = Products { dy, x, mean, inverse };
         Columns::plain(dy.len(), width).sum(operands.threads, &terms, workspace, |column, [sum, product]| {
             if let Some(dgamma) = &mut dgamma {

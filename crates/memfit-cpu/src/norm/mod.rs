@@ -4,13 +4,13 @@ pub(crate) mod batch;
 pub(crate) mod layer;
 
 use memfit_ir::Norm;
+use memfit_ir::Operand::{Beta, DBeta, DGamma, Gamma};
 
 use super::operands::Operands;
 
-/// The weights of a normalisation, where it has them: they come after input `first`.
-fn weights<'a>(operands: &Operands<'a>, norm: &Norm, first: usize) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
-    let gamma = operands.input_if(norm.scale, first);
-    (gamma, operands.input_if(norm.center, first + usize::from(norm.scale)))
+/// Gamma and beta, where the normalisation has them.
+fn weights<'a>(operands: &Operands<'a>) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
+    (operands.input_if_given(Gamma), operands.input_if_given(Beta))
 }
 
 /// The gradients of gamma and beta, where the node has them: both or neither may be left out of a frozen
@@ -25,7 +25,5 @@ fn weight_gradients<'a>(
         updates == 0 || updates == wanted,
         "a normalisation has the gradients of all its weights or of none"
     );
-    let dgamma = (updates > 0 && norm.scale).then(|| operands.update(0));
-    let dbeta = (updates > 0 && norm.center).then(|| operands.update(usize::from(norm.scale)));
-    (dgamma, dbeta)
+    (operands.update_if_given(DGamma), operands.update_if_given(DBeta))
 }

@@ -1,6 +1,7 @@
 //! Gradients of several steps, summed before they are applied.
 
 use memfit_ir::Accumulate;
+use memfit_ir::Operand::{Gradient, Sum};
 
 use super::super::lanes::Lanes;
 use super::blocks::BLOCK;
@@ -12,15 +13,15 @@ use memfit_device::found_inf::{FoundInf, is_finite, magnitude};
 
 /// Adds a gradient to those of the steps before; the first of them begins again.
 pub(crate) fn accumulate(operands: &Operands, accumulate: &Accumulate) {
-    if is_forbidden(operands, accumulate.guarded) {
+    if is_forbidden(operands) {
         return;
     }
-    let gradient: &[f32] = operands.input(0);
+    let gradient: &[f32] = operands.input(Gradient);
     let cut = Cut::items(gradient.len(), 1);
     let add = Add {
         cut,
         gradient,
-        sum: Shared::new(operands.update(0)),
+        sum: Shared::new(operands.update(Sum)),
         factor: 1.0 / operands.context.loss_scale,
         overwrite: operands.fresh || operands.context.iteration.is_multiple_of(accumulate.steps),
         found_inf: operands.found_inf(),
@@ -67,12 +68,12 @@ impl Tasks for Add<'_> {
 
 /// Adds the gradients of the steps before to this step's, which loses its loss scale.
 pub(crate) fn add_accumulated(operands: &Operands, steps: u64) {
-    let sum: &[f32] = operands.input(0);
+    let sum: &[f32] = operands.input(Sum);
     let cut = Cut::items(sum.len(), 1);
     let add = AddTo {
         cut,
         sum,
-        gradient: Shared::new(operands.update(0)),
+        gradient: Shared::new(operands.update(Gradient)),
         factor: 1.0 / operands.context.loss_scale,
         is_zero: operands.fresh,
         is_first: operands.context.iteration.is_multiple_of(steps),
@@ -106,12 +107,12 @@ impl Tasks for AddTo<'_> {
 
 /// Keeps the gradients so far for the next step.
 pub(crate) fn keep_accumulated(operands: &Operands) {
-    if is_forbidden(operands, true) {
+    if is_forbidden(operands) {
         return;
     }
-    let gradient: &[f32] = operands.input(0);
+    let gradient: &[f32] = operands.input(Gradient);
     let cut = Cut::items(gradient.len(), 1);
-    let copy = Copy { cut, gradient, sum: Shared::new(operands.update(0)) };
+    let copy = Copy { cut, gradient, sum: Shared::new(operands.update(Sum)) };
     tasks::run(operands.threads, cut.count(), &copy);
 }
 

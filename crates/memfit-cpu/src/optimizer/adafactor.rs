@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
+use memfit_ir::Operand::{State, Weight};
 use memfit_ir::UpdateRule;
 
 use super::super::lanes::Lanes;
@@ -44,9 +45,9 @@ pub(super) fn update(
     gradient: &[f32],
     weight: &mut [f32],
 ) -> bool {
-    let dims = &operands.update_shape(0).dims;
-    let second: &mut [f32] = if dims.len() < 2 { &mut [] } else { operands.update(2) };
-    let states = [operands.update(1), second];
+    let dims = &operands.shape(Weight).dims;
+    let second: &mut [f32] = operands.update_if_given((State, 1)).unwrap_or_default();
+    let states = [operands.update(State), second];
     let mut workspace = operands.workspace();
     let [partials, means] = take_doubles(&mut workspace, dims);
     let whole = Whole { operands, rule, iteration, before, dims, gradient };

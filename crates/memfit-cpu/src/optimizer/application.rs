@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use memfit_ir::{Clip, Update, UpdateRule};
+use memfit_ir::Operand::{SquaredNorm, State, Weight};
+use memfit_ir::{Clip, Operand, Update, UpdateRule};
 
 use super::super::lanes::Lanes;
 use super::average::Follow;
@@ -28,24 +29,20 @@ pub(crate) struct Application<'a> {
 }
 
 impl<'a> Application<'a> {
-    /// The update of the weight that stands at `first` among what the node changes; its states follow, then
-    /// its average. It must be due in this step, and its rule elementwise.
-    pub(crate) fn new(operands: &Operands<'a>, update: &Update, first: usize) -> Application<'a> {
+    /// The update of the weight that the node changes. It must be due in this step, and its rule elementwise.
+    pub(crate) fn new(operands: &Operands<'a>, update: &Update) -> Application<'a> {
         let (iteration, learning_rate) = (iteration(operands, update), operands.context.learning_rate);
         let Chosen::Elementwise(rule) = Chosen::new(&update.rule, iteration, learning_rate) else {
             unreachable!("a rule over a range sees no more than the range");
         };
-        let states = update.rule.state(&operands.update_shape(first).dims).len();
-        let changed = |present: bool, index: usize| {
-            Shared::new(if present { operands.update(first + index) } else { &mut [] })
-        };
+        let if_given = |changed: Option<&'a mut [f32]>| Shared::new(changed.unwrap_or_default());
         Application {
             rule,
             before: before(operands, update),
             follow: update.average.as_ref().map(|average| Follow::new(average, iteration)),
-            weight: changed(true, 0),
-            states: [0, 1, 2].map(|index| changed(index < states, 1 + index)),
-            average: changed(update.average.is_some(), 1 + states),
+            weight: Shared::new(operands.update(Weight)),
+            states: [0, 1, 2].map(|index| if_given(operands.update_if_given((State, index)))),
+            average: if_given(operands.update_if_given(Operand::Average)),
             found_inf: operands.found_inf(),
         }
     }
@@ -114,7 +111,7 @@ pub(super) fn before(operands: &Operands, update: &Update) -> Before {
         Clip::None => (f32::INFINITY, 1.0),
         Clip::Value(limit) => (limit, 1.0),
         Clip::Norm(limit) => {
-            let norm = operands.input::<f32>(1)[0].sqrt() / scale;
+            let norm = operands.input::<f32>(SquaredNorm)[0].sqrt() / scale;
             (f32::INFINITY, if norm <= limit { 1.0 } else { limit / norm })
         }
     };

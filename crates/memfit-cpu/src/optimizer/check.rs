@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memfit_ir::Operand::{Average, Gradient, State, Weight};
 use memfit_ir::{CheckUpdate, UpdateRule};
 
 use super::super::lanes::Lanes;
@@ -22,24 +23,21 @@ pub(crate) fn check_workspace(rule: &UpdateRule, dims: &[usize]) -> usize {
 
 /// Says whether an update would write what is not finite.
 pub(crate) fn check_update(operands: &Operands, check: &CheckUpdate) {
-    let (update, at) = (&check.update, check.weight_at());
+    let update = &check.update;
     let is_due = (operands.context.iteration + 1).is_multiple_of(update.steps);
     let iteration = iteration(operands, update);
-    let (gradient, weight) = (operands.input(0), operands.input(at));
+    let (gradient, weight) = (operands.input(Gradient), operands.input(Weight));
     let chosen = Chosen::new(&update.rule, iteration, operands.context.learning_rate);
     // Where the update is not due, an average between finite values is all that is written.
     let found = is_due
         && match chosen {
             Chosen::Elementwise(rule) => {
-                let states = update.rule.state(&operands.input_shape(at).dims).len();
-                let input = |present: bool, index: usize| -> &[f32] {
-                    if present { operands.input(at + index) } else { &[] }
-                };
                 let old = Old {
                     gradient,
                     weight,
-                    states: [0, 1, 2].map(|index| input(index < states, 1 + index)),
-                    average: input(update.average.is_some(), 1 + states),
+                    states: [0, 1, 2]
+                        .map(|index| operands.input_if_given((State, index)).unwrap_or_default()),
+                    average: operands.input_if_given(Average).unwrap_or_default(),
                 };
                 let look = Look {
                     cut: Cut::items(weight.len(), 1),
@@ -53,13 +51,13 @@ pub(crate) fn check_update(operands: &Operands, check: &CheckUpdate) {
                 look.found.into_inner()
             }
             Chosen::Lamb(rule) => {
-                let means = [operands.input(at + 1), operands.input(at + 2)];
+                let means = [0, 1].map(|index| operands.input((State, index)));
                 !lamb::would_update(operands, &rule, &before(operands, update), gradient, weight, means)
             }
             Chosen::Adafactor => {
-                let dims = &operands.input_shape(at).dims;
-                let second: &[f32] = if dims.len() < 2 { &[] } else { operands.input(at + 2) };
-                let states = [operands.input(at + 1), second];
+                let dims = &operands.shape(Weight).dims;
+                let second = operands.input_if_given((State, 1)).unwrap_or_default();
+                let states = [operands.input(State), second];
                 let before = before(operands, update);
                 !adafactor::would_update(
                     operands,

@@ -1,5 +1,7 @@
 //! State that follows sums of squared gradients instead of the square of their sum.
 
+use memfit_ir::Operand::{Gradient, Squares, State};
+
 use super::super::lanes::Lanes;
 use crate::operands::Operands;
 use crate::tasks::{self, Cut, Tasks};
@@ -7,9 +9,9 @@ use crate::threads::Shared;
 
 /// Adds `factor · (squares − gradient²)` to the state.
 pub(crate) fn correct_squares(operands: &Operands, factor: f32) {
-    let (gradient, squares): (&[f32], &[f32]) = (operands.input(0), operands.input(1));
+    let (gradient, squares): (&[f32], &[f32]) = (operands.input(Gradient), operands.input(Squares));
     let cut = Cut::items(gradient.len(), 1);
-    let work = Correct { cut, gradient, squares, state: Shared::new(operands.update(0)), factor };
+    let work = Correct { cut, gradient, squares, state: Shared::new(operands.update(State)), factor };
     tasks::run(operands.threads, cut.count(), &work);
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod weight_rules;
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Average, FoundInf, Gradient, State, Sum, Weight};
 use memfit_ir::{Update, UpdateRule};
 
 pub(crate) use accumulate::{accumulate, add_accumulated, keep_accumulated};
@@ -36,10 +37,10 @@ pub(crate) const SUM_SQUARES_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// Adds the sum of a gradient's squares.
 pub(crate) fn sum_squares(operands: &Operands) {
-    let gradient: &[f32] = operands.input(0);
+    let gradient: &[f32] = operands.input(Gradient);
     let workspace = operands.workspace().take_doubles(SUM_SQUARES_WORKSPACE);
     let total = sum_parts(operands.threads, gradient.len(), 1, &Squares(gradient), workspace);
-    add_or_overwrite(&mut operands.update(0)[0], total, operands.fresh);
+    add_or_overwrite(&mut operands.update(Sum)[0], total, operands.fresh);
 }
 
 struct Squares<'a>(&'a [f32]);
@@ -56,7 +57,7 @@ pub(crate) const CHECK_FINITE_WORKSPACE: usize = sums::PARTS_WORKSPACE;
 
 /// Writes the number of a gradient that is not finite to `found_inf`, unless a smaller number stands there.
 pub(crate) fn check_finite(operands: &Operands, number: usize) {
-    let gradient: &[f32] = operands.input(0);
+    let gradient: &[f32] = operands.input(Gradient);
     let workspace = operands.workspace().take_doubles(CHECK_FINITE_WORKSPACE);
     let strange = sum_parts(operands.threads, gradient.len(), 1, &NotFinite(gradient), workspace);
     write_found_inf(operands, number, strange > 0.0);
@@ -64,7 +65,7 @@ pub(crate) fn check_finite(operands: &Operands, number: usize) {
 
 /// Takes the answer of a check to the number that all checks speak to.
 fn write_found_inf(operands: &Operands, number: usize, found: bool) {
-    let found_inf = &mut operands.update(0)[0];
+    let found_inf = &mut operands.update(FoundInf)[0];
     let before = if operands.fresh { 0.0 } else { *found_inf };
     let number = number as f32;
     *found_inf = if found && (before == 0.0 || number < before) { number } else { before };
@@ -98,44 +99,58 @@ pub(crate) fn update_workspace(rule: &UpdateRule, dims: &[usize]) -> usize {
 
 /// Changes one weight, its state and its average, unless `found_inf` forbids it.
 pub(crate) fn update(operands: &Operands, update: &Update) {
-    if is_forbidden(operands, update.guarded) {
+    if is_forbidden(operands) {
         return;
     }
     let iteration = iteration(operands, update);
     let is_due = (operands.context.iteration + 1).is_multiple_of(update.steps);
     let weight = match Chosen::new(&update.rule, iteration, operands.context.learning_rate) {
         Chosen::Elementwise(_) if is_due => {
-            let gradient: &[f32] = operands.input(0);
-            let (cut, application) = (Cut::items(gradient.len(), 1), Application::new(operands, update, 0));
+            let gradient: &[f32] = operands.input(Gradient);
+            let (cut, application) = (Cut::items(gradient.len(), 1), Application::new(operands, update));
             return tasks::run(operands.threads, cut.count(), &Step { cut, gradient, application });
         }
         Chosen::Lamb(rule) if is_due => {
             let (weight, states) =
-                (operands.update(0), [1, 2].map(|index| Shared::new(operands.update(index))));
-            if !lamb::update(operands, &rule, &before(operands, update), operands.input(0), weight, states) {
+                (operands.update(Weight), [0, 1].map(|index| Shared::new(operands.update((State, index)))));
+            if !lamb::update(
+                operands,
+                &rule,
+                &before(operands, update),
+                operands.input(Gradient),
+                weight,
+                states,
+            ) {
                 return operands.found_inf().raise(weight.len());
             }
             weight
         }
         Chosen::Adafactor if is_due => {
-            let weight = operands.update(0);
+            let weight = operands.update(Weight);
             let before = before(operands, update);
-            if !adafactor::update(operands, &update.rule, iteration, &before, operands.input(0), weight) {
+            if !adafactor::update(
+                operands,
+                &update.rule,
+                iteration,
+                &before,
+                operands.input(Gradient),
+                weight,
+            ) {
                 return operands.found_inf().raise(weight.len());
             }
             weight
         }
-        Chosen::Elementwise(_) | Chosen::Lamb(_) | Chosen::Adafactor => operands.update(0),
+        Chosen::Elementwise(_) | Chosen::Lamb(_) | Chosen::Adafactor => operands.update(Weight),
     };
     if let Some(average) = &update.average {
-        let averages = operands.update(operands.node.updates.len() - 1);
+        let averages = operands.update(Average);
         Follow::new(average, iteration).all(operands.threads, weight, averages, operands.found_inf());
     }
 }
 
-/// Whether `found_inf`, the last input of what is guarded, forbids any change.
-pub(crate) fn is_forbidden(operands: &Operands, guarded: bool) -> bool {
-    guarded && operands.input::<f32>(operands.node.inputs.len() - 1)[0] != 0.0
+/// Whether `found_inf`, which what is guarded reads, forbids any change.
+pub(crate) fn is_forbidden(operands: &Operands) -> bool {
+    operands.input_if_given(FoundInf).is_some_and(|found_inf: &[f32]| found_inf[0] != 0.0)
 }
 
 /// An update over a gradient that is there.

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::Weight;
 use memfit_ir::Orthogonal;
 
 use crate::operands::Operands;
@@ -45,8 +46,8 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     fn of(operands: &Operands<'a>, orthogonal: Orthogonal) -> Lines<'a> {
-        let weight: &[f32] = operands.input(0);
-        let [rows, columns] = operands.input_shape(0).dims[..] else {
+        let weight: &[f32] = operands.input(Weight);
+        let [rows, columns] = operands.shape(Weight).dims[..] else {
             unreachable!("an orthogonal penalty is on matrices alone")
         };
         match orthogonal.by_rows {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Gradient, Loss, Weight};
 use memfit_ir::{Constraint, Regularizer};
 
 use super::super::lanes::Lanes;
@@ -19,17 +20,16 @@ const EPSILON: f32 = 1e-7;
 
 /// Adds a weight's penalty to the loss, and its gradient to the gradient.
 pub(crate) fn penalty(operands: &Operands, regularizer: &Regularizer) {
-    let weight: &[f32] = operands.input(0);
+    let weight: &[f32] = operands.input(Weight);
     let workspace = operands.workspace().take_doubles(PENALTY_WORKSPACE);
     let mut total = sum_parts(operands.threads, weight.len(), 1, &Costs { weight, regularizer }, workspace);
     if let Some(rule) = regularizer.orthogonal {
         total += orthogonal::penalty(operands, rule, workspace);
     }
-    add_or_overwrite(&mut operands.update(0)[0], total, operands.fresh);
-    if operands.node.updates.len() == 2 {
+    add_or_overwrite(&mut operands.update(Loss)[0], total, operands.fresh);
+    if let Some(gradient) = operands.update_if_given(Gradient) {
         let cut = Cut::items(weight.len(), 1);
         let (scale, overwrite) = (operands.context.loss_scale, operands.fresh);
-        let gradient = operands.update(1);
         let work =
             PenaltyGradient { cut, weight, regularizer, scale, overwrite, gradient: Shared::new(gradient) };
         tasks::run(operands.threads, cut.count(), &work);
@@ -77,11 +77,11 @@ impl Tasks for PenaltyGradient<'_> {
 
 /// Puts a weight back where its constraint allows it, unless `found_inf` forbids any change.
 pub(crate) fn constrain(operands: &Operands, constraint: &Constraint) {
-    if is_forbidden(operands, !operands.node.inputs.is_empty()) {
+    if is_forbidden(operands) {
         return;
     }
-    let dims = &operands.update_shape(0).dims;
-    let weight = operands.update(0);
+    let dims = &operands.shape(Weight).dims;
+    let weight = operands.update(Weight);
     let axes = match *constraint {
         Constraint::NonNeg => {
             for w in weight {

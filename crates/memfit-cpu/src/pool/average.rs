@@ -1,5 +1,6 @@
 //! The mean of every window; margins are not counted.
 
+use memfit_ir::Operand::{Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
 use super::super::conv2d::image;
@@ -11,9 +12,9 @@ use super::Windows;
 
 /// Writes the mean of the pixels under every window.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {
-    let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
+    let sizes = [image(operands.shape(X)), image(operands.shape(Y))];
     let rows = operands.context.rows;
-    forward_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
+    forward_of(operands.threads, pool, sizes, rows, operands.input(X), operands.output(Y));
 }
 
 /// As above, for `rows` images of these sizes.
@@ -32,9 +33,9 @@ pub(crate) fn forward_of(
 
 /// Spreads `dy` of every window over its pixels in equal shares.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
-    let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
+    let sizes = [image(operands.shape(Dx)), image(operands.shape(Dy))];
     let rows = operands.context.rows;
-    grad_of(operands.threads, pool, sizes, rows, operands.input(0), operands.output(0));
+    grad_of(operands.threads, pool, sizes, rows, operands.input(Dy), operands.output(Dx));
 }
 
 /// As above, for `rows` images of these sizes.

@@ -1,5 +1,7 @@
 //! Pools over whole images: the mean of every channel, or its maximum and the argmax.
 
+use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
+
 use super::super::conv2d::image;
 use super::super::lanes::Lanes;
 use super::super::operands::Operands;
@@ -9,16 +11,16 @@ use super::super::threads::Shared;
 
 /// Writes the mean of every channel.
 pub(crate) fn average(operands: &Operands) {
-    let images = Images::new(image(operands.input_shape(0)));
+    let images = Images::new(image(operands.shape(X)));
     let cut = images.cut(operands.context.rows);
-    let work = Average { images, cut, x: operands.input(0), y: Shared::new(operands.output(0)) };
+    let work = Average { images, cut, x: operands.input(X), y: Shared::new(operands.output(Y)) };
     tasks::run(operands.threads, cut.count(), &work);
 }
 
 /// Spreads `dy` of a channel over its pixels in equal shares.
 pub(crate) fn average_grad(operands: &Operands) {
-    let [height, width, channels] = image(operands.output_shape(0));
-    let (dy, dx) = (operands.input::<f32>(0), operands.output::<f32>(0));
+    let [height, width, channels] = image(operands.shape(Dx));
+    let (dy, dx) = (operands.input::<f32>(Dy), operands.output::<f32>(Dx));
     let share = 1.0 / (height * width) as f32;
     operands.threads.for_each_chunk(dx, width * channels, |line, dx| {
         let dy = &dy[line / height * channels..][..channels];
@@ -30,17 +32,17 @@ pub(crate) fn average_grad(operands: &Operands) {
 
 /// Writes the maximum of every channel, and its pixel: the first of equals.
 pub(crate) fn max(operands: &Operands) {
-    let images = Images::new(image(operands.input_shape(0)));
+    let images = Images::new(image(operands.shape(X)));
     let cut = images.cut(operands.context.rows);
-    let (y, argmax) = (Shared::new(operands.output(0)), Shared::new(operands.output(1)));
-    tasks::run(operands.threads, cut.count(), &Max { images, cut, x: operands.input(0), y, argmax });
+    let (y, argmax) = (Shared::new(operands.output(Y)), Shared::new(operands.output(Argmax)));
+    tasks::run(operands.threads, cut.count(), &Max { images, cut, x: operands.input(X), y, argmax });
 }
 
 /// Writes `dy` of a channel to its argmax.
 pub(crate) fn max_grad(operands: &Operands) {
-    let [height, width, channels] = image(operands.output_shape(0));
-    let (dy, argmax) = (operands.input::<f32>(0), operands.input::<i32>(1));
-    operands.threads.for_each_chunk(operands.output(0), height * width * channels, |row, dx| {
+    let [height, width, channels] = image(operands.shape(Dx));
+    let (dy, argmax) = (operands.input::<f32>(Dy), operands.input::<i32>(Argmax));
+    operands.threads.for_each_chunk(operands.output(Dx), height * width * channels, |row, dx| {
         dx.fill(0.0);
         let mine = row * channels..(row + 1) * channels;
         for (channel, (dy, place)) in dy[mine.clone()].iter().zip(&argmax[mine]).enumerate() {

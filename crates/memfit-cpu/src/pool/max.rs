@@ -1,5 +1,6 @@
 //! Max pooling. The argmax of a window is its place in the window, in one byte.
 
+use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
 use super::super::conv2d::image;
@@ -15,8 +16,8 @@ const FEW: usize = 4;
 /// Writes the maximum and the argmax of every window: the first of equals, and never a margin. With a ReLU,
 /// what is not positive becomes 0 and has no argmax.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D, relu: bool) {
-    let sizes = [image(operands.input_shape(0)), image(operands.output_shape(0))];
-    let (x, y, argmax) = (operands.input(0), operands.output(0), operands.output(1));
+    let sizes = [image(operands.shape(X)), image(operands.shape(Y))];
+    let (x, y, argmax) = (operands.input(X), operands.output(Y), operands.output(Argmax));
     forward_of(operands.threads, pool, sizes, operands.context.rows, x, y, argmax, relu);
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn forward_of(
 
 /// Writes `dy` of every window to its argmax.
 pub(crate) fn grad(operands: &Operands, pool: &Pool2D) {
-    let sizes = [image(operands.output_shape(0)), image(operands.input_shape(0))];
-    let (dy, argmax, dx) = (operands.input(0), operands.input(1), operands.output(0));
+    let sizes = [image(operands.shape(Dx)), image(operands.shape(Dy))];
+    let (dy, argmax, dx) = (operands.input(Dy), operands.input(Argmax), operands.output(Dx));
     grad_of(operands.threads, pool, sizes, operands.context.rows, dy, argmax, dx);
 }
 

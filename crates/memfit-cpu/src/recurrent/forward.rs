@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{Bias, Kept, Kernel, Mask, X, Y};
 use memfit_ir::{Cell, Recurrent};
 
+use super::super::floats::Floats;
 use super::super::gemm;
 use super::super::lanes::Lanes;
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::super::tasks::{self, Tasks};
 use super::super::threads::Threads;
 use super::cells::{add, apply, multiply};
@@ -23,12 +25,7 @@ fn own(sizes: &Sizes) -> usize {
 
 /// Runs a cell over all steps.
 pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
-    let sizes = Sizes::new(kind, operands.output_shape(0), operands.context.rows);
-    let masks = usize::from(kind.masked);
-    let others = operands.node.inputs.len() - masks;
-    let bias = operands.input_if(others == 3, 2);
-    let mask = operands.input_if(kind.masked, others);
-    let kept = operands.node.outputs.get(1).map(|_| operands.output_floats(1));
+    let sizes = Sizes::new(kind, operands.shape(Y), operands.context.rows);
     let workspace = operands.workspace().take_floats(workspace(&sizes, operands.threads.count()));
     let run = Run {
         sizes,
@@ -36,12 +33,12 @@ pub(crate) fn forward(operands: &Operands, kind: &Recurrent) {
         starts: kind.starts,
         ends: kind.ends,
         order: Order::new(kind, sizes.steps),
-        x: operands.input(0),
-        kernel: operands.input(1),
-        bias,
-        mask,
-        y: operands.output_floats(0),
-        kept,
+        x: operands.input(X),
+        kernel: operands.input(Kernel),
+        bias: operands.input_if_given(Bias),
+        mask: operands.input_if_given(Mask),
+        y: operands.output_floats(Y),
+        kept: operands.output_floats_if_given(Kept),
         alone: Threads::alone(operands.threads.level()),
         workspace: Floats::over(workspace),
     };

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use memfit_ir::Operand::{DBias, DKernel, Dx, Dy, Kept, Kernel, Mask, Y};
 use memfit_ir::{Cell, Gate, Recurrent};
 
+use super::super::floats::Floats;
 use super::super::gemm;
 use super::super::lanes::Lanes;
-use super::super::operands::{Floats, Operands};
+use super::super::operands::Operands;
 use super::super::tasks::{self, Tasks};
 use super::super::threads::Threads;
 use super::cells::{add, apply, gate_grad, multiply};
@@ -26,24 +28,22 @@ fn own(sizes: &Sizes) -> usize {
 /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]`.
 pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
     let cell = &kind.cell;
-    let sizes = Sizes::new(kind, operands.input_shape(1), operands.context.rows);
-    let keeps = sizes.kept > 0;
-    let (y, kept) = (operands.input(1), operands.input_if(keeps, 2).unwrap_or_default());
-    let kernel = operands.input(2 + usize::from(keeps));
-    let mask = operands.input_if(kind.masked, 3 + usize::from(keeps));
+    let sizes = Sizes::new(kind, operands.shape(Y), operands.context.rows);
+    let (y, kept) = (operands.input(Y), operands.input_if_given(Kept).unwrap_or_default());
+    let (kernel, mask) = (operands.input(Kernel), operands.input_if_given(Mask));
     let (doubles, floats) = workspace(cell, &sizes, operands.threads.count());
     let mut memory = operands.workspace();
     let sums = memory.take_doubles(doubles);
     let memory = memory.take_floats(floats);
     let order = Order::new(kind, sizes.steps);
-    let dx = operands.output::<f32>(0);
+    let dx = operands.output::<f32>(Dx);
     let run = Run {
         sizes,
         cell,
         starts: kind.starts,
         ends: kind.ends,
         order,
-        dy: operands.input(0),
+        dy: operands.input(Dy),
         y,
         kept,
         kernel,
@@ -53,10 +53,10 @@ pub(crate) fn grad(operands: &Operands, kind: &Recurrent) {
         workspace: Floats::over(memory),
     };
     tasks::run(operands.threads, sizes.rows.div_ceil(sizes.rows_at_once()), &run);
-    let dbias = (operands.node.updates.len() == 2).then(|| operands.update(1));
+    let dbias = operands.update_if_given(DBias);
     Weights { sizes, cell, starts: kind.starts, order, dx, y, kept, overwrite: operands.fresh }.add(
         operands.threads,
-        operands.update(0),
+        operands.update(DKernel),
         dbias,
         sums,
         memory,

@@ -15,7 +15,8 @@ fn check(update: &Update, rows: usize, positions: usize, wide: usize, units: usi
     let count = kernel.elements_per_row();
     let changed = |case: Case| {
         let mut case = case.update(kernel.clone(), noise(count, 3));
-        for index in 1..update.tensors() {
+        let states = update.rule.state(&[]).len() + usize::from(update.average.is_some());
+        for index in 1..=states {
             let small = |value: &f32| if index == 1 { *value } else { 0.05 * value };
             let state: Vec<f32> = positive_noise(count, 3 + index as u64).iter().map(small).collect();
             case = case.update(kernel.clone(), state);
