@@ -1,6 +1,9 @@
 //! A node as the functions in `lower` see it: its operands with their sizes at the rows of a micro-batch.
 
-use memfit_ir::{DType, Graph, Node, Shape, Tensor};
+use memfit_ir::{DType, Graph, Named, Node, OperandList, Shape, Tensor, TensorId};
+
+/// What a tensor is to the node's op.
+pub(crate) use memfit_ir::Operand as Name;
 
 use super::work::{Address, Argument, c_type};
 
@@ -37,30 +40,67 @@ pub(crate) struct Operand<'a> {
 
 impl<'a> Call<'a> {
     /// An input.
-    pub(crate) fn input(&self, index: usize) -> Operand<'a> {
-        self.operand(index)
+    pub(crate) fn input(&self, operand: impl Into<Named>) -> Operand<'a> {
+        let operand = operand.into();
+        self.input_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// An input that the node may be without.
+    pub(crate) fn input_if_given(&self, operand: impl Into<Named>) -> Option<Operand<'a>> {
+        self.named(self.node.op.operands().inputs, &self.node.inputs, 0, operand.into())
+    }
+
+    /// A pointer to an input that the node may be without.
+    pub(crate) fn pointer_if_given(&self, operand: impl Into<Named>) -> Argument {
+        self.input_if_given(operand).map_or(Argument::Null, |operand| operand.pointer())
+    }
+
+    /// How many inputs there are by a name.
+    pub(crate) fn inputs(&self, operand: Name) -> usize {
+        let inputs = self.node.op.operands().inputs;
+        inputs.find(operand, self.node.inputs.len()).map_or(0, |(_, times)| times)
     }
 
     /// An output.
-    pub(crate) fn output(&self, index: usize) -> Operand<'a> {
-        self.operand(self.node.inputs.len() + index)
+    pub(crate) fn output(&self, operand: impl Into<Named>) -> Operand<'a> {
+        let operand = operand.into();
+        self.output_if_given(operand).unwrap_or_else(|| self.has_no(operand))
+    }
+
+    /// An output that the node may be without.
+    pub(crate) fn output_if_given(&self, operand: impl Into<Named>) -> Option<Operand<'a>> {
+        let before = self.node.inputs.len();
+        self.named(self.node.op.operands().outputs, &self.node.outputs, before, operand.into())
     }
 
     /// A tensor that is changed in place.
-    pub(crate) fn update(&self, index: usize) -> Operand<'a> {
-        self.operand(self.node.inputs.len() + self.node.outputs.len() + index)
+    pub(crate) fn update(&self, operand: impl Into<Named>) -> Operand<'a> {
+        let operand = operand.into();
+        self.update_if_given(operand).unwrap_or_else(|| self.has_no(operand))
     }
 
-    fn operand(&self, index: usize) -> Operand<'a> {
-        let Node { inputs, outputs, updates, .. } = self.node;
-        let id = inputs.iter().chain(outputs).chain(updates).nth(index).expect("the op has this operand");
-        let tensor = &self.graph.tensors[id.0];
-        Operand { index, tensor, elements: tensor.shape.elements(self.rows) }
+    /// A tensor that is changed in place, and that the node may be without.
+    pub(crate) fn update_if_given(&self, operand: impl Into<Named>) -> Option<Operand<'a>> {
+        let before = self.node.inputs.len() + self.node.outputs.len();
+        self.named(self.node.op.operands().updates, &self.node.updates, before, operand.into())
     }
 
-    /// A pointer to an input that the op may be without.
-    pub(crate) fn input_if(&self, present: bool, index: usize) -> Argument {
-        if present { self.input(index).pointer() } else { Argument::Null }
+    /// An operand of a list before which `before` others stand.
+    fn named(
+        &self,
+        list: OperandList,
+        tensors: &[TensorId],
+        before: usize,
+        operand: Named,
+    ) -> Option<Operand<'a>> {
+        assert!(list.has(operand.operand), "{} has no operand `{operand}`", self.node.op.name());
+        let place = list.place(operand, tensors.len())?;
+        let tensor = &self.graph.tensors[tensors[place].0];
+        Some(Operand { index: before + place, tensor, elements: tensor.shape.elements(self.rows) })
+    }
+
+    fn has_no(&self, operand: Named) -> ! {
+        panic!("this {} has no operand `{operand}`", self.node.op.name())
     }
 
     /// The first argument of a kernel that adds: 1 where it overwrites instead.

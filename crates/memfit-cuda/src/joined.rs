@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use memfit_ir::Operand::{Dy, X, Y};
 use memfit_ir::{Graph, Node, NodeId, Op, Slot};
 
 use super::call::Call;
@@ -29,7 +30,7 @@ impl Joined {
     /// A node that waits for others, where it may.
     pub(crate) fn begin(call: &Call<'_>, args: &[Slot], workspace: Slot) -> Option<Joined> {
         let chain = lower::joined::chain(call)?;
-        let y = call.output(0);
+        let y = call.output(Y);
         Some(Joined {
             lowered: lower::lower(call),
             args: args.to_vec(),
@@ -51,7 +52,7 @@ impl Joined {
 
     fn take_sums(&mut self, call: &Call<'_>, args: &[Slot], workspace: Slot) -> bool {
         let apart = |slot: &Slot| !slot.overlaps(&workspace) && !slot.overlaps(&args[1]);
-        let suits = args[0] == self.result && call.input(0).elements == self.elements;
+        let suits = args[0] == self.result && call.input(Dy).elements == self.elements;
         if self.has_sums || !suits || !self.inputs.iter().chain([&self.result]).all(apart) {
             return false;
         }
@@ -65,7 +66,7 @@ impl Joined {
     /// After the sums, a function of one operand.
     fn take_again(&mut self, call: &Call<'_>, args: &[Slot]) -> bool {
         let Some(chain) = lower::joined::chain(call) else { return false };
-        let (y, waits) = (call.output(0), self.has_sums && self.args.len() == self.inputs.len() + 2);
+        let (y, waits) = (call.output(Y), self.has_sums && self.args.len() == self.inputs.len() + 2);
         let Some(read) = self.inputs.iter().position(|slot| *slot == args[0]) else { return false };
         let to = args[chain.inputs];
         // A thread reads all operands of its places before it writes any: what is read may be written over, but by one alone.
@@ -89,17 +90,17 @@ pub(crate) fn all(graph: &Graph, rows: usize, tf32: bool) -> Vec<Work> {
     let (mut sums, mut functions): (BTreeMap<_, Vec<&Node>>, BTreeMap<_, Vec<&Node>>) = Default::default();
     for node in &graph.nodes {
         if node.op == Op::BiasGrad {
-            sums.entry(node.inputs[0]).or_default().push(node);
+            sums.entry(node.input(Dy)).or_default().push(node);
         } else if matches!(node.op, Op::Elementwise(_)) && node.inputs.len() == 1 {
-            functions.entry(node.inputs[0]).or_default().push(node);
+            functions.entry(node.input(X)).or_default().push(node);
         }
     }
     let call = |node| call_of(graph, node, rows, false, tf32);
-    let dtype = |node: &Node| graph.tensors[node.outputs[0].0].dtype;
+    let dtype = |node: &Node| graph.tensors[node.output(Y).0].dtype;
     let mut work = Vec::new();
     for made in &graph.nodes {
         let Some(chain) = lower::joined::chain(&call(made)) else { continue };
-        for node in sums.get(&made.outputs[0]).into_iter().flatten() {
+        for node in sums.get(&made.output(Y)).into_iter().flatten() {
             let text = lower::joined::made(&call(made), chain);
             let plain = lower::joined::sums(&call(node), &text, chain.inputs);
             for (read, input) in made.inputs.iter().enumerate() {
@@ -125,7 +126,7 @@ pub fn joined(graph: &Graph, [made, sums, again]: [NodeId; 3], rows: usize) -> O
     let (made, sums, again) = (call(made), call(sums), call(again));
     let (chain, function) = (lower::joined::chain(&made)?, lower::joined::chain(&again)?);
     let mut lowered = lower::joined::sums(&sums, &lower::joined::made(&made, chain), chain.inputs);
-    let read = made.node.inputs.iter().position(|input| *input == again.node.inputs[0])?;
+    let read = made.node.inputs.iter().position(|input| *input == again.node.input(X))?;
     lower::joined::compute_again(&mut lowered, function, read, 2 + chain.inputs);
     Some(lowered)
 }

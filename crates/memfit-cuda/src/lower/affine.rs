@@ -1,6 +1,7 @@
 //! Values times and plus numbers that repeat along the last axes.
 
 use memfit_ir::Bytes;
+use memfit_ir::Operand::{DScale, Dy, Offset, Scale, X, Y};
 
 use crate::call::{Call, Operand, THREADS, blocks_for, long};
 use crate::work::{Argument, Kernel, Lowered, Source, c_type};
@@ -16,10 +17,9 @@ fn source(x: Operand<'_>, number: &str) -> Source {
 }
 
 /// `y = x · scale + offset`, with weights.
-pub(super) fn forward(call: &Call<'_>, scale: bool, center: bool) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
-    let scale = scale.then(|| call.input(1));
-    let offset = center.then(|| call.input(1 + usize::from(scale.is_some())));
+pub(super) fn forward(call: &Call<'_>) -> Lowered {
+    let (x, y) = (call.input(X), call.output(Y));
+    let (scale, offset) = (call.input_if_given(Scale), call.input_if_given(Offset));
     let number = scale.or(offset).map_or("float", |weight| weight.c_type());
     let pointer = |weight: Option<Operand<'_>>| weight.map_or(x.pointer(), |weight| weight.pointer());
     let period = |weight: Option<Operand<'_>>| long(weight.map_or(0, |weight| weight.elements));
@@ -43,7 +43,7 @@ pub(super) fn forward(call: &Call<'_>, scale: bool, center: bool) -> Lowered {
 
 /// `y = x · scale + offset`, with constants.
 pub(super) fn constant(call: &Call<'_>, scale: &[f32], offset: &[f32]) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let list = |numbers: &[f32]| -> String {
         numbers.iter().map(|number| format!("__builtin_bit_cast(float, {}u), ", number.to_bits())).collect()
     };
@@ -61,7 +61,7 @@ pub(super) fn constant(call: &Call<'_>, scale: &[f32], offset: &[f32]) -> Lowere
 
 /// `dscale += Σ x · dy` over every axis that the scale has not.
 pub(super) fn grad_scale(call: &Call<'_>) -> Lowered {
-    let (x, dy, dscale) = (call.input(0), call.input(1), call.update(0));
+    let (x, dy, dscale) = (call.input(X), call.input(Dy), call.update(DScale));
     let columns = dscale.elements;
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS * columns)));

@@ -1,5 +1,6 @@
 //! A fused optimizer update: the whole gradient is computed in the workspace, and then the update is applied.
 
+use memfit_ir::Operand::Weight;
 use memfit_ir::{FusedUpdate, Node, Op};
 
 use super::composed::{Parts, composed};
@@ -9,9 +10,9 @@ use crate::work::Lowered;
 /// What the gradient op runs, and after it the update of its first sum.
 pub(super) fn applied(call: &Call<'_>, applied: &FusedUpdate) -> Lowered {
     let Node { inputs, updates, .. } = call.node;
-    // Other sums of the gradient op stand before the weight, with what its update changes after it.
     let (read, count) = (inputs.len(), inputs.len() + updates.len());
-    let weight = count - applied.update.tensors();
+    // Other sums of the gradient op stand before the weight, and what its update changes after it.
+    let weight = call.update(Weight).index;
     let gradient = count;
     let mut reads: Vec<usize> = (0..read).collect();
     if let Some(place) = applied.weight_at {

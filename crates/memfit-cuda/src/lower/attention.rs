@@ -1,6 +1,7 @@
 //! Attention and its gradients: tiles of scores on tensor cores where widths and types allow and nothing is
 //! hidden or dropped, else on plain floats.
 
+use memfit_ir::Operand::{Dk, Dq, Dv, Dy, K, KeyMask, LogSumExp, Q, QueryMask, V, Y};
 use memfit_ir::{Attention, AttentionDropout, Bytes, DType};
 
 use super::noise::sequence;
@@ -87,7 +88,6 @@ impl Sizes {
         call: &Call<'_>,
         kind: &Attention,
         [x, logsumexp]: [Operand<'_>; 2],
-        first_mask: usize,
         backward: bool,
     ) -> Kernels {
         let Sizes { width, value_width, .. } = *self;
@@ -129,8 +129,8 @@ impl Sizes {
         }
         let AttentionDropout { rate, seed } = kind.dropout.unwrap_or(AttentionDropout { rate: 0.0, seed: 0 });
         let hiding = vec![
-            call.input_if(kind.query_mask, first_mask),
-            call.input_if(kind.key_mask, first_mask + usize::from(kind.query_mask)),
+            call.pointer_if_given(QueryMask),
+            call.pointer_if_given(KeyMask),
             Argument::Context,
             long(call.row_start),
             sequence(seed),
@@ -178,10 +178,10 @@ fn blocks(heads: usize, positions: usize, tile: usize) -> [u32; 3] {
 
 /// `y = softmax(scale q kᵀ) v`, and the logarithm of each softmax's sum.
 pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
-    let [q, k, v] = [0, 1, 2].map(|index| call.input(index));
-    let [y, logsumexp] = [0, 1].map(|index| call.output(index));
+    let [q, k, v] = [Q, K, V].map(|operand| call.input(operand));
+    let [y, logsumexp] = [Y, LogSumExp].map(|operand| call.output(operand));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, logsumexp], 3, false);
+    let kernels = sizes.kernels(call, kind, [q, logsumexp], false);
     let mut arguments = [q, k, v, y, logsumexp].map(|operand| operand.pointer()).to_vec();
     arguments.extend(sizes.arguments(kind).into_iter().chain(kernels.hiding));
     Kernel {
@@ -198,10 +198,10 @@ pub(super) fn forward(call: &Call<'_>, kind: &Attention) -> Lowered {
 /// so what reads every key and value comes first, and sums up `dy y` of its queries before it writes; then
 /// comes what writes keys and values.
 pub(super) fn grad(call: &Call<'_>, kind: &Attention) -> Lowered {
-    let [dy, q, k, v, y, logsumexp] = [0, 1, 2, 3, 4, 5].map(|index| call.input(index));
-    let [dq, dk, dv] = [0, 1, 2].map(|index| call.output(index));
+    let [dy, q, k, v, y, logsumexp] = [Dy, Q, K, V, Y, LogSumExp].map(|operand| call.input(operand));
+    let [dq, dk, dv] = [Dq, Dk, Dv].map(|operand| call.output(operand));
     let sizes = Sizes::new(call, [q, k, v]);
-    let kernels = sizes.kernels(call, kind, [q, logsumexp], 6, true);
+    let kernels = sizes.kernels(call, kind, [q, logsumexp], true);
     let sums = sizes.rows * sizes.heads * sizes.queries;
     let mut lowered = Lowered::default();
     let deltas = Argument::At(lowered.scratch(Bytes::of::<f32>(sums)));

@@ -1,5 +1,6 @@
 //! Images changed at random.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Augment, Bytes, Change, Fill, Interpolation, Sampling};
 
 use crate::call::{Call, THREADS, blocks_for, int, long};
@@ -38,7 +39,7 @@ fn numbers(change: &Change) -> Numbers {
 
 /// Changes every image.
 pub(super) fn augment(call: &Call<'_>, augment: &Augment) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let Numbers { name, a, b, flags, sampling } = numbers(&augment.change);
     let (fill, outside) = match sampling.fill {
         Fill::Constant(value) => ("FILL_CONSTANT", value),

@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 
+use memfit_ir::Operand::{
+    Beta, Bits, DBeta, DGamma, Dx, Dy, Dz, FoundInf, Gamma, Mean, MovingMean, MovingVariance, Other,
+    Variance, X, Y,
+};
 use memfit_ir::{Bytes, Chain, Norm};
 
 use super::chain::statements;
 use super::columns::{Columns, Terms};
 use super::rows;
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/batch_norm.cu");
@@ -29,7 +33,7 @@ const BACKWARD_MASKED: Pass = [4, 3, 8192];
 
 /// Mean and variance of this batch.
 pub(super) fn statistics(call: &Call<'_>) -> Lowered {
-    let (x, mean, variance) = (call.input(0), call.output(0), call.output(1));
+    let (x, mean, variance) = (call.input(X), call.output(Mean), call.output(Variance));
     let columns = Columns::of(x, Terms::Moments);
     let mut lowered = Lowered::default();
     let parts = columns.parts(&mut lowered, vec![x.pointer(), Argument::Null, Argument::Null]);
@@ -40,16 +44,20 @@ pub(super) fn statistics(call: &Call<'_>) -> Lowered {
 }
 
 /// Normalises by given statistics, with a chain after it where there is one.
-pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+pub(super) fn forward(
+    call: &Call<'_>,
+    norm: &Norm,
+    statistics_given: [Name; 2],
+    chain: Option<&Chain>,
+) -> Lowered {
+    let (x, y) = (call.input(X), call.output(Y));
     let packs = Packs::of(x);
-    let given = 1 + usize::from(norm.scale) + usize::from(norm.center);
     let others = chain.map_or(0, |chain| chain.inputs - 1);
     let pass = if others == 0 { FORWARD } else { FORWARD_OF_SEVERAL };
     let mut defines = packs.defines(x, pass);
     let (statements, result) = chain.map_or((String::new(), "v0".to_owned()), statements);
     let each = |part: &dyn Fn(usize, &str) -> String| -> String {
-        (1..=others).map(|index| part(index, call.input(given + 1 + index).c_type())).collect()
+        (1..=others).map(|index| part(index, call.input((Other, index - 1)).c_type())).collect()
     };
     for (name, text) in [
         ("FORWARD", String::new()),
@@ -65,15 +73,10 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, chain: Option<&Chain>) -> Lo
     ] {
         writeln!(defines, "#define {name} {text}").expect("a text takes what is written to it");
     }
-    let beta = 1 + usize::from(norm.scale);
-    let mut arguments = vec![
-        x.pointer(),
-        call.input_if(norm.scale, 1),
-        call.input_if(norm.center, beta),
-        call.input(given).pointer(),
-        call.input(given + 1).pointer(),
-    ];
-    arguments.extend((1..=others).map(|index| call.input(given + 1 + index).pointer()));
+    let [mean, variance] = statistics_given.map(|statistic| call.input(statistic).pointer());
+    let (gamma, beta) = (call.pointer_if_given(Gamma), call.pointer_if_given(Beta));
+    let mut arguments = vec![x.pointer(), gamma, beta, mean, variance];
+    arguments.extend((1..=others).map(|index| call.input((Other, index - 1)).pointer()));
     arguments.push(y.pointer());
     arguments.extend(packs.arguments());
     arguments.push(Argument::Float(norm.epsilon));
@@ -97,27 +100,27 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: GradientSource) -> L
     // Bits of rows that are no whole bytes are not found by counting elements: those sums are made before.
     let sums_before = matches!(gradients, GradientSource::MaskedSum) && !is_whole_bytes(call);
     if sums_before {
-        lowered = rows::mask_sum_into(call, call.output(1));
+        lowered = rows::mask_sum_into(call, call.output(Dz));
     }
-    let (dy, first) = match gradients {
-        GradientSource::Plain | GradientSource::ThroughRelu(_) => (call.input(0), 1),
-        GradientSource::MaskedSum => (call.output(1), 3),
+    let dy = match gradients {
+        GradientSource::Plain | GradientSource::ThroughRelu(_) => call.input(Dy),
+        GradientSource::MaskedSum => call.output(Dz),
     };
-    let (x, dx, statistics) = (call.input(first), call.output(0), first + 1);
-    let (mean, variance) = (call.input(statistics), call.input(statistics + 1));
-    let gamma = call.input_if(norm.scale, statistics + 2);
+    let (x, dx) = (call.input(X), call.output(Dx));
+    let (mean, variance) = (call.input(Mean), call.input(Variance));
+    let gamma = call.pointer_if_given(Gamma);
     let epsilon = Argument::Float(norm.epsilon);
     let mut arguments = vec![dy.pointer(), x.pointer(), mean.pointer()];
     let (terms, pass, mask, mask_arguments) = match gradients {
         GradientSource::ThroughRelu(below) => {
-            let beta = call.input_if(norm.center, statistics + 2 + usize::from(norm.scale));
+            let beta = call.pointer_if_given(Beta);
             let below = Argument::Float(below);
             arguments.extend([variance.pointer(), gamma, beta, epsilon, below]);
             (Terms::MaskedProducts, BACKWARD_MASKED, MASK, vec![beta, below])
         }
         GradientSource::MaskedSum if !sums_before => {
-            arguments[0] = call.input(0).pointer();
-            arguments.extend([call.input(1).pointer(), call.input(2).pointer(), dy.pointer()]);
+            arguments[0] = call.input(Dy).pointer();
+            arguments.extend([call.input((Dy, 1)).pointer(), call.input(Bits).pointer(), dy.pointer()]);
             (Terms::ProductsOfSums, BACKWARD, NO_MASK, vec![])
         }
         GradientSource::Plain | GradientSource::MaskedSum => (Terms::Products, BACKWARD, NO_MASK, vec![]),
@@ -125,14 +128,8 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: GradientSource) -> L
     let columns = Columns::of(dy, terms);
     let parts = columns.parts(&mut lowered, arguments);
     let coefficients = Argument::At(lowered.scratch(Bytes::of::<f32>(3 * columns.columns())));
-    let mut updates = 0;
-    let mut update = |present: bool| {
-        let pointer = if present { call.update(updates).pointer() } else { Argument::Null };
-        updates += usize::from(present);
-        pointer
-    };
-    let trains = !call.node.updates.is_empty();
-    let (dgamma, dbeta) = (update(trains && norm.scale), update(trains && norm.center));
+    let [dgamma, dbeta] = [DGamma, DBeta]
+        .map(|operand| call.update_if_given(operand).map_or(Argument::Null, |sum| sum.pointer()));
     let mut arguments = columns.parts_arguments(parts);
     let count = long(columns.rows());
     arguments.extend([
@@ -157,15 +154,15 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: GradientSource) -> L
 
 /// Whether every row of bits is whole bytes.
 fn is_whole_bytes(call: &Call<'_>) -> bool {
-    call.input(0).shape().elements_per_row().is_multiple_of(8)
+    call.input(Dy).shape().elements_per_row().is_multiple_of(8)
 }
 
 /// `dx = dy gamma / √(variance + epsilon)`.
 pub(super) fn inference_grad(call: &Call<'_>, norm: &Norm) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
+    let (dy, dx) = (call.input(Dy), call.output(Dx));
     let packs = Packs::of(dy);
-    let variance = call.input(1 + usize::from(norm.scale));
-    let mut arguments = vec![dy.pointer(), call.input_if(norm.scale, 1), variance.pointer(), dx.pointer()];
+    let variance = call.input(MovingVariance);
+    let mut arguments = vec![dy.pointer(), call.pointer_if_given(Gamma), variance.pointer(), dx.pointer()];
     arguments.extend(packs.arguments());
     arguments.push(Argument::Float(norm.epsilon));
     packs.kernel("inference_grad", packs.backward(dy, BACKWARD, NO_MASK), BACKWARD, arguments).into()
@@ -173,17 +170,17 @@ pub(super) fn inference_grad(call: &Call<'_>, norm: &Norm) -> Lowered {
 
 /// `moving = moving · momentum + value · (1 − momentum)`.
 pub(super) fn moving(call: &Call<'_>, momentum: f32) -> Lowered {
-    let mean = call.input(0);
+    let mean = call.input(Mean);
     let packs = Packs::of(mean);
     let arguments = vec![
         mean.pointer(),
-        call.input(1).pointer(),
-        call.update(0).pointer(),
-        call.update(1).pointer(),
+        call.input(Variance).pointer(),
+        call.update(MovingMean).pointer(),
+        call.update(MovingVariance).pointer(),
         Argument::Context,
         long(mean.elements),
         Argument::Float(momentum),
-        call.input_if(call.node.inputs.len() == 3, 2),
+        call.pointer_if_given(FoundInf),
     ];
     let kernel = packs.kernel("moving", packs.backward(mean, BACKWARD, NO_MASK), BACKWARD, arguments);
     Kernel { blocks: blocks_for(mean.elements), ..kernel }.into()

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Binary, Chain, Link, Unary};
 
 use crate::call::{Call, THREADS, blocks_for, long};
@@ -11,9 +12,9 @@ const TEXT: &str = include_str!("../kernels/elementwise.cu");
 
 /// A chain as one kernel.
 pub(super) fn elementwise(call: &Call<'_>, chain: &Chain) -> Lowered {
-    let y = call.output(0);
+    let y = call.output(Y);
     let width = if y.dtype().size() == 4 { 4 } else { 8 };
-    let inputs = || (0..chain.inputs).map(|index| (index, call.input(index)));
+    let inputs = || (0..chain.inputs).map(|index| (index, call.input((X, index))));
     let join = |part: &dyn Fn(usize, &'static str) -> String| -> String {
         inputs().map(|(index, input)| part(index, input.c_type())).collect()
     };

@@ -1,5 +1,6 @@
 //! What an update would write: the update runs on copies in the workspace, and the copies are looked at.
 
+use memfit_ir::Operand::Weight;
 use memfit_ir::{CheckUpdate, Node, Op, Tensor, Update};
 
 use super::composed::{Parts, composed};
@@ -9,7 +10,7 @@ use crate::work::Lowered;
 /// Copies, the update, and a check of every copy.
 pub(super) fn check_update(call: &Call<'_>, check: &CheckUpdate) -> Lowered {
     let Node { inputs, .. } = call.node;
-    let (at, found_inf) = (check.weight_at(), inputs.len());
+    let (at, found_inf) = (call.input(Weight).index, inputs.len());
     let read = at..inputs.len();
     let copies = found_inf + 1..found_inf + 1 + read.len();
     let tensors: Vec<Tensor> = inputs[at..].iter().map(|id| call.graph.tensors[id.0].clone()).collect();

@@ -1,6 +1,7 @@
 //! Sums over the columns of a matrix: parts of every block first, then their sum in a fixed order.
 
 use memfit_ir::Bytes;
+use memfit_ir::Operand::{Argmax, Bits, DBias, Dx, Dy};
 
 use super::rows;
 use crate::call::{Call, Operand, THREADS, int, long, pack_width};
@@ -36,25 +37,25 @@ const NO_MORE: &str = "#define MORE_PARAMETERS\n";
 
 /// `dbias += Σ dy` over every axis but the last.
 pub(super) fn bias_grad(call: &Call<'_>) -> Lowered {
-    add_columns(call, Lowered::default(), call.input(0), Terms::Values, &[])
+    add_columns(call, Lowered::default(), call.input(Dy), Terms::Values, &[])
 }
 
 /// The same, where `dy` is computed and written on the way, as these defines and arguments say.
 pub(super) fn bias_grad_of(call: &Call<'_>, made: &str, more: &[Argument]) -> Lowered {
-    let mut columns = Columns::of(call.input(0), Terms::Values);
+    let mut columns = Columns::of(call.input(Dy), Terms::Values);
     columns.source.defines = columns.source.defines.replace(NO_MORE, made);
-    add_parts(call, Lowered::default(), call.input(0), &columns, more)
+    add_parts(call, Lowered::default(), call.input(Dy), &columns, more)
 }
 
 /// The same for a gradient that counts only where there is an argmax.
 pub(super) fn argmax_bias_grad(call: &Call<'_>) -> Lowered {
-    let argmax = call.input(1).pointer();
-    add_columns(call, Lowered::default(), call.input(0), Terms::WithArgmax, &[argmax])
+    let argmax = call.input(Argmax).pointer();
+    add_columns(call, Lowered::default(), call.input(Dy), Terms::WithArgmax, &[argmax])
 }
 
 /// A gradient where a bit is set, and its sum.
 pub(super) fn mask_bits_bias_grad(call: &Call<'_>) -> Lowered {
-    let (dy, bits, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, bits, dx) = (call.input(Dy), call.input(Bits), call.output(Dx));
     if dy.shape().elements_per_row().is_multiple_of(8) {
         let more = [bits.pointer(), dx.pointer()];
         return add_columns(call, Lowered::default(), dy, Terms::Masked, &more);
@@ -85,7 +86,7 @@ fn add_parts(
     arguments.extend(more);
     let parts = columns.parts(&mut lowered, arguments);
     let mut arguments = columns.parts_arguments(parts);
-    arguments.extend([call.update(0).pointer(), call.overwrite()]);
+    arguments.extend([call.update(DBias).pointer(), call.overwrite()]);
     lowered.kernel(columns.finish("add_columns", arguments));
     lowered
 }

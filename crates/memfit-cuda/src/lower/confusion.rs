@@ -1,5 +1,6 @@
 //! Metrics of many sums: what lies between thresholds, and how classes meet.
 
+use memfit_ir::Operand::{Prediction, Sums, Target};
 use memfit_ir::{Bytes, ClassOf, Counts, FBeta, Iou, Thresholds};
 
 use super::chain::number;
@@ -41,7 +42,7 @@ pub(super) fn counts(call: &Call<'_>, counts: &Counts) -> Lowered {
     ] {
         defines += &format!("#define {name} {value}\n");
     }
-    let classes = call.input(0).shape().last().max(1);
+    let classes = call.input(Prediction).shape().last().max(1);
     count_items(call, &defines, if class.is_some() { 1 } else { classes })
 }
 
@@ -59,7 +60,7 @@ pub(super) fn classes_met(call: &Call<'_>, iou: &Iou, numbered: bool) -> Lowered
         u8::from(by_argmax),
         u8::from(numbered),
     );
-    let classes = call.input(0).shape().last().max(1);
+    let classes = call.input(Prediction).shape().last().max(1);
     count_items(call, &defines, if by_argmax { 1 } else { classes })
 }
 
@@ -74,7 +75,7 @@ pub(super) fn classes_predicted(call: &Call<'_>, score: FBeta) -> Lowered {
 
 /// Counts items, of which a sample has `items_of_sample`.
 fn count_items(call: &Call<'_>, defines: &str, items_of_sample: usize) -> Lowered {
-    let (prediction, target, sums) = (call.input(0), call.input(1), call.update(0));
+    let (prediction, target, sums) = (call.input(Prediction), call.input(Target), call.update(Sums));
     let classes = prediction.shape().last().max(1);
     let in_row = (prediction.shape().elements_per_row() / classes).max(1);
     let Weights { pointer: weights, of_row, count } = Weights::new(call);

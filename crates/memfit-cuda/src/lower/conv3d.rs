@@ -2,10 +2,11 @@
 //! into the workspace. Groups are zeros between channels that do not meet. Backward, each place gathers from
 //! the windows that saw it, so that no two threads add to one.
 
+use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, X, Y};
 use memfit_ir::{Bytes, Conv3D, DType, Shape};
 
 use super::product::{Sizes, as_type};
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Address, Argument, Kernel, Lowered, Product, Source, Work};
 
 const TEXT: &str = include_str!("../kernels/conv3d.cu");
@@ -99,11 +100,11 @@ impl<'a> Geometry<'a> {
 
 /// `y = x ∗ kernel + bias`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv3D) -> Lowered {
-    let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
+    let (x, kernel, y) = (call.input(X), call.input(Name::Kernel), call.output(Y));
     let geometry = Geometry::new(call, conv, [x, y, kernel]);
     let mut lowered = Lowered::default();
     let b = geometry.spread(&mut lowered, kernel, false);
-    let bias = (call.node.inputs.len() == 3).then(|| as_type(&mut lowered, call.input(2), y.dtype()));
+    let bias = call.input_if_given(Bias).map(|bias| as_type(&mut lowered, bias, y.dtype()));
     let (k, n) = (geometry.taps() * geometry.input[3], geometry.output[3]);
     geometry.for_each_part(&mut lowered, x.address(), false, |lowered, first, m, patches| {
         let to = y.address().offset(geometry.bytes(first, n));
@@ -115,7 +116,7 @@ pub(super) fn forward(call: &Call<'_>, conv: &Conv3D) -> Lowered {
 
 /// The gradient of the input.
 pub(super) fn grad_input(call: &Call<'_>, conv: &Conv3D) -> Lowered {
-    let (dy, kernel, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, kernel, dx) = (call.input(Dy), call.input(Name::Kernel), call.output(Dx));
     let geometry = Geometry::new(call, conv, [dx, dy, kernel]);
     let mut lowered = Lowered::default();
     let b = geometry.spread(&mut lowered, kernel, true);
@@ -130,7 +131,7 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv3D) -> Lowered {
 
 /// The gradient of the kernel, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv3D) -> Lowered {
-    let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+    let (x, dy, dkernel) = (call.input(X), call.input(Dy), call.update(DKernel));
     let geometry = Geometry::new(call, conv, [x, dy, dkernel]);
     let (m, n) = (geometry.taps() * geometry.input[3], geometry.output[3]);
     let mut lowered = Lowered::default();

@@ -6,6 +6,7 @@
 //! same on both sides are put around a copy of the image, and f16 or bf16 images with fewer than eight
 //! channels are padded with zeros.
 
+use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, X, Y};
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
 use super::few_channels::Few;
@@ -13,7 +14,7 @@ use super::few_tensor_cores::FewOnTensorCores;
 use super::moves::source;
 use super::product::{Sizes, as_type};
 use super::scaled;
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};
 
 /// Elements of an image tensor that the library can count.
@@ -21,9 +22,9 @@ const ELEMENTS_MOST: usize = (1 << 31) - 1;
 
 /// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
 pub(super) fn forward(call: &Call<'_>, conv: &Conv2D, relu: bool) -> Lowered {
-    let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
+    let (x, kernel, y) = (call.input(X), call.input(Name::Kernel), call.output(Y));
     let geometry = Geometry::new(conv, x.shape(), y.shape(), call.rows).widened(x.dtype());
-    let bias = (call.node.inputs.len() == 3).then(|| call.input(2));
+    let bias = call.input_if_given(Bias);
     let mut lowered = Lowered::default();
     if geometry.is_product() {
         let b = as_type(&mut lowered, kernel, x.dtype());
@@ -85,7 +86,7 @@ fn finish(bias: Option<Operand<'_>>, y: Operand<'_>, relu: bool) -> Kernel {
 
 /// The gradient of the input.
 pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
-    let (dy, kernel, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, kernel, dx) = (call.input(Dy), call.input(Name::Kernel), call.output(Dx));
     let geometry = Geometry::new(conv, dx.shape(), dy.shape(), call.rows);
     let mut lowered = Lowered::default();
     if geometry.is_product() {
@@ -109,7 +110,7 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &Conv2D) -> Lowered {
 
 /// The gradient of the kernel, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &Conv2D) -> Lowered {
-    let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+    let (x, dy, dkernel) = (call.input(X), call.input(Dy), call.update(DKernel));
     let geometry = Geometry::new(conv, x.shape(), dy.shape(), call.rows).widened(x.dtype());
     let mut lowered = Lowered::default();
     if geometry.is_product() {

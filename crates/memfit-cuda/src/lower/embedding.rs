@@ -1,6 +1,7 @@
 //! Embeddings: rows of a table by number. Their gradient sorts positions by entry, so that sums have one
 //! order.
 
+use memfit_ir::Operand::{DTable, Dy, Ids, Table, Y};
 use memfit_ir::{Bytes, DType};
 
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
@@ -17,7 +18,7 @@ const DIGITS: usize = 256;
 
 /// Writes the entry of every id; NaN where there is none.
 pub(super) fn forward(call: &Call<'_>) -> Lowered {
-    let (ids, table, y) = (call.input(0), call.input(1), call.output(0));
+    let (ids, table, y) = (call.input(Ids), call.input(Table), call.output(Y));
     let sizes = Sizes::of(ids, table);
     Kernel {
         source: sizes.source(ids),
@@ -38,7 +39,7 @@ pub(super) fn forward(call: &Call<'_>) -> Lowered {
 
 /// Adds `dy` of every position to its entry, in the order of positions.
 pub(super) fn grad(call: &Call<'_>) -> Lowered {
-    let (ids, dy, dtable) = (call.input(0), call.input(1), call.update(0));
+    let (ids, dy, dtable) = (call.input(Ids), call.input(Dy), call.update(DTable));
     let sizes = Sizes::of(ids, dtable);
     let positions = ids.elements;
     let mut lowered = Lowered::default();

@@ -1,9 +1,10 @@
 //! Convolutions of images of few channels in single precision: what an image begins with, for which the
 //! library's kernels are not made. Neither a copy of the filter nor margins around the image are needed.
 
+use memfit_ir::Operand::{Bias, DKernel, Dy, X, Y};
 use memfit_ir::{Bytes, Conv2D, DType};
 
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/few_channels.cu");
@@ -77,8 +78,8 @@ impl<'a> Few<'a> {
 
     /// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
     pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
-        let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
-        let bias = call.input_if(call.node.inputs.len() == 3, 2);
+        let (x, kernel, y) = (call.input(X), call.input(Name::Kernel), call.output(Y));
+        let bias = call.pointer_if_given(Bias);
         let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer()];
         arguments.extend(self.sizes());
         let blocks = self.strips().div_ceil(self.groups()).clamp(1, 4096);
@@ -93,7 +94,7 @@ impl<'a> Few<'a> {
     /// The gradient of the kernel, added to what is there.
     pub(super) fn grad_kernel(&self, call: &Call<'_>) -> Lowered {
         let (x, dy, dkernel): (Operand<'_>, Operand<'_>, Operand<'_>) =
-            (call.input(0), call.input(1), call.update(0));
+            (call.input(X), call.input(Dy), call.update(DKernel));
         let mut lowered = Lowered::default();
         let parts = Argument::At(lowered.scratch(Bytes::of::<f32>(PARTS * dkernel.elements)));
         let blocks = self.strips().div_ceil(self.groups()).clamp(1, PARTS);

@@ -2,9 +2,10 @@
 //! f16 and bf16. The library's kernels are not made for them, and plain sums take many times as long as the
 //! memory traffic.
 
+use memfit_ir::Operand::{Bias, DKernel, Dy, X, Y};
 use memfit_ir::{Bytes, Conv2D, DType};
 
-use crate::call::{Call, THREADS, int, long};
+use crate::call::{Call, Name, THREADS, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source, c_type};
 
 const TEXT: &str = concat!(
@@ -125,8 +126,8 @@ impl<'a> FewOnTensorCores<'a> {
 
     /// `y = x ∗ kernel + bias`, with a ReLU where `relu`.
     pub(super) fn forward(&self, call: &Call<'_>, relu: bool) -> Lowered {
-        let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
-        let bias = call.input_if(call.node.inputs.len() == 3, 2);
+        let (x, kernel, y) = (call.input(X), call.input(Name::Kernel), call.output(Y));
+        let bias = call.pointer_if_given(Bias);
         let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer()];
         arguments.extend(self.sizes());
         let blocks = [count(self.output[2] / FILTERS), count(self.tiles().clamp(1, BLOCKS)), 1];
@@ -139,7 +140,7 @@ impl<'a> FewOnTensorCores<'a> {
 
     /// The gradient of the kernel, added to what is there.
     pub(super) fn grad_kernel(&self, call: &Call<'_>) -> Lowered {
-        let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+        let (x, dy, dkernel) = (call.input(X), call.input(Dy), call.update(DKernel));
         let [packs, of_taps, shares] = self.warps();
         let most = (PARTS_FLOATS / dkernel.elements / shares).max(1);
         let blocks = self.tiles().clamp(1, most);

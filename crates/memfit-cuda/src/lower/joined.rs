@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use memfit_ir::Operand::{Dy, X, Y};
 use memfit_ir::{Chain, Op};
 
 use super::chain::statements;
@@ -14,13 +15,13 @@ use crate::work::{Address, Argument, Lowered, Work};
 pub(crate) fn chain<'a>(call: &Call<'a>) -> Option<&'a Chain> {
     let Op::Elementwise(chain) = &call.node.op else { return None };
     let is_value = |operand: Operand<'_>| operand.shape().batched && !operand.dims().is_empty();
-    is_value(call.output(0)).then_some(chain)
+    is_value(call.output(Y)).then_some(chain)
 }
 
 /// What the kernel of the sums has defined, so that it makes what it sums up.
 pub(crate) fn made(call: &Call<'_>, chain: &Chain) -> String {
     let join = |part: &dyn Fn(usize, &'static str) -> String| -> String {
-        (0..chain.inputs).map(|index| part(index, call.input(index).c_type())).collect()
+        (0..chain.inputs).map(|index| part(index, call.input((X, index)).c_type())).collect()
     };
     let (statements, result) = statements(chain);
     let mut defines = String::from("#define MADE\n");
@@ -44,7 +45,7 @@ pub(crate) fn sums(call: &Call<'_>, made: &str, inputs: usize) -> Lowered {
     let own = call.node.inputs.len() + call.node.outputs.len() + call.node.updates.len();
     let mut more: Vec<Argument> =
         (own..own + inputs).map(|index| Argument::At(Address::operand(index))).collect();
-    more.extend([call.input(0).pointer(), Argument::Null]);
+    more.extend([call.input(Dy).pointer(), Argument::Null]);
     bias_grad_of(call, made, &more)
 }
 

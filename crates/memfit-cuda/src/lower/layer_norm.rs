@@ -1,6 +1,7 @@
 //! Layer normalisation: a row is held in the registers of a warp or a block, and read again only where it is
 //! too long for that.
 
+use memfit_ir::Operand::{Beta, DBeta, DGamma, Dx, Dy, Gamma, Mean, Other, Rstd, X, Y};
 use memfit_ir::{Bytes, Norm};
 
 use crate::call::{Call, Operand, THREADS, int, long, pack_width};
@@ -23,16 +24,15 @@ const THREADS_GRAD: usize = 101_376;
 
 /// Normalises every position, and writes its mean and its rstd.
 pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let rows = Rows::of(x, axes);
-    let beta = 1 + usize::from(norm.scale);
     let arguments = vec![
         x.pointer(),
-        call.input_if(norm.scale, 1),
-        call.input_if(norm.center, beta),
+        call.pointer_if_given(Gamma),
+        call.pointer_if_given(Beta),
         y.pointer(),
-        call.output(1).pointer(),
-        call.output(2).pointer(),
+        call.output(Mean).pointer(),
+        call.output(Rstd).pointer(),
         long(rows.count),
         int(rows.packs),
         Argument::Float(norm.epsilon),
@@ -40,11 +40,11 @@ pub(super) fn forward(call: &Call<'_>, norm: &Norm, axes: usize) -> Lowered {
     rows.kernel("layer_norm", rows.source(x, false), rows.blocks(BLOCKS), arguments).into()
 }
 
-/// The gradient through normalised values, mean and deviation, and the last operand where that is added; adds
+/// The gradient through normalised values, mean and deviation, and a further value where that is added; adds
 /// those of gamma and beta.
-pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Lowered {
-    let (dy, x, dx) = (call.input(0), call.input(1), call.output(0));
-    let (mean, rstd) = (call.input(2).pointer(), call.input(3).pointer());
+pub(super) fn grad(call: &Call<'_>, axes: usize, plus: bool) -> Lowered {
+    let (dy, x, dx) = (call.input(Dy), call.input(X), call.output(Dx));
+    let (mean, rstd) = (call.input(Mean).pointer(), call.input(Rstd).pointer());
     let rows = Rows::of_grad(dy, axes);
     let has_weights = !call.node.updates.is_empty();
     let source = rows.source(dy, has_weights);
@@ -70,15 +70,13 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, axes: usize, plus: bool) -> Low
         });
     }
     let mut arguments = vec![dy.pointer(), x.pointer(), mean, rstd];
-    let other = call.input_if(plus, call.node.inputs.len() - 1);
-    arguments.extend([call.input_if(norm.scale, 4), other, dx.pointer(), parts]);
+    let other = if plus { call.input(Other).pointer() } else { Argument::Null };
+    arguments.extend([call.pointer_if_given(Gamma), other, dx.pointer(), parts]);
     arguments.extend(shape);
     lowered.kernel(rows.kernel("layer_norm_grad", source.clone(), blocks, arguments));
     if has_weights {
-        let to = |wanted: bool, index: usize| {
-            if wanted { call.update(index).pointer() } else { Argument::Null }
-        };
-        let (dgamma, dbeta) = (to(norm.scale, 0), to(norm.center, usize::from(norm.scale)));
+        let [dgamma, dbeta] = [DGamma, DBeta]
+            .map(|operand| call.update_if_given(operand).map_or(Argument::Null, |sum| sum.pointer()));
         lowered.kernel(Kernel {
             source,
             entry: "weight_sums",

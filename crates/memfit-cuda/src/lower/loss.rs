@@ -1,11 +1,12 @@
 //! Losses with their gradients, and metrics.
 
+use memfit_ir::Operand::{DPrediction, Prediction, SampleWeights, Target};
 use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, Reduction, RowValue};
 
 use super::chain::number;
 use super::confusion;
 use super::sums::{PARTS, part_blocks};
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/loss.cu");
@@ -19,14 +20,15 @@ pub(super) fn loss(call: &Call<'_>, loss: &Loss) -> Lowered {
     let is_overlap = matches!(kind, LossKind::Distance(distance) if distance.is_overlap());
     let is_sum = matches!(loss.kind, LossKind::Reduced { reduction: Reduction::Sum, .. });
     let sums = Sums {
-        gradients: call.output(0).pointer(),
+        gradients: call.output(DPrediction).pointer(),
         weight: loss.weight,
         by_row: is_overlap,
         reduction: if is_sum || kind.mixes_rows() { 1 } else { 0 },
     };
     let mut lowered = Lowered::default();
     let (source, parts, count) = sums.add(call, kind, &mut lowered);
-    let arguments = vec![parts, count, call.update(0).pointer(), Argument::Context, call.overwrite()];
+    let arguments =
+        vec![parts, count, call.update(Name::Loss).pointer(), Argument::Context, call.overwrite()];
     lowered.kernel(Kernel { source, entry: "add_loss", blocks: [1, 1, 1], threads: THREADS, arguments });
     lowered
 }
@@ -44,7 +46,7 @@ struct Sums {
 impl Sums {
     /// Adds up parts of the loss: the source, where the parts are, and how many.
     fn add(&self, call: &Call<'_>, kind: &LossKind, lowered: &mut Lowered) -> (Source, Argument, Argument) {
-        let (prediction, target) = (call.input(0), call.input(1));
+        let (prediction, target) = (call.input(Prediction), call.input(Target));
         let row = prediction.shape().elements_per_row();
         let classes = if self.by_row { row } else { prediction.shape().last() }.max(1);
         let in_row = (row / classes).max(1);
@@ -129,7 +131,7 @@ fn mean_loss(call: &Call<'_>, kind: &LossKind, divisor: i64) -> Lowered {
 
 /// The share of samples that are right; `kind` is the kernel's `METRIC`, which may need a number.
 fn hits(call: &Call<'_>, kind: usize, number: f32) -> Lowered {
-    let (prediction, target) = (call.input(0), call.input(1));
+    let (prediction, target) = (call.input(Prediction), call.input(Target));
     let classes = prediction.shape().last().max(1);
     let in_row = (prediction.shape().elements_per_row() / classes).max(1);
     let source = source(prediction, target, &format!("#define METRIC {kind}\n"));
@@ -157,13 +159,13 @@ fn add_metric(
     lowered: &mut Lowered,
 ) {
     let Weights { pointer: weights, of_row, count: weights_count } = weights;
-    let sums = call.update(0).pointer();
+    let sums = call.update(Name::Sums).pointer();
     let mut arguments = vec![parts, count, sums, call.overwrite(), Argument::Long(divisor)];
     arguments.extend([weights, long(weights_count), long(of_row)]);
     lowered.kernel(Kernel { source, entry: "add_metric", blocks: [1, 1, 1], threads: THREADS, arguments });
 }
 
-/// The weights of rows or of samples, which are the third operand where there are any.
+/// The weights of rows or of samples, where there are any.
 pub(super) struct Weights {
     pub(super) pointer: Argument,
     /// How many a row has: one, or one a sample.
@@ -174,13 +176,12 @@ pub(super) struct Weights {
 
 impl Weights {
     pub(super) fn new(call: &Call<'_>) -> Weights {
-        match call.node.inputs.len() {
-            3 => {
-                let weights = call.input(2);
+        match call.input_if_given(SampleWeights) {
+            Some(weights) => {
                 let (pointer, of_row) = (weights.pointer(), weights.shape().elements_per_row());
                 Weights { pointer, of_row, count: weights.elements }
             }
-            _ => Weights::none(call),
+            None => Weights::none(call),
         }
     }
 

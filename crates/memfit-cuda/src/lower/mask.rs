@@ -1,17 +1,18 @@
 //! Masks, and weights of samples made of them.
 
+use memfit_ir::Operand::{SampleWeights, X, Y};
 use memfit_ir::{Bytes, DType, Mask};
 
 use super::chain::number;
 use super::sums::{PARTS, part_blocks};
-use crate::call::{Call, THREADS, blocks_for, long};
+use crate::call::{Call, Name, THREADS, blocks_for, long};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
 const TEXT: &str = include_str!("../kernels/mask.cu");
 
 /// Writes a mask.
 pub(super) fn mask(call: &Call<'_>, mask: Mask) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Name::Mask));
     let (counts, features) = match mask {
         Mask::NotZero if x.dtype() == DType::I32 => ("((x)[i] != 0)".to_owned(), 1),
         // Floats are cut to whole numbers, as where they name entries.
@@ -32,7 +33,7 @@ pub(super) fn mask(call: &Call<'_>, mask: Mask) -> Lowered {
 
 /// Makes the mean of weights 1.
 pub(super) fn balance(call: &Call<'_>) -> Lowered {
-    let (weights, y) = (call.input(0), call.output(0));
+    let (weights, y) = (call.input(SampleWeights), call.output(Y));
     let source = Source { text: TEXT, defines: "#define BALANCE\n".to_owned() };
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));

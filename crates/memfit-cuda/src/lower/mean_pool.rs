@@ -1,5 +1,6 @@
 //! Means of windows, and the maximum of whole images.
 
+use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
@@ -9,13 +10,13 @@ const TEXT: &str = include_str!("../kernels/mean_pool.cu");
 
 /// The mean of the pixels under every window.
 pub(super) fn forward(call: &Call<'_>, pool: &Pool2D) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     windows("mean_pool", pool, [x, y], [x, y])
 }
 
 /// Spreads `dy` of every window over its pixels in equal shares.
 pub(super) fn grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
+    let (dy, dx) = (call.input(Dy), call.output(Dx));
     windows("mean_pool_grad", pool, [dx, dy], [dy, dx])
 }
 
@@ -39,7 +40,7 @@ fn windows(
 
 /// The maximum of every channel, and its pixel.
 pub(super) fn global_max(call: &Call<'_>) -> Lowered {
-    let (x, y, argmax) = (call.input(0), call.output(0), call.output(1));
+    let (x, y, argmax) = (call.input(X), call.output(Y), call.output(Argmax));
     let [height, width] = size(x);
     let sizes = [y.elements, height * width, x.shape().last()];
     let arguments = [x, y, argmax].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));
@@ -48,7 +49,7 @@ pub(super) fn global_max(call: &Call<'_>) -> Lowered {
 
 /// Writes `dy` of a channel to its argmax.
 pub(super) fn global_max_grad(call: &Call<'_>) -> Lowered {
-    let (dy, argmax, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, argmax, dx) = (call.input(Dy), call.input(Argmax), call.output(Dx));
     let [height, width] = size(dx);
     let sizes = [dx.elements, height * width, dx.shape().last()];
     let arguments = [dy, argmax, dx].map(|operand| operand.pointer()).into_iter().chain(sizes.map(long));

@@ -40,6 +40,7 @@ mod weight_rules;
 mod whole_update;
 
 use batch_norm::GradientSource;
+use memfit_ir::Operand::{Dx, Mean, MovingMean, MovingVariance, Variance};
 use memfit_ir::{AddEpilogue, Fused, Op};
 
 use super::call::Call;
@@ -48,13 +49,11 @@ use super::work::Lowered;
 /// What runs for a node.
 pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
-        Op::Dense => product::dense(call, false),
-        Op::DenseGradInput => product::dense_grad_input(call, false),
-        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => product::dense(call, true),
-        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => product::dense_grad_input(call, true),
-        Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(norm, axes))) => {
-            layer_norm::grad(call, norm, *axes, true)
-        }
+        Op::Dense => product::dense(call),
+        Op::DenseGradInput => product::dense_grad_input(call),
+        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => product::dense_plus(call),
+        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => product::dense_grad_input_plus(call),
+        Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => layer_norm::grad(call, *axes, true),
         Op::DenseGradKernel => product::dense_grad_kernel(call),
         Op::MatMul(matmul) => product::matmul(call, *matmul),
         Op::Conv2D(conv) => convolution::forward(call, conv, false),
@@ -93,7 +92,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
             made::made(call, producer, Op::SignBits { below: *below })
         }
         Op::MaskBits => rows::mask_bits(call),
-        Op::Fused(Fused::MaskBitsOfSum) => rows::mask_sum_into(call, call.output(0)),
+        Op::Fused(Fused::MaskBitsOfSum) => rows::mask_sum_into(call, call.output(Dx)),
         Op::Softmax => rows::softmax(call),
         Op::SoftmaxGrad => rows::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -101,8 +100,11 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Mask(mask) => mask::mask(call, *mask),
         Op::BalanceWeights => mask::balance(call),
         Op::BatchNormStatistics => batch_norm::statistics(call),
-        Op::BatchNorm(norm) | Op::BatchNormInference(norm) => batch_norm::forward(call, norm, None),
-        Op::Fused(Fused::BatchNormThen(norm, chain)) => batch_norm::forward(call, norm, Some(chain)),
+        Op::BatchNorm(norm) => batch_norm::forward(call, norm, [Mean, Variance], None),
+        Op::BatchNormInference(norm) => batch_norm::forward(call, norm, [MovingMean, MovingVariance], None),
+        Op::Fused(Fused::BatchNormThen(norm, chain)) => {
+            batch_norm::forward(call, norm, [Mean, Variance], Some(chain))
+        }
         Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, GradientSource::Plain),
         Op::Fused(Fused::BatchNormReluGrad(norm, below)) => {
             batch_norm::grad(call, norm, GradientSource::ThroughRelu(*below))
@@ -111,7 +113,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
-        Op::LayerNormGrad(norm, axes) => layer_norm::grad(call, norm, *axes, false),
+        Op::LayerNormGrad(_, axes) => layer_norm::grad(call, *axes, false),
         Op::Embedding => embedding::forward(call),
         Op::EmbeddingGrad => embedding::grad(call),
         Op::Attention(kind) => attention::forward(call, kind),
@@ -126,7 +128,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Transpose(order) => rearrange::transpose(call, order),
         Op::Broadcast(_) => rearrange::broadcast(call),
         Op::SumTo(_) => rearrange::sum_to(call),
-        Op::Affine { scale, center } => affine::forward(call, *scale, *center),
+        Op::Affine { .. } => affine::forward(call),
         Op::AffineGradScale => affine::grad_scale(call),
         Op::AffineConstant { scale, offset } => affine::constant(call, scale, offset),
         Op::CorrectSquares(factor) => update::correct_squares(call, *factor),

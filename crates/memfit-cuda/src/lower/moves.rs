@@ -1,5 +1,6 @@
 //! Bytes that move, zeros, and numbers as another type.
 
+use memfit_ir::Operand::{Sum, X, Y};
 use memfit_ir::{Bytes, DType};
 
 use crate::call::{Call, Operand, THREADS, blocks_for, long};
@@ -10,13 +11,13 @@ pub(super) const TEXT: &str = include_str!("../kernels/moves.cu");
 
 /// The same bytes, which mostly stand there already: the device skips a copy onto itself.
 pub(super) fn reshape(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     copy(x.address(), y.address(), y.tensor.shape.bytes(y.dtype(), call.rows))
 }
 
 /// A slice out of all rows of a micro-batch.
 pub(super) fn take_rows(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let before = x.tensor.shape.bytes(x.dtype(), call.row_start);
     let bytes = y.tensor.shape.bytes(y.dtype(), call.rows);
     copy(Address::Operand(x.index, before), y.address(), bytes)
@@ -24,7 +25,7 @@ pub(super) fn take_rows(call: &Call<'_>) -> Lowered {
 
 /// A slice to its place among all rows of a micro-batch.
 pub(super) fn put_rows(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.update(0));
+    let (x, y) = (call.input(X), call.update(Y));
     let before = y.tensor.shape.bytes(y.dtype(), call.row_start);
     let bytes = x.tensor.shape.bytes(x.dtype(), call.rows);
     copy(x.address(), Address::Operand(y.index, before), bytes)
@@ -32,14 +33,14 @@ pub(super) fn put_rows(call: &Call<'_>) -> Lowered {
 
 /// Zeros.
 pub(super) fn zero(call: &Call<'_>) -> Lowered {
-    let x = call.output(0);
+    let x = call.output(X);
     let bytes = x.tensor.shape.bytes(x.dtype(), call.rows);
     Lowered { work: vec![Work::Zero { to: x.address(), bytes }], workspace: Bytes::ZERO }
 }
 
 /// Zeros where a sum begins, and nothing else.
 pub(super) fn add_zero(call: &Call<'_>) -> Lowered {
-    let sum = call.update(0);
+    let sum = call.update(Sum);
     let bytes = sum.tensor.shape.bytes(sum.dtype(), call.rows);
     let work = if call.overwrite { vec![Work::Zero { to: sum.address(), bytes }] } else { vec![] };
     Lowered { work, workspace: Bytes::ZERO }
@@ -50,7 +51,7 @@ const ROUNDED: &str = include_str!("../kernels/rounded.cu");
 
 /// Numbers as another type. Weights share their launch with others.
 pub(super) fn cast(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     if !x.shape().batched {
         let none = Argument::Null;
         let kernel = Kernel {

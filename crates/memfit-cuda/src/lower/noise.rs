@@ -1,5 +1,6 @@
 //! Values changed at random: draws belong to seed, step and place in the batch.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Noise, NoiseKind};
 
 use crate::call::{Call, THREADS, blocks_for, long};
@@ -17,7 +18,7 @@ pub(super) fn sequence(seed: u64) -> Argument {
 
 /// Sets a share of elements to 0 and scales the others.
 pub(super) fn dropout(call: &Call<'_>, rate: f32, seed: u64) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     Kernel {
         source: Source { text: TEXT, defines: format!("typedef {} X;\n", x.c_type()) },
         entry: "dropout",
@@ -40,7 +41,7 @@ pub(super) fn dropout(call: &Call<'_>, rate: f32, seed: u64) -> Lowered {
 
 /// Noise of a shape that may be smaller than the values it changes.
 pub(super) fn noise(call: &Call<'_>, noise: &Noise) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let mut step = 1;
     let mut axes: Vec<Axis> = Vec::new();
     for (size, drawn) in x.dims().iter().zip(&noise.dims).rev() {

@@ -1,5 +1,6 @@
 //! Pools over windows and over whole images.
 
+use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
@@ -13,7 +14,7 @@ const WINDOWS_OF_A_TILE: usize = 9;
 
 /// The maximum and the argmax of every window; with `relu`, what is not positive becomes 0 and has no argmax.
 pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D, relu: bool) -> Lowered {
-    let (x, y, argmax) = (call.input(0), call.output(0), call.output(1));
+    let (x, y, argmax) = (call.input(X), call.output(Y), call.output(Argmax));
     let operands = [x.pointer(), y.pointer(), argmax.pointer()];
     let more = if relu { "#define RELU\n" } else { "" };
     windows("max_pool", pool, [x, y], y.elements / y.shape().last(), operands, &[], more)
@@ -21,7 +22,7 @@ pub(super) fn max_pool(call: &Call<'_>, pool: &Pool2D, relu: bool) -> Lowered {
 
 /// Writes `dy` of every window to its argmax.
 pub(super) fn max_pool_grad(call: &Call<'_>, pool: &Pool2D) -> Lowered {
-    let (dy, argmax, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, argmax, dx) = (call.input(Dy), call.input(Argmax), call.output(Dx));
     let operands = [dy.pointer(), argmax.pointer(), dx.pointer()];
     let ([height, width], [down, across]) = (size(dx), pool.strides);
     let pixels = dx.elements / dx.shape().last();
@@ -61,7 +62,7 @@ fn windows(
 
 /// The mean of every channel.
 pub(super) fn global_average(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let channels = x.shape().last();
     let [height, width] = size(x);
     let count = |count: usize| u32::try_from(count).expect("a micro-batch has fewer rows");
@@ -72,7 +73,7 @@ pub(super) fn global_average(call: &Call<'_>) -> Lowered {
 
 /// Spreads `dy` of a channel over its pixels in equal shares.
 pub(super) fn global_average_grad(call: &Call<'_>) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
+    let (dy, dx) = (call.input(Dy), call.output(Dx));
     let channels = dx.shape().last();
     let width = pack_width(channels, dx.dtype());
     let [height, wide] = size(dx);

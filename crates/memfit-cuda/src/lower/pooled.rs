@@ -2,10 +2,11 @@
 //! gradient of the filter is summed over the argmax alone. Factors are rounded to TF32 where that is allowed
 //! and the shape suits tensor cores.
 
+use memfit_ir::Operand::{Argmax, Bias, DBias, DKernel, Dx, Dy, X, Y};
 use memfit_ir::{Bytes, DType, Op, PooledConv2D, Tensor};
 
 use super::composed::{Parts, composed};
-use crate::call::{Call, Operand, THREADS, int, long, pack_width};
+use crate::call::{Call, Name, Operand, THREADS, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source, c_type};
 
 const PLAIN: &str = concat!(
@@ -50,7 +51,7 @@ const TENSOR_CORES_TAPS: usize = 31;
 /// The gradient of the input, as a pool's and a convolution's: a GPU is not given the joined op by the
 /// training graph.
 pub(super) fn grad_input(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (dy, dx) = (call.input(0).tensor, call.output(0).tensor);
+    let (dy, dx) = (call.input(Dy).tensor, call.output(Dx).tensor);
     let size = [dx.shape.dims[0], dx.shape.dims[1]];
     let mut between = Tensor { dtype: dx.dtype, ..dy.clone() };
     let [height, width] = conv.between(size);
@@ -64,9 +65,10 @@ pub(super) fn grad_input(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
 
 /// The maximum of every window of `x ∗ kernel + bias`, and its argmax.
 pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (x, kernel, y, argmax) = (call.input(0), call.input(1), call.output(0), call.output(1));
+    let (x, kernel, y, argmax) =
+        (call.input(X), call.input(Name::Kernel), call.output(Y), call.output(Argmax));
     let pooled = Pooled::new(call, conv, x, y);
-    let bias = call.input_if(call.node.inputs.len() == 3, 2);
+    let bias = call.pointer_if_given(Bias);
     let mut arguments = vec![x.pointer(), kernel.pointer(), bias, y.pointer(), argmax.pointer()];
     let [height, width, filters] = pooled.output;
     let (source, items, at_once, groups) = if pooled.tensor_cores {
@@ -89,9 +91,9 @@ pub(super) fn forward(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
 
 /// The gradients of the kernel and the bias, added to what is there.
 pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
-    let (x, dy, argmax) = (call.input(0), call.input(1), call.input(2));
+    let (x, dy, argmax) = (call.input(X), call.input(Dy), call.input(Argmax));
     let pooled = Pooled::new(call, conv, x, dy);
-    let dbias = if call.node.updates.len() == 2 { call.update(1).pointer() } else { Argument::Null };
+    let dbias = call.update_if_given(DBias).map_or(Argument::Null, |dbias| dbias.pointer());
     let (filters, taps) = (pooled.output[2], pooled.taps());
     let (source, tile, groups) = if pooled.tensor_cores {
         let tile = pooled.tile(pooled.input[2]);
@@ -117,7 +119,7 @@ pub(super) fn grad_kernel(call: &Call<'_>, conv: &PooledConv2D) -> Lowered {
     let grid = [count(blocks), count(groups[0]), count(groups[1])];
     let entry = "pooled_filter";
     lowered.kernel(Kernel { source: source.clone(), entry, blocks: grid, threads: THREADS, arguments });
-    let arguments = [call.update(0).pointer(), dbias, int(blocks), int(taps * filters), int(of_part)];
+    let arguments = [call.update(DKernel).pointer(), dbias, int(blocks), int(taps * filters), int(of_part)];
     lowered.kernel(Kernel {
         source,
         entry: "pooled_sum",

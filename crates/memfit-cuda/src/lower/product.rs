@@ -3,20 +3,29 @@
 //! Weights are f32 in the graph. Beside f16 or bf16 values, they are rounded into the workspace first, so
 //! that the product runs on the tensor cores; sums are f32 in any case.
 
+use memfit_ir::Operand::{A, B, Bias, DKernel, Dx, Dy, Kernel, Other, X, Y};
 use memfit_ir::{Bytes, DType, MatMul, Shape};
 
 use super::moves::{convert, convert_both};
 use crate::call::{Call, Operand};
 use crate::work::{Address, Lowered, Product, Work};
 
-/// `y = x kernel + bias`, and the last operand where that is added.
-pub(super) fn dense(call: &Call<'_>, plus: bool) -> Lowered {
-    let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
+/// `y = x kernel + bias`.
+pub(super) fn dense(call: &Call<'_>) -> Lowered {
+    dense_of(call, None)
+}
+
+/// The same and a further value.
+pub(super) fn dense_plus(call: &Call<'_>) -> Lowered {
+    dense_of(call, Some(call.input(Other).address()))
+}
+
+fn dense_of(call: &Call<'_>, other: Option<Address>) -> Lowered {
+    let (x, kernel, y) = (call.input(X), call.input(Kernel), call.output(Y));
     let mut lowered = Lowered::default();
     let k = x.shape().last();
     let n = kernel.elements / k.max(1);
-    let has_bias = call.node.inputs.len() == 3 + usize::from(plus);
-    let (b, bias) = match has_bias.then(|| call.input(2)) {
+    let (b, bias) = match call.input_if_given(Bias) {
         Some(bias) => {
             let (b, bias) = as_types(&mut lowered, [kernel, bias], x.dtype());
             (b, Some(bias))
@@ -25,26 +34,35 @@ pub(super) fn dense(call: &Call<'_>, plus: bool) -> Lowered {
     };
     let sizes = Sizes { m: positions(x.shape(), call.rows), n, k };
     let product = sizes.product(x.dtype(), y.dtype(), [x.address(), b, y.address()]);
-    lowered.work.push(Work::Product(Product { bias, c: other(call, plus), ..product }));
+    lowered.work.push(Work::Product(Product { bias, c: other, ..product }));
     lowered
 }
 
-/// `dx = dy kernelᵀ`, and the last operand where that is added.
-pub(super) fn dense_grad_input(call: &Call<'_>, plus: bool) -> Lowered {
-    let (dy, kernel, dx) = (call.input(0), call.input(1), call.output(0));
+/// `dx = dy kernelᵀ`.
+pub(super) fn dense_grad_input(call: &Call<'_>) -> Lowered {
+    dense_grad_input_of(call, None)
+}
+
+/// The same and a further value.
+pub(super) fn dense_grad_input_plus(call: &Call<'_>) -> Lowered {
+    dense_grad_input_of(call, Some(call.input(Other).address()))
+}
+
+fn dense_grad_input_of(call: &Call<'_>, other: Option<Address>) -> Lowered {
+    let (dy, kernel, dx) = (call.input(Dy), call.input(Kernel), call.output(Dx));
     let mut lowered = Lowered::default();
     let k = dy.shape().last();
     let n = kernel.elements / k.max(1);
     let b = as_type(&mut lowered, kernel, dy.dtype());
     let sizes = Sizes { m: positions(dy.shape(), call.rows), n, k };
     let product = sizes.product(dy.dtype(), dx.dtype(), [dy.address(), b, dx.address()]);
-    lowered.work.push(Work::Product(Product { transpose_b: true, c: other(call, plus), ..product }));
+    lowered.work.push(Work::Product(Product { transpose_b: true, c: other, ..product }));
     lowered
 }
 
 /// `dkernel += xᵀ dy`.
 pub(super) fn dense_grad_kernel(call: &Call<'_>) -> Lowered {
-    let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+    let (x, dy, dkernel) = (call.input(X), call.input(Dy), call.update(DKernel));
     let sizes = Sizes { m: x.shape().last(), n: dy.shape().last(), k: positions(x.shape(), call.rows) };
     let product = sizes.product(x.dtype(), dkernel.dtype(), [x.address(), dy.address(), dkernel.address()]);
     let product = Product { transpose_a: true, adds: !call.overwrite, ..product };
@@ -53,7 +71,7 @@ pub(super) fn dense_grad_kernel(call: &Call<'_>) -> Lowered {
 
 /// `y = a b` for every index of the axes before the last two.
 pub(super) fn matmul(call: &Call<'_>, matmul: MatMul) -> Lowered {
-    let (a, b, y) = (call.input(0), call.input(1), call.output(0));
+    let (a, b, y) = (call.input(A), call.input(B), call.output(Y));
     let sizes = matmul.sizes(a.shape(), b.shape());
     let sizes = sizes.expect("the shape rules let only matrices in that suit each other");
     let each = Sizes { m: sizes.m, n: sizes.n, k: sizes.k };
@@ -62,11 +80,6 @@ pub(super) fn matmul(call: &Call<'_>, matmul: MatMul) -> Lowered {
     let count = call.rows * sizes.products;
     let product = Product { transpose_a, transpose_b, count, ..product };
     Lowered { work: vec![Work::Product(product)], workspace: Bytes::ZERO }
-}
-
-/// The last operand, where it is added.
-fn other(call: &Call<'_>, plus: bool) -> Option<Address> {
-    plus.then(|| call.input(call.node.inputs.len() - 1).address())
 }
 
 /// The sizes of one product.

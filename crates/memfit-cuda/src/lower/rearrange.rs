@@ -1,5 +1,6 @@
 //! Elements that move but do not change, repeated elements, and the sums that undo that.
 
+use memfit_ir::Operand::{X, Y};
 use memfit_ir::{Bytes, Pads, Shape};
 
 use crate::call::{Call, Operand, THREADS, blocks_for, long};
@@ -51,7 +52,7 @@ fn moving(
     count: usize,
     numbers: &[usize],
 ) -> Kernel {
-    let mut arguments = vec![call.input(from).pointer(), call.output(0).pointer(), long(count)];
+    let mut arguments = vec![call.input((X, from)).pointer(), call.output(Y).pointer(), long(count)];
     arguments.extend(numbers.iter().copied().map(long));
     Kernel { source: unit.source(""), entry, blocks: blocks_for(count), threads: THREADS, arguments }
 }
@@ -68,15 +69,15 @@ fn run(shape: &Shape, axis: usize) -> usize {
 
 /// Puts tensors side by side along an axis.
 pub(super) fn concat(call: &Call<'_>, axis: usize) -> Lowered {
-    let y = call.output(0);
+    let y = call.output(Y);
     let stride = run(y.shape(), axis);
-    let inputs = 0..call.node.inputs.len();
-    let lengths: Vec<usize> = inputs.map(|index| run(call.input(index).shape(), axis)).collect();
+    let inputs = 0..call.inputs(X);
+    let lengths: Vec<usize> = inputs.map(|index| run(call.input((X, index)).shape(), axis)).collect();
     let unit = Unit::new(element_bytes(y), &lengths);
     let (mut lowered, mut start) = (Lowered::default(), 0);
     for (index, length) in lengths.into_iter().enumerate() {
         let [length, stride] = [length, stride].map(|elements| elements / unit.elements);
-        let count = call.input(index).elements / unit.elements;
+        let count = call.input((X, index)).elements / unit.elements;
         if 0 < count {
             lowered.kernel(moving(
                 call,
@@ -94,7 +95,7 @@ pub(super) fn concat(call: &Call<'_>, axis: usize) -> Lowered {
 
 /// Takes a slice of an axis.
 pub(super) fn slice(call: &Call<'_>, axis: usize, start: usize) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let (length, stride, start) =
         (run(y.shape(), axis), run(x.shape(), axis), start * run(x.shape(), axis + 1));
     let unit = Unit::new(element_bytes(x), &[length, stride, start]);
@@ -105,7 +106,7 @@ pub(super) fn slice(call: &Call<'_>, axis: usize, start: usize) -> Lowered {
 
 /// Pads an axis with zeros on both sides.
 pub(super) fn pad_axis(call: &Call<'_>, axis: usize, before: usize) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let (length, stride) = (run(x.shape(), axis), run(y.shape(), axis));
     let start = before * run(y.shape(), axis + 1);
     let unit = Unit::new(element_bytes(x), &[length, stride, start]);
@@ -115,16 +116,16 @@ pub(super) fn pad_axis(call: &Call<'_>, axis: usize, before: usize) -> Lowered {
 
 /// Copies images into the middle of zeros.
 pub(super) fn pad(call: &Call<'_>, pads: &Pads) -> Lowered {
-    margins(call, "pad_lines", call.output(0).shape(), call.input(0).shape(), pads)
+    margins(call, "pad_lines", call.output(Y).shape(), call.input(X).shape(), pads)
 }
 
 /// Copies the middle of images.
 pub(super) fn crop(call: &Call<'_>, pads: &Pads) -> Lowered {
-    margins(call, "crop_lines", call.input(0).shape(), call.output(0).shape(), pads)
+    margins(call, "crop_lines", call.input(X).shape(), call.output(Y).shape(), pads)
 }
 
 fn margins(call: &Call<'_>, entry: &'static str, outer: &Shape, inner: &Shape, pads: &Pads) -> Lowered {
-    let y = call.output(0);
+    let y = call.output(Y);
     let widths = [run(outer, 1), pads.left * outer.last(), run(inner, 1)];
     let unit = Unit::new(element_bytes(y), &widths);
     let [width, left, width_inner] = widths.map(|elements| elements / unit.elements);
@@ -134,14 +135,14 @@ fn margins(call: &Call<'_>, entry: &'static str, outer: &Shape, inner: &Shape, p
 
 /// Axes in another order.
 pub(super) fn transpose(call: &Call<'_>, order: &[usize]) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let axes = order.iter().map(|axis| Axis { size: x.dims()[*axis], step: run(x.shape(), axis + 1) });
     gather(call, axes.collect(), y.shape().elements_per_row())
 }
 
 /// Repeats elements along dimensions of 1.
 pub(super) fn broadcast(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     let axes = y.dims().iter().enumerate().map(|(axis, size)| {
         let broadcast = x.dims()[axis] != *size;
         Axis { size: *size, step: if broadcast { 0 } else { run(x.shape(), axis + 1) } }
@@ -151,7 +152,7 @@ pub(super) fn broadcast(call: &Call<'_>) -> Lowered {
 
 /// `y` from the places that axes name in `x`.
 fn gather(call: &Call<'_>, axes: Vec<Axis>, per_row: usize) -> Lowered {
-    let y = call.output(0);
+    let y = call.output(Y);
     let mut axes = Axis::merged(axes);
     // Neighbours that stay neighbours move together.
     let together = axes.last().filter(|axis| axis.step == 1).map_or(1, |axis| axis.size);
@@ -172,14 +173,14 @@ fn gather(call: &Call<'_>, axes: Vec<Axis>, per_row: usize) -> Lowered {
         entry: "gather",
         blocks: blocks_for(count),
         threads: THREADS,
-        arguments: vec![call.input(0).pointer(), y.pointer(), long(count)],
+        arguments: vec![call.input(X).pointer(), y.pointer(), long(count)],
     }
     .into()
 }
 
 /// Sums over dimensions that were broadcast.
 pub(super) fn sum_to(call: &Call<'_>) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
+    let (dy, dx) = (call.input(X), call.output(Y));
     let axes = || {
         dy.dims().iter().enumerate().map(|(axis, size)| Axis { size: *size, step: run(dy.shape(), axis + 1) })
     };

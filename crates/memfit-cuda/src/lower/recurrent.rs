@@ -1,9 +1,10 @@
 //! Recurrent layers: a block takes a few rows through all steps. The gradient of the kernel is a product over
 //! all steps of many rows, gathered side by side.
 
+use memfit_ir::Operand::{Bias, DBias, DKernel, Dx, Dy, Kept, Mask, X, Y};
 use memfit_ir::{Bytes, Cell, DType, Gate, Recurrent};
 
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
+use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Product, Source, Work, c_type};
 
 const TEXT: &str = include_str!("../kernels/recurrent.cu");
@@ -87,11 +88,9 @@ fn pointer(operand: Option<Operand<'_>>) -> Argument {
 
 /// Runs a cell over all steps.
 pub(super) fn forward(call: &Call<'_>, kind: &Recurrent) -> Lowered {
-    let (x, kernel, y) = (call.input(0), call.input(1), call.output(0));
-    let others = call.node.inputs.len() - usize::from(kind.masked);
-    let bias = (others == 3).then(|| call.input(2));
-    let mask = kind.masked.then(|| call.input(others));
-    let kept = if call.node.outputs.len() == 2 { call.output(1).pointer() } else { Argument::Null };
+    let (x, kernel, y) = (call.input(X), call.input(Name::Kernel), call.output(Y));
+    let (bias, mask, kept) =
+        (call.input_if_given(Bias), call.input_if_given(Mask), pointer(call.output_if_given(Kept)));
     let sizes = Sizes::new(call, kind, y);
     let mut lowered = Lowered::default();
     let memory = sizes.memory(&mut lowered);
@@ -110,12 +109,9 @@ pub(super) fn forward(call: &Call<'_>, kind: &Recurrent) -> Lowered {
 
 /// `dy, y, [kept], kernel, [mask] → dx ⇒ dkernel, [dbias]`.
 pub(super) fn grad(call: &Call<'_>, kind: &Recurrent) -> Lowered {
-    let (dy, y, dx) = (call.input(0), call.input(1), call.output(0));
-    let keeps = 0 < kind.cell.kept();
-    let kept = if keeps { call.input(2).pointer() } else { Argument::Null };
-    let kernel = call.input(2 + usize::from(keeps));
-    let mask = kind.masked.then(|| call.input(3 + usize::from(keeps)));
-    let dbias = (call.node.updates.len() == 2).then(|| call.update(1));
+    let (dy, y, dx) = (call.input(Dy), call.input(Y), call.output(Dx));
+    let (kept, kernel) = (call.pointer_if_given(Kept), call.input(Name::Kernel));
+    let (mask, dbias) = (call.input_if_given(Mask), call.update_if_given(DBias));
     let sizes = Sizes::new(call, kind, y);
     let source = source(kind, y, kernel, dbias);
     let mut lowered = Lowered::default();
@@ -166,7 +162,7 @@ fn grad_kernel(
     lowered: &mut Lowered,
 ) {
     let Sizes { rows, steps, units, wide } = *sizes;
-    let (y, dx, dkernel) = (call.input(1), call.output(0), call.update(0));
+    let (y, dx, dkernel) = (call.input(Y), call.output(Dx), call.update(DKernel));
     let at_once = (STEPS_AT_ONCE / steps.max(1)).clamp(1, rows.max(1));
     let states = lowered.scratch(Bytes::of::<f32>(at_once * steps * units));
     let gates = lowered.scratch(Bytes::of::<f32>(at_once * steps * wide));

@@ -1,6 +1,7 @@
 //! Images of another height and width. A whole factor is a case of any other size.
 
 use memfit_ir::Interpolation;
+use memfit_ir::Operand::{Dx, Dy, X, Y};
 
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Kernel, Lowered, Source};
@@ -9,13 +10,13 @@ const TEXT: &str = include_str!("../kernels/resize.cu");
 
 /// Makes images of the output's height and width.
 pub(super) fn forward(call: &Call<'_>, interpolation: Interpolation) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     resize("resize", interpolation, [x, y], [x, y])
 }
 
 /// Sums `dy` back to the pixels that it came from.
 pub(super) fn grad(call: &Call<'_>, interpolation: Interpolation) -> Lowered {
-    let (dy, dx) = (call.input(0), call.output(0));
+    let (dy, dx) = (call.input(Dy), call.output(Dx));
     resize("resize_grad", interpolation, [dx, dy], [dy, dx])
 }
 

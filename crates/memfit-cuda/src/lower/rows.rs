@@ -1,5 +1,7 @@
 //! One bit an element, and softmax: kernels over the rows of a micro-batch or the positions of a tensor.
 
+use memfit_ir::Operand::{Bits, Dx, Dy, X, Y};
+
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
@@ -8,7 +10,7 @@ const SOFTMAX: &str = include_str!("../kernels/softmax.cu");
 
 /// Sets the bits of elements above 0 and below a bound.
 pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
-    let (y, bits) = (call.input(0), call.output(0));
+    let (y, bits) = (call.input(Y), call.output(Bits));
     let mut arguments = vec![y.pointer(), bits.pointer()];
     arguments.extend(row_bytes(call, y));
     arguments.push(Argument::Float(below));
@@ -17,7 +19,7 @@ pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
 
 /// Keeps elements whose bit is set.
 pub(super) fn mask_bits(call: &Call<'_>) -> Lowered {
-    masked(call, 1, call.output(0))
+    masked(call, 1, call.output(Dx))
 }
 
 /// Keeps sums of the first two inputs whose bit, of the third, is set.
@@ -26,9 +28,9 @@ pub(super) fn mask_sum_into(call: &Call<'_>, dx: Operand<'_>) -> Lowered {
 }
 
 fn masked(call: &Call<'_>, summands: usize, dx: Operand<'_>) -> Lowered {
-    let dy = call.input(0);
-    let mut arguments: Vec<_> = (0..=summands).map(|index| call.input(index).pointer()).collect();
-    arguments.push(dx.pointer());
+    let dy = call.input(Dy);
+    let mut arguments: Vec<_> = (0..summands).map(|index| call.input((Dy, index)).pointer()).collect();
+    arguments.extend([call.input(Bits).pointer(), dx.pointer()]);
     arguments.extend(row_bytes(call, dy));
     let items = bytes(call, dy) * 8 / pack_width(8, dy.dtype());
     kernel(BITS, "mask_bits", bits_defines(dy, summands == 2), items, arguments)
@@ -66,13 +68,13 @@ fn row_bytes(call: &Call<'_>, values: Operand<'_>) -> [Argument; 4] {
 
 /// Softmax over the last axis.
 pub(super) fn softmax(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(0), call.output(0));
+    let (x, y) = (call.input(X), call.output(Y));
     positions("softmax", x, vec![x.pointer(), y.pointer()])
 }
 
 /// `dx = y (dy − Σ dy y)`.
 pub(super) fn softmax_grad(call: &Call<'_>) -> Lowered {
-    let (dy, y, dx) = (call.input(0), call.input(1), call.output(0));
+    let (dy, y, dx) = (call.input(Dy), call.input(Y), call.output(Dx));
     positions("softmax_grad", dy, vec![dy.pointer(), y.pointer(), dx.pointer()])
 }
 

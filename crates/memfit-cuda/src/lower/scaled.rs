@@ -3,6 +3,7 @@
 //! f16 number has as many significant bits as TF32. It lacks the range, so each channel is scaled by a power
 //! of two, which is divided out when the sums are added to the gradient.
 
+use memfit_ir::Operand::{DKernel, Dy, X};
 use memfit_ir::{Bytes, Conv2D, DType};
 
 use super::convolution::Geometry;
@@ -25,7 +26,7 @@ const EIGHT: usize = 8;
 
 /// The gradient of the kernel, added to what is there, where it pays to compute it so.
 pub(super) fn grad_kernel(call: &Call<'_>, geometry: &Geometry<'_>) -> Option<Lowered> {
-    let (x, dy, dkernel) = (call.input(0), call.input(1), call.update(0));
+    let (x, dy, dkernel) = (call.input(X), call.input(Dy), call.update(DKernel));
     let at_once = if call.tf32 && x.dtype() == DType::F32 { rows_at_once(geometry)? } else { return None };
     let [input, output] = [geometry.input, geometry.output];
     let row = |image: [usize; 3]| image.iter().product::<usize>();

@@ -1,5 +1,6 @@
 //! Sums over everything: parts of every block first, then their sum in a fixed order.
 
+use memfit_ir::Operand::{FoundInf, Gradient, Sum};
 use memfit_ir::{Bytes, Op};
 
 use crate::call::{Call, THREADS, blocks_for, long};
@@ -12,16 +13,17 @@ pub(super) const PARTS: usize = 1024;
 
 /// Sums of terms of one gradient: squares, or elements that are not finite.
 pub(super) fn of_gradient(call: &Call<'_>) -> Lowered {
-    let (term, write, number) = if let Op::CheckFinite(number) = call.node.op {
+    let (to, term, write, number) = if let Op::CheckFinite(number) = call.node.op {
         (
+            FoundInf,
             "(isfinite((float)x) ? 0.0 : 1.0)",
             "float before = overwrite ? 0.0f : *to; *to = total > 0.0 && (before == 0.0f || number < before) ? number : before;",
             number as f32,
         )
     } else {
-        ("x * x", "*to = (float)((overwrite ? 0.0 : (double)*to) + total);", 0.0)
+        (Sum, "x * x", "*to = (float)((overwrite ? 0.0 : (double)*to) + total);", 0.0)
     };
-    let (gradient, to) = (call.input(0), call.update(0));
+    let (gradient, to) = (call.input(Gradient), call.update(to));
     let source = Source { text: TEXT, defines: format!("#define TERM {term}\n#define WRITE_SUM {write}\n") };
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));

@@ -1,10 +1,11 @@
 //! Optimizers: one pass over gradient, weight and state, by Keras's formulas.
 
-use memfit_ir::{Accumulate, Average, Bytes, Clip, Update, UpdateRule};
+use memfit_ir::Operand::{FoundInf, Gradient, SquaredNorm, Squares, State, Sum, Weight};
+use memfit_ir::{Accumulate, Average, Bytes, Clip, Named, Update, UpdateRule};
 
 use super::chain::number;
 use super::whole_update;
-use crate::call::{Call, THREADS, blocks_for, long};
+use crate::call::{Call, Name, THREADS, blocks_for, long};
 use crate::work::{Argument, Kernel, Lowered, Source, Work};
 
 const TEXT: &str = include_str!("../kernels/update.cu");
@@ -18,7 +19,7 @@ pub(super) fn update(call: &Call<'_>, update: &Update) -> Lowered {
     };
     let defines = format!("{}#define COEFFICIENTS {coefficients}\n#define RULE {rule}\n", defines(update).0);
     // The grid is that of a launch with others; the context goes to all of them.
-    let arguments = operands(call, update).into_iter().filter(|argument| *argument != Argument::Context);
+    let arguments = operands(call).into_iter().filter(|argument| *argument != Argument::Context);
     let kernel = Kernel {
         source: Source { text: TEXT, defines },
         entry: "update_many",
@@ -52,22 +53,20 @@ pub(super) fn defines(update: &Update) -> (String, bool) {
 }
 
 /// The arguments with which every update begins.
-pub(super) fn operands(call: &Call<'_>, update: &Update) -> Vec<Argument> {
-    let (gradient, weight) = (call.input(0), call.update(0));
-    let (_, by_norm) = defines(update);
-    let states = call.node.updates.len() - 1 - usize::from(update.average.is_some());
+pub(super) fn operands(call: &Call<'_>) -> Vec<Argument> {
+    let (gradient, weight) = (call.input(Gradient), call.update(Weight));
     let updated =
-        |present: bool, index: usize| if present { call.update(index).pointer() } else { Argument::Null };
-    let found_inf = call.node.inputs.len() - 1;
+        |operand: Named| call.update_if_given(operand).map_or(Argument::Null, |updated| updated.pointer());
+    let [first, second, third] = [0, 1, 2].map(|index| updated((State, index).into()));
     vec![
         gradient.pointer(),
-        call.input_if(by_norm, 1),
-        call.input_if(update.guarded, found_inf),
+        call.pointer_if_given(SquaredNorm),
+        call.pointer_if_given(FoundInf),
         weight.pointer(),
-        updated(1 <= states, 1),
-        updated(2 <= states, 2),
-        updated(3 <= states, 3),
-        updated(update.average.is_some(), states + 1),
+        first,
+        second,
+        third,
+        updated(Name::Average.into()),
         Argument::Context,
         long(weight.elements),
     ]
@@ -75,11 +74,10 @@ pub(super) fn operands(call: &Call<'_>, update: &Update) -> Vec<Argument> {
 
 /// Adds a gradient to those of the steps before.
 pub(super) fn accumulate(call: &Call<'_>, accumulate: &Accumulate) -> Lowered {
-    let (gradient, sum) = (call.input(0), call.update(0));
-    let found_inf = call.node.inputs.len() - 1;
+    let (gradient, sum) = (call.input(Gradient), call.update(Sum));
     let arguments = vec![
         gradient.pointer(),
-        call.input_if(accumulate.guarded, found_inf),
+        call.pointer_if_given(FoundInf),
         sum.pointer(),
         Argument::Context,
         long(gradient.elements),
@@ -93,7 +91,7 @@ pub(super) fn accumulate(call: &Call<'_>, accumulate: &Accumulate) -> Lowered {
 
 /// Adds the gradients of the steps before to this step's.
 pub(super) fn add_accumulated(call: &Call<'_>, steps: u64) -> Lowered {
-    let (sum, gradient) = (call.input(0), call.update(0));
+    let (sum, gradient) = (call.input(Sum), call.update(Gradient));
     let arguments = vec![
         sum.pointer(),
         gradient.pointer(),
@@ -109,10 +107,10 @@ pub(super) fn add_accumulated(call: &Call<'_>, steps: u64) -> Lowered {
 
 /// Keeps the gradients so far for the next step.
 pub(super) fn keep_accumulated(call: &Call<'_>) -> Lowered {
-    let (gradient, sum) = (call.input(0), call.update(0));
+    let (gradient, sum) = (call.input(Gradient), call.update(Sum));
     let arguments = vec![
         gradient.pointer(),
-        call.input(1).pointer(),
+        call.input(FoundInf).pointer(),
         sum.pointer(),
         Argument::Context,
         long(gradient.elements),
@@ -124,7 +122,7 @@ pub(super) fn keep_accumulated(call: &Call<'_>) -> Lowered {
 
 /// Lets state follow sums of squares: see the op.
 pub(super) fn correct_squares(call: &Call<'_>, factor: f32) -> Lowered {
-    let (gradient, squares, state) = (call.input(0), call.input(1), call.update(0));
+    let (gradient, squares, state) = (call.input(Gradient), call.input(Squares), call.update(State));
     let arguments = vec![
         gradient.pointer(),
         squares.pointer(),

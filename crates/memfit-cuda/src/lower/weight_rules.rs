@@ -1,5 +1,6 @@
 //! Penalties on weights, and putting weights back where they may be.
 
+use memfit_ir::Operand::{Dx, FoundInf, Gradient, Loss, Weight, X};
 use memfit_ir::{Bytes, Constraint, Orthogonal, Regularizer};
 
 use super::chain::number;
@@ -17,12 +18,12 @@ const ANGLES_MOST: usize = 256;
 
 /// Adds a weight's penalty to the loss, and its gradient to the gradient.
 pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
-    let weight = call.input(0);
+    let weight = call.input(Weight);
     let source = source(regularizer, weight);
     let mut lowered = Lowered::default();
     let parts = lowered.scratch(Bytes::of::<f64>(PARTS + ANGLES_MOST));
     let mut blocks = part_blocks(weight.elements);
-    let gradient = (call.node.updates.len() == 2).then(|| call.update(1).pointer());
+    let gradient = call.update_if_given(Gradient).map(|gradient| gradient.pointer());
     let kernel = |entry, blocks, arguments| Kernel {
         source: source.clone(),
         entry,
@@ -58,14 +59,14 @@ pub(super) fn penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
         blocks[0] += own;
     }
     let count = Argument::Int(blocks[0].cast_signed());
-    let arguments = vec![Argument::At(parts), count, call.update(0).pointer(), call.overwrite()];
+    let arguments = vec![Argument::At(parts), count, call.update(Loss).pointer(), call.overwrite()];
     lowered.kernel(kernel("penalty_sum", [1, 1, 1], arguments));
     lowered
 }
 
 /// Adds the penalty of values to the loss, and writes its gradient.
 pub(super) fn activity_penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lowered {
-    let (x, gradients) = (call.input(0), call.output(0));
+    let (x, gradients) = (call.input(X), call.output(Dx));
     let source = source(regularizer, x);
     let mut lowered = Lowered::default();
     let parts = Argument::At(lowered.scratch(Bytes::of::<f64>(PARTS)));
@@ -75,7 +76,7 @@ pub(super) fn activity_penalty(call: &Call<'_>, regularizer: &Regularizer) -> Lo
     };
     launch("penalty_parts", blocks, vec![x.pointer(), parts, count]);
     let parts_count = Argument::Int(blocks[0].cast_signed());
-    let loss = call.update(0).pointer();
+    let loss = call.update(Loss).pointer();
     launch("activity_sum", [1, 1, 1], vec![parts, parts_count, loss, Argument::Context, call.overwrite()]);
     let arguments = vec![x.pointer(), gradients.pointer(), Argument::Context, count];
     launch("activity_gradients", blocks_for(x.elements), arguments);
@@ -90,9 +91,8 @@ fn source(regularizer: &Regularizer, x: Operand<'_>) -> Source {
 
 /// Puts a weight back where it may be.
 pub(super) fn constrain(call: &Call<'_>, constraint: &Constraint) -> Lowered {
-    let weight = call.update(0);
-    let mut arguments =
-        vec![call.input_if(!call.node.inputs.is_empty(), 0), weight.pointer(), Argument::Context];
+    let weight = call.update(Weight);
+    let mut arguments = vec![call.pointer_if_given(FoundInf), weight.pointer(), Argument::Context];
     let epsilon = number(EPSILON);
     let (axes, factor) = match *constraint {
         Constraint::NonNeg => {

@@ -1,5 +1,6 @@
 //! Optimizers that need sums over the whole weight before they change it: Lamb and Adafactor.
 
+use memfit_ir::Operand::Weight;
 use memfit_ir::{Bytes, Update, UpdateRule};
 
 use super::chain::number;
@@ -32,7 +33,7 @@ pub(super) fn adafactor(call: &Call<'_>, update: &Update) -> Lowered {
         ("EPSILON_2", epsilon_2),
         ("CLIP_THRESHOLD", clip_threshold),
     ];
-    let matrices = match call.update(0).dims() {
+    let matrices = match call.update(Weight).dims() {
         [outer @ .., rows, columns] => Some((outer.iter().product::<usize>(), *rows, *columns)),
         [] | [_] => None,
     };
@@ -69,8 +70,8 @@ impl Steps {
             numbers.iter().map(|(name, value)| format!("#define {name} {}\n", number(*value))).collect();
         let defines = format!("{}#define RULE {rule}\n{numbers}", defines(update).0);
         let source = Source { text: TEXT, defines };
-        let elements = call.update(0).elements;
-        Steps { lowered: Lowered::default(), source, operands: operands(call, update), elements }
+        let elements = call.update(Weight).elements;
+        Steps { lowered: Lowered::default(), source, operands: operands(call), elements }
     }
 
     /// Blocks of a sum over all elements, and room for two parts of each.
