@@ -1,6 +1,7 @@
 //! Gradients of biases are summed where they have the fewest terms, or where another node reads the terms
 //! already: a sum over an image takes as long as a mask over it.
 
+use memfit_ir::Operand::{Argmax, Dx, Dy};
 use memfit_ir::{Fused, Graph, Node, NodeId, Op};
 
 /// The gradient of a max pool gives every element of `dy` to one pixel, so the sum over the image is the sum
@@ -23,11 +24,11 @@ pub fn before_pools(graph: &mut Graph) {
 
 /// The gradient of a max pool in front of which a bias's gradient can be summed, and that sum.
 fn before_pool(graph: &Graph, node: &Node) -> Option<(usize, Node)> {
-    let image = *node.inputs.first().filter(|_| node.op == Op::BiasGrad)?;
+    let image = (node.op == Op::BiasGrad).then(|| node.input(Dy))?;
     let NodeId(index) = graph.producer(image)?;
     let pool = &graph.nodes[index];
     let Op::MaxPool2DGrad(geometry, _) = &pool.op else { return None };
-    let (dy, argmax) = (pool.inputs[0], pool.inputs[1]);
+    let (dy, argmax) = (pool.input(Dy), pool.input(Argmax));
     let NodeId(forward) = graph.producer(argmax).filter(|_| geometry.is_inside())?;
     // A window without an argmax gives no gradient.
     let all_have_argmax = matches!(graph.nodes[forward].op, Op::MaxPool2D(_));
@@ -43,9 +44,9 @@ pub fn with_masks(graph: &mut Graph) {
     for (index, joined) in joined.iter_mut().enumerate() {
         let node = &graph.nodes[index];
         if node.op == Op::MaskBits {
-            masks[node.outputs[0].0] = Some(index);
+            masks[node.output(Dx).0] = Some(index);
         } else if node.op == Op::BiasGrad
-            && let Some(mask) = masks[node.inputs[0].0].take()
+            && let Some(mask) = masks[node.input(Dy).0].take()
         {
             let updates = node.updates.clone();
             (graph.nodes[mask].op, graph.nodes[mask].updates) = (Op::Fused(Fused::MaskBitsBiasGrad), updates);

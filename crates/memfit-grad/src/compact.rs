@@ -1,6 +1,7 @@
 //! What backward keeps, chosen for bytes: sign bits instead of a ReLU's output, and no value without a
 //! reader.
 
+use memfit_ir::Operand::X;
 use memfit_ir::{Binary, DType, Graph, Kind, Link, Node, NodeId, Op, Phase, Shape, Unary};
 
 use crate::training::single_link;
@@ -26,7 +27,7 @@ pub fn sign_bits(graph: &mut Graph, forward_nodes: usize) {
     for index in forward_nodes..graph.nodes.len() {
         let node = &graph.nodes[index];
         let Some(below) = saturation(&node.op) else { continue };
-        let (dy, y, layer) = (node.inputs[0], node.inputs[1], node.layer);
+        let (dy, y, layer) = (node.input(X), node.input((X, 1)), node.layer);
         let readers = &readers_backward[y.0];
         let kept = graph.keep.contains(&y) || readers.iter().any(|reader| index < *reader);
         let after = match readers.iter().rev().find(|reader| **reader < index) {

@@ -2,6 +2,7 @@
 //!
 //! Only neighbours are joined, so nothing lives longer than it did. The arithmetic stays what it was, link by link.
 
+use memfit_ir::Operand::{Dx, Dy, Other, X};
 use memfit_ir::{AddEpilogue, Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, Pool2D, TensorId, Unary};
 
 use crate::training::single_link;
@@ -20,10 +21,11 @@ pub fn pad_inside(graph: &mut Graph) {
             padded[output.0] = Some((*pads, *image));
         }
         if let Op::Conv2D(convolution) = &mut node.op
-            && let Some((pads, image)) = padded[node.inputs[0].0]
+            && let [x, ..] = &mut node.inputs[..]
+            && let Some((pads, image)) = padded[x.0]
         {
             convolution.pads = convolution.pads.and(&pads);
-            node.inputs[0] = image;
+            *x = image;
         }
     }
 }
@@ -35,9 +37,9 @@ pub fn pad_inside_pools(graph: &mut Graph) {
     for index in 0..graph.nodes.len() {
         let Op::MaxPool2D(pool) = &graph.nodes[index].op else { continue };
         let produced = |tensor: TensorId| graph.producer(tensor).map(|NodeId(index)| &graph.nodes[index]);
-        let Some(padding) = produced(graph.nodes[index].inputs[0]) else { continue };
+        let Some(padding) = produced(graph.nodes[index].input(X)) else { continue };
         let Op::Pad2D(pads) = &padding.op else { continue };
-        let image = padding.inputs[0];
+        let image = padding.input(X);
         let is_relu = |node: &Node| matches!(single_link(&node.op), Some(Link::Unary(Unary::Relu, 0)));
         let pool = Pool2D { pads: pool.pads.and(pads), ..pool.clone() };
         if pool.is_inside() && produced(image).is_some_and(is_relu) {
@@ -108,14 +110,13 @@ fn joined(first: &Node, second: &Node, readers: &[usize]) -> Option<Node> {
     } else if let Op::BatchNorm(norm) = &first.op {
         let others = others(&[]);
         let operands: Vec<TensorId> = std::iter::once(between).chain(others.iter().copied()).collect();
-        let place = |value: usize| place(&operands, second.inputs[value]);
+        let place = |value: usize| place(&operands, second.input((X, value)));
         let chain = Chain { inputs: operands.len(), links: moved(last, place, operands.len())? };
         (Op::Fused(Fused::BatchNormThen(norm.clone(), chain)), [&first.inputs[..], &others].concat())
     } else if let Op::Fused(Fused::BatchNormThen(norm, chain)) = &first.op {
-        let own = first.inputs.len() - (chain.inputs - 1);
         // The first value of the chain is the normalised one, which has no tensor.
         let mut operands = vec![NO_TENSOR];
-        operands.extend(&first.inputs[own..]);
+        operands.extend((1..chain.inputs).map(|input| first.input((Other, input - 1))));
         let others = others(&operands);
         operands.extend(&others);
         let chain = followed(chain, &operands, last, &second.inputs, between)?;
@@ -134,7 +135,7 @@ fn masked_sum(graph: &Graph, first: &Node, second: &Node, readers: &[usize]) -> 
     let [between] = first.outputs[..] else { return None };
     let dtype = |tensor: &TensorId| graph.tensors[tensor.0].dtype;
     let alike = first.inputs.iter().chain(&second.outputs).all(|tensor| dtype(tensor) == dtype(&between));
-    if second.op != Op::MaskBits || second.inputs[0] != between || readers[between.0] != 1 || !alike {
+    if second.op != Op::MaskBits || second.input(Dy) != between || readers[between.0] != 1 || !alike {
         return None;
     }
     let inputs = [&first.inputs[..], &second.inputs[1..]].concat();
@@ -149,7 +150,7 @@ fn masked_sum(graph: &Graph, first: &Node, second: &Node, readers: &[usize]) -> 
 fn summed_norm(first: &Node, second: &Node) -> Option<Node> {
     let Op::BatchNormGrad(norm) = &second.op else { return None };
     if first.op != Op::Fused(Fused::MaskBitsOfSum)
-        || second.inputs[0] != first.outputs[0]
+        || second.input(Dy) != first.output(Dx)
         || first.phase != second.phase
     {
         return None;

@@ -1,5 +1,6 @@
 //! Gradients as Keras's TensorFlow backend has them, where memfit's differ by intent: see docs/differences.md.
 
+use memfit_ir::Operand::{Dy, Ids};
 use memfit_ir::{Chain, DType, Graph, Kind, LossKind, Op, TensorId, Unary, UpdateRule};
 
 use crate::optimizer::{ClipBy, Optimizer};
@@ -62,7 +63,7 @@ pub(crate) fn sums_of_squares(
         };
         let squares = graph.tensor(name, shape, DType::F32, Kind::Gradient, layer);
         for index in nodes {
-            let (ids, dy) = (graph.nodes[index].inputs[0], graph.nodes[index].inputs[1]);
+            let (ids, dy) = (graph.nodes[index].input(Ids), graph.nodes[index].input(Dy));
             let passed = "operands come from a node that passed the shape rules";
             let square = Op::Elementwise(Chain::unary(Unary::Square));
             let squared = graph.push_updating(square, &[dy], &[], Kind::Flow, layer).expect(passed)[0];

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use memfit_ir::Operand::{Dy, X, Y};
 use memfit_ir::{Graph, Node, Op, TensorId};
 
 /// Puts the gradient of a bias after the elementwise node that computes its terms, and after both the
@@ -18,21 +19,21 @@ pub fn bring_together(graph: &mut Graph) {
     let mut functions: BTreeMap<TensorId, TensorId> = BTreeMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         if node.op == Op::BiasGrad {
-            sums.entry(node.inputs[0]).or_default().push(index);
+            sums.entry(node.input(Dy)).or_default().push(index);
         } else if node.op == Op::DenseGradKernel
-            && let Some(of) = functions.get(&node.inputs[0])
+            && let Some(of) = functions.get(&node.input(X))
         {
             kernels.entry(*of).or_default().push(index);
         } else if is_elementwise(node)
             && let [of] = node.inputs[..]
         {
-            functions.insert(node.outputs[0], of);
+            functions.insert(node.output(Y), of);
         }
     }
     let mut followers: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
     let mut moves = vec![false; graph.nodes.len()];
     for (index, made) in graph.nodes.iter().enumerate().filter(|(_, node)| is_elementwise(node)) {
-        let Some(sums) = sums.get(&made.outputs[0]) else { continue };
+        let Some(sums) = sums.get(&made.output(Y)) else { continue };
         let earlier = made.inputs.iter().filter_map(|input| kernels.get(input)).flatten();
         for follower in sums.iter().chain(earlier.filter(|kernel| **kernel < index)) {
             if !std::mem::replace(&mut moves[*follower], true) {
@@ -92,13 +93,13 @@ mod tests {
         let next = &graph.nodes[gradient + 1..gradient + 4];
         assert_eq!(next[0].op, Op::BiasGrad);
         assert_eq!(next[0].inputs, graph.nodes[gradient].outputs);
-        assert_eq!((&next[1].op, next[1].inputs[0]), (&Op::DenseGradKernel, g));
-        assert_eq!((&next[2].op, next[2].inputs[0]), (&Op::DenseGradKernel, half));
+        assert_eq!((&next[1].op, next[1].input(X)), (&Op::DenseGradKernel, g));
+        assert_eq!((&next[2].op, next[2].input(X)), (&Op::DenseGradKernel, half));
         // Two kernels and two biases are rounded, together and once; products read no others.
         let first = at(&|node| matches!(node.op, Op::Cast(DType::BF16)) && node.inputs != [x]);
         let casts = graph.nodes.iter().filter(|node| matches!(node.op, Op::Cast(DType::BF16)));
-        assert_eq!(casts.filter(|node| !graph.tensors[node.inputs[0].0].shape.batched).count(), 4);
-        let of_weight = |node: &Node| !graph.tensors[node.inputs[0].0].shape.batched;
+        assert_eq!(casts.filter(|node| !graph.tensors[node.input(X).0].shape.batched).count(), 4);
+        let of_weight = |node: &Node| !graph.tensors[node.input(X).0].shape.batched;
         assert!(graph.nodes[first..first + 4].iter().all(of_weight));
         let products = graph.nodes.iter().filter(|node| matches!(node.op, Op::Dense | Op::DenseGradInput));
         for node in products {

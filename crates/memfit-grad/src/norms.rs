@@ -1,6 +1,7 @@
 //! The gradient of a batch normalisation replaces two nodes: the gradient of the ReLU after it, and that of
 //! the bias before it.
 
+use memfit_ir::Operand::{Beta, Dx, Dy, Gamma, Mean, Variance, X};
 use memfit_ir::{Binary, Chain, Fused, Graph, Link, Node, NodeId, Op, TensorId};
 
 use crate::compact::saturation;
@@ -20,7 +21,7 @@ pub fn relu_inside(graph: &mut Graph) {
     let mut gone = vec![false; graph.nodes.len()];
     for index in 1..graph.nodes.len() {
         let (before, node) = (&graph.nodes[index - 1], &graph.nodes[index]);
-        if let Some((op, inputs)) = joined(graph, before, node).filter(|_| readers[node.inputs[0].0] == 1) {
+        if let Some((op, inputs)) = joined(graph, before, node).filter(|_| readers[node.input(Dy).0] == 1) {
             gone[index - 1] = true;
             (graph.nodes[index].op, graph.nodes[index].inputs) = (op, inputs);
         }
@@ -32,20 +33,19 @@ pub fn relu_inside(graph: &mut Graph) {
 /// A ReLU's gradient and that of the normalisation before it as one, if they are.
 fn joined(graph: &Graph, relu: &Node, node: &Node) -> Option<(Op, Vec<TensorId>)> {
     let Op::BatchNormGrad(norm) = &node.op else { return None };
-    let below = saturation(&relu.op).filter(|_| relu.outputs[..] == node.inputs[..1])?;
+    let below = saturation(&relu.op).filter(|_| relu.outputs[..] == [node.input(Dy)])?;
     let Link::Binary(Binary::Derivative(function), ..) = single_link(&relu.op)? else { return None };
     let [dy, y] = relu.inputs[..] else { return None };
     let produced = |tensor: TensorId| graph.producer(tensor).map(|NodeId(index)| &graph.nodes[index]);
     let forward = produced(y).filter(|node| node.op == Op::Elementwise(Chain::unary(*function)))?;
     let normalised =
-        produced(forward.inputs[0]).filter(|forward| forward.op == Op::BatchNorm(norm.clone()))?;
-    let (first, last) = (normalised.inputs[0], normalised.inputs.len() - 2);
-    if first != node.inputs[1] || normalised.inputs[last..] != node.inputs[2..4] {
+        produced(forward.input(X)).filter(|forward| forward.op == Op::BatchNorm(norm.clone()))?;
+    let of = |node: &Node| [X, Mean, Variance].map(|operand| node.input(operand));
+    if of(normalised) != of(node) {
         return None;
     }
-    let mut inputs = node.inputs.clone();
-    inputs[0] = dy;
-    inputs.extend(norm.center.then(|| normalised.inputs[last - 1]));
+    let weights = node.input_if_given(Gamma).into_iter().chain(normalised.input_if_given(Beta));
+    let inputs = [dy].into_iter().chain(of(node)).chain(weights).collect();
     Some((Op::Fused(Fused::BatchNormReluGrad(norm.clone(), below)), inputs))
 }
 
@@ -55,9 +55,9 @@ pub fn drop_bias_gradients(graph: &mut Graph) {
     let mut adds_up_to_nothing = vec![false; graph.tensors.len()];
     for node in &mut graph.nodes {
         if let Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormReluGrad(..)) = node.op {
-            adds_up_to_nothing[node.outputs[0].0] = true;
+            adds_up_to_nothing[node.output(Dx).0] = true;
         }
-        if node.op == Op::BiasGrad && adds_up_to_nothing[node.inputs[0].0] {
+        if node.op == Op::BiasGrad && adds_up_to_nothing[node.input(Dy).0] {
             (node.op, node.inputs) = (Op::AddZero, vec![]);
         }
     }

@@ -4,6 +4,7 @@
 //! input, and those that the device computes by Winograd and takes a pool inside, where a tile is a window of the pool. In all others the
 //! products cost more than the bytes.
 
+use memfit_ir::Operand::{Argmax, Kernel, X, Y};
 use memfit_ir::{
     Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary, Winograd,
 };
@@ -46,12 +47,13 @@ pub fn relu_inside(graph: &mut Graph, wanted: &[TensorId]) {
     let mut gone = vec![false; graph.nodes.len()];
     for index in 0..graph.nodes.len() {
         let Op::MaxPool2D(pool) = &graph.nodes[index].op else { continue };
-        let relu = readers[graph.nodes[index].outputs[0].0]
+        let relu = readers[graph.nodes[index].output(Y).0]
             .filter(|reader| graph.nodes[*reader].op == Op::Elementwise(Chain::unary(Unary::Relu)));
         let Some(relu) = relu.filter(|_| pool.can_rectify()) else { continue };
         gone[relu] = true;
-        graph.nodes[index].op = Op::MaxPool2DRelu(pool.clone());
-        graph.nodes[index].outputs[0] = graph.nodes[relu].outputs[0];
+        let (op, y) = (Op::MaxPool2DRelu(pool.clone()), graph.nodes[relu].output(Y));
+        let argmax = graph.nodes[index].output(Argmax);
+        (graph.nodes[index].op, graph.nodes[index].outputs) = (op, vec![y, argmax]);
     }
     let mut gone = gone.into_iter();
     graph.nodes.retain(|_| !gone.next().expect("one mark a node"));
@@ -65,7 +67,7 @@ pub fn pool_inside(graph: &mut Graph, winograd: Option<Winograd>, wanted: &[Tens
     let mut gone = vec![false; graph.nodes.len()];
     for first in 0..graph.nodes.len() {
         let Op::Conv2D(conv) = &graph.nodes[first].op else { continue };
-        let Some(second) = only_reader(graph.nodes[first].outputs[0]) else { continue };
+        let Some(second) = only_reader(graph.nodes[first].output(Y)) else { continue };
         if graph.nodes[second].op != Op::MaxPool2D(PooledConv2D::POOL) {
             continue;
         }
@@ -73,11 +75,12 @@ pub fn pool_inside(graph: &mut Graph, winograd: Option<Winograd>, wanted: &[Tens
         if !(pays(graph, first, conv) || by_winograd) {
             continue;
         }
-        let relu = only_reader(graph.nodes[second].outputs[0])
+        let relu = only_reader(graph.nodes[second].output(Y))
             .filter(|reader| graph.nodes[*reader].op == Op::Elementwise(Chain::unary(Unary::Relu)));
         let pooled = PooledConv2D { conv: conv.clone(), relu: relu.is_some() };
         if let Some(relu) = relu {
-            graph.nodes[second].outputs[0] = graph.nodes[relu].outputs[0];
+            graph.nodes[second].outputs =
+                vec![graph.nodes[relu].output(Y), graph.nodes[second].output(Argmax)];
             gone[relu] = true;
         }
         gone[first] = true;
@@ -96,22 +99,22 @@ pub fn dense_inside(graph: &mut Graph, wanted: &[TensorId]) {
     let mut gone = vec![false; graph.nodes.len()];
     for first in 0..graph.nodes.len() {
         let Op::Fused(Fused::Conv2DMaxPool(pooled)) = &graph.nodes[first].op else { continue };
-        let Some(view) = readers[graph.nodes[first].outputs[0].0] else { continue };
-        let Some(last) = readers[graph.nodes[view].outputs[0].0] else { continue };
-        let [conv, flat, dense] = [first, view, last].map(|index| &graph.nodes[index]);
+        let reader_of = |index: usize| readers[graph.nodes[index].output(Y).0];
+        let view = reader_of(first).filter(|view| matches!(graph.nodes[*view].op, Op::Reshape(_)));
+        let Some(view) = view else { continue };
+        let Some(last) = reader_of(view).filter(|last| graph.nodes[*last].op == Op::Dense) else { continue };
+        let [conv, dense] = [first, last].map(|index| &graph.nodes[index]);
         let inputs: Vec<TensorId> = conv.inputs.iter().chain(&dense.inputs[1..]).copied().collect();
         let [image, weights @ ..] = &inputs[..] else { continue };
         let is = |id: &TensorId, kind: Kind| graph.tensors[id.0].kind == kind;
-        let suits = matches!(flat.op, Op::Reshape(_))
-            && dense.op == Op::Dense
-            && weights.len() == 4
+        let suits = weights.len() == 4
             && weights.iter().all(|id| is(id, Kind::Weight { trainable: true }))
             && !needs[image.0]
             && pooled.picks(graph.tensors[image.0].shape.last());
-        if !suits || !takes(&graph.tensors[weights[2].0].shape.dims) {
+        if !suits || !takes(&graph.tensors[dense.input(Kernel).0].shape.dims) {
             continue;
         }
-        let (op, argmax) = (Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())), conv.outputs[1]);
+        let (op, argmax) = (Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())), conv.output(Argmax));
         (gone[first], gone[view]) = (true, true);
         let joined = &mut graph.nodes[last];
         (joined.op, joined.inputs) = (op, inputs);
@@ -129,7 +132,7 @@ fn takes(kernel: &[usize]) -> bool {
 
 /// Whether a convolution of f32 uses Winograd.
 fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D, winograd: Winograd) -> bool {
-    let [x, y] = [graph.nodes[node].inputs[0], graph.nodes[node].outputs[0]].map(|id| &graph.tensors[id.0]);
+    let [x, y] = [graph.nodes[node].input(X), graph.nodes[node].output(Y)].map(|id| &graph.tensors[id.0]);
     let across = |shape: &Shape| shape.dims[1];
     x.dtype == DType::F32
         && winograd.takes(conv, [&x.shape, &y.shape].map(across), [&x.shape, &y.shape].map(Shape::last))
@@ -137,7 +140,7 @@ fn uses_winograd(graph: &Graph, node: usize, conv: &Conv2D, winograd: Winograd) 
 
 /// Whether a convolution of few channels and its pool are faster as one.
 fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
-    let image = &graph.tensors[graph.nodes[node].inputs[0].0];
+    let image = &graph.tensors[graph.nodes[node].input(X).0];
     let channels = image.shape.last();
     // f16 and bf16 are rounded before the pool, so that the argmax is that of Keras.
     image.dtype == DType::F32

@@ -2,7 +2,8 @@
 //! rounded weight, instead of rounding it each time. It is a value like any other: it waits for backward, or
 //! is computed again where there is no room for it.
 
-use memfit_ir::{AddEpilogue, DType, Fused, Graph, Kind, Node, Op, Phase, TensorId};
+use memfit_ir::Operand::{Bias, Kernel};
+use memfit_ir::{AddEpilogue, DType, Fused, Graph, Kind, Node, Op, Operand, Phase, TensorId};
 
 /// Lets products with f16 or bf16 operands read weights that a node before them rounds. Those of a layer are
 /// rounded one after the other, so that a device can take them in one launch.
@@ -12,13 +13,13 @@ pub fn round_weights(graph: &mut Graph) {
     let mut rounded: Vec<(TensorId, TensorId, usize)> = Vec::new();
     for index in 0..graph.nodes.len() {
         let node = &graph.nodes[index];
-        let count = weights_of(node);
+        let weights: Vec<TensorId> =
+            weights_of(&node.op).iter().filter_map(|weight| node.input_if_given(*weight)).collect();
         let dtype = node.inputs.first().map_or(DType::F32, |x| graph.tensors[x.0].dtype);
-        if count == 0 || dtype == DType::F32 {
+        if weights.is_empty() || dtype == DType::F32 {
             continue;
         }
-        for place in 1..=count {
-            let weight = graph.nodes[index].inputs[place];
+        for weight in weights {
             let tensor = graph.tensors[weight.0].clone();
             if !matches!(tensor.kind, Kind::Weight { .. }) || tensor.dtype != DType::F32 {
                 continue;
@@ -39,7 +40,8 @@ pub fn round_weights(graph: &mut Graph) {
                     half
                 }
             };
-            graph.nodes[index].inputs[place] = half;
+            let inputs = graph.nodes[index].inputs.iter_mut();
+            inputs.filter(|input| **input == weight).for_each(|input| *input = half);
         }
     }
     let nodes = std::mem::take(&mut graph.nodes);
@@ -59,14 +61,13 @@ pub fn round_weights(graph: &mut Graph) {
     }
 }
 
-/// How many of a node's operands after the first are weights of a product.
-fn weights_of(node: &Node) -> usize {
-    let others = if matches!(node.op, Op::Dense | Op::DenseGradInput) {
-        1
-    } else if matches!(node.op, Op::Fused(Fused::Plus(AddEpilogue::Dense | AddEpilogue::DenseGradInput))) {
-        2
+/// What of a product's operands are weights.
+fn weights_of(op: &Op) -> &'static [Operand] {
+    if matches!(op, Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense))) {
+        &[Kernel, Bias]
+    } else if matches!(op, Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput))) {
+        &[Kernel]
     } else {
-        return 0;
-    };
-    node.inputs.len() - others
+        &[]
+    }
 }

@@ -1,7 +1,11 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
+use memfit_ir::Operand::{
+    A, Argmax, B, Beta, Bias, Filter, FilterBias, Gamma, K, Kernel, KeyMask, LogSumExp, Mask, Mean,
+    MovingVariance, Offset, Q, QueryMask, Rstd, Scale, Table, V, Variance, X, Y,
+};
 use memfit_ir::{
-    Binary, Chain, DType, Fused, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Norm, Op,
+    Binary, Chain, DType, Fused, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Op,
     PooledConv2D, Shape, TensorId, Winograd,
 };
 
@@ -79,23 +83,23 @@ impl Backward {
     }
 
     fn rule(&mut self, node: &Node, dy: TensorId) -> Result<(), GradError> {
-        let (inputs, outputs, layer) = (&node.inputs, &node.outputs, node.layer);
-        let x = inputs[0];
+        // What an op is about stands first, whatever it is to the op.
+        let (x, layer) = (node.inputs[0], node.layer);
         let image = self.image_size(x);
         // The gradient of the first input, by an op that reads these.
         let single: Option<(Op, Vec<TensorId>)> = match &node.op {
             Op::Dense => {
                 self.kernel_and_bias(Op::DenseGradKernel, node, dy);
-                Some((Op::DenseGradInput, vec![dy, inputs[1]]))
+                Some((Op::DenseGradInput, vec![dy, node.input(Kernel)]))
             }
             // A product with the transposed kernel, whose own gradient is the plain one.
             Op::DenseGradInput => {
-                self.weight(Op::DenseGradKernel, &[dy, x], inputs[1], layer);
-                Some((Op::Dense, vec![dy, inputs[1]]))
+                self.weight(Op::DenseGradKernel, &[dy, x], node.input(Kernel), layer);
+                Some((Op::Dense, vec![dy, node.input(Kernel)]))
             }
             Op::Conv2D(conv) => {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
-                Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, inputs[1]]))
+                Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, node.input(Kernel)]))
             }
             Op::Fused(Fused::Conv2DMaxPool(pooled)) => {
                 self.pooled_conv(pooled, node, dy);
@@ -110,38 +114,39 @@ impl Backward {
             }
             Op::Conv3D(conv) => {
                 self.kernel_and_bias(Op::Conv3DGradKernel(conv.clone()), node, dy);
-                Some((Op::Conv3DGradInput(conv.clone(), self.volume_size(x)), vec![dy, inputs[1]]))
+                Some((Op::Conv3DGradInput(conv.clone(), self.volume_size(x)), vec![dy, node.input(Kernel)]))
             }
             Op::Conv3DGradInput(conv, _) => {
-                self.weight(Op::Conv3DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
-                Some((Op::Conv3D(conv.clone()), vec![dy, inputs[1]]))
+                self.weight(Op::Conv3DGradKernel(conv.clone()), &[dy, x], node.input(Kernel), layer);
+                Some((Op::Conv3D(conv.clone()), vec![dy, node.input(Kernel)]))
             }
             Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) => {
-                Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, outputs[1]]))
+                Some((Op::MaxPool2DGrad(pool.clone(), image), vec![dy, node.output(Argmax)]))
             }
             Op::AveragePool2D(pool) => Some((Op::AveragePool2DGrad(pool.clone(), image), vec![dy])),
             Op::GlobalAveragePool2D => Some((Op::GlobalAveragePool2DGrad(image), vec![dy])),
-            Op::GlobalMaxPool2D => Some((Op::GlobalMaxPool2DGrad(image), vec![dy, outputs[1]])),
+            Op::GlobalMaxPool2D => Some((Op::GlobalMaxPool2DGrad(image), vec![dy, node.output(Argmax)])),
             Op::Elementwise(chain) => {
                 self.elementwise(node, chain, dy);
                 None
             }
             // The gradient of a mask is 0 everywhere.
             Op::Mask(_) | Op::BalanceWeights => None,
-            Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, outputs[0]])),
+            Op::Softmax => Some((Op::SoftmaxGrad, vec![dy, node.output(Y)])),
             Op::Dropout { rate, seed } => Some((Op::Dropout { rate: *rate, seed: *seed }, vec![dy])),
             Op::Noise(noise) => self.noise(noise, x, dy),
-            Op::Affine { scale, center } => {
-                if *scale {
-                    self.weight(Op::AffineGradScale, &[x, dy], inputs[1], layer);
+            Op::Affine { .. } => {
+                let scale = node.input_if_given(Scale);
+                if let Some(scale) = scale {
+                    self.weight(Op::AffineGradScale, &[x, dy], scale, layer);
                 }
-                if *center {
-                    self.weight(Op::BiasGrad, &[dy], inputs[inputs.len() - 1], layer);
+                if let Some(offset) = node.input_if_given(Offset) {
+                    self.weight(Op::BiasGrad, &[dy], offset, layer);
                 }
-                if !scale {
+                if scale.is_none() {
                     self.add(x, dy);
                 }
-                scale.then(|| (Op::Affine { scale: true, center: false }, vec![dy, inputs[1]]))
+                scale.map(|scale| (Op::Affine { scale: true, center: false }, vec![dy, scale]))
             }
             Op::AffineConstant { scale, .. } => {
                 let offset = vec![0.0; scale.len()];
@@ -149,8 +154,8 @@ impl Backward {
             }
             // A convolution backwards is a layer too; its gradients are the convolution's own ops.
             Op::Conv2DGradInput(conv, _) => {
-                self.weight(Op::Conv2DGradKernel(conv.clone()), &[dy, x], inputs[1], layer);
-                Some((Op::Conv2D(conv.clone()), vec![dy, inputs[1]]))
+                self.weight(Op::Conv2DGradKernel(conv.clone()), &[dy, x], node.input(Kernel), layer);
+                Some((Op::Conv2D(conv.clone()), vec![dy, node.input(Kernel)]))
             }
             Op::Resize2D(_, how) => Some((Op::Resize2DGrad(image, *how), vec![dy])),
             Op::Transpose(order) => {
@@ -160,18 +165,18 @@ impl Backward {
                 Some((Op::Transpose(back), vec![dy]))
             }
             Op::BatchNorm(norm) => {
-                let statistics = [inputs[inputs.len() - 2], inputs[inputs.len() - 1]];
-                self.normalised(Op::BatchNormGrad(norm.clone()), norm, node, dy, statistics);
+                let statistics = [Mean, Variance].map(|statistic| node.input(statistic));
+                self.normalised(Op::BatchNormGrad(norm.clone()), node, dy, statistics);
                 None
             }
             Op::LayerNorm(norm, axes) => {
-                let statistics = [outputs[1], outputs[2]];
-                self.normalised(Op::LayerNormGrad(norm.clone(), *axes), norm, node, dy, statistics);
+                let statistics = [Mean, Rstd].map(|statistic| node.output(statistic));
+                self.normalised(Op::LayerNormGrad(norm.clone(), *axes), node, dy, statistics);
                 None
             }
             Op::BatchNormInference(norm) => {
-                let variance = inputs[inputs.len() - 1];
-                let reads = [dy].into_iter().chain(norm.scale.then(|| inputs[1])).chain([variance]);
+                let gamma = node.input_if_given(Gamma);
+                let reads = [dy].into_iter().chain(gamma).chain([node.input(MovingVariance)]);
                 Some((Op::BatchNormInferenceGrad(norm.clone()), reads.collect()))
             }
             Op::Pad2D(pads) => Some((Op::Crop2D(*pads), vec![dy])),
@@ -194,22 +199,21 @@ impl Backward {
             Op::Reshape(_) => Some((Op::Reshape(self.dims(x)), vec![dy])),
             Op::Cast(_) => Some((Op::Cast(self.graph.tensors[x.0].dtype), vec![dy])),
             Op::Attention(kind) => {
-                let mut reads = vec![dy, x, inputs[1], inputs[2], outputs[0], outputs[1]];
-                reads.extend(&inputs[3..]);
+                let read = [Q, K, V].map(|operand| node.input(operand));
+                let mut reads = [&[dy], &read[..], &[node.output(Y), node.output(LogSumExp)]].concat();
+                reads.extend([QueryMask, KeyMask].into_iter().filter_map(|mask| node.input_if_given(mask)));
                 let written = self.flows(Op::AttentionGrad(kind.clone()), &reads, layer);
-                for (input, gradient) in inputs.iter().zip(written) {
-                    self.add(*input, gradient);
+                for (input, gradient) in read.into_iter().zip(written) {
+                    self.add(input, gradient);
                 }
                 None
             }
             Op::Recurrent(kind) => {
-                let mut reads = vec![dy];
-                reads.extend(outputs);
-                reads.push(inputs[1]);
-                let weights = inputs.len() - usize::from(kind.masked);
-                reads.extend(&inputs[weights..]);
-                let updates: Vec<TensorId> =
-                    inputs[1..weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
+                let kernel = node.input(Kernel);
+                let mut reads = [&[dy], &node.outputs[..], &[kernel]].concat();
+                reads.extend(node.input_if_given(Mask));
+                let weights = [kernel].into_iter().chain(node.input_if_given(Bias));
+                let updates: Vec<TensorId> = weights.map(|weight| self.weight_gradient(weight)).collect();
                 let op = Op::RecurrentGrad(kind.clone());
                 self.updating(op, &reads, &updates, node);
                 None
@@ -219,7 +223,7 @@ impl Backward {
                 None
             }
             Op::Embedding => {
-                self.weight(Op::EmbeddingGrad, &[x, dy], inputs[1], layer);
+                self.weight(Op::EmbeddingGrad, &[x, dy], node.input(Table), layer);
                 None
             }
             Op::DenseGradKernel
@@ -280,16 +284,17 @@ impl Backward {
 
     /// The kernel's gradient comes before the input's: what it reads (the kept input) is then free when `dx` is written.
     fn kernel_and_bias(&mut self, op: Op, node: &Node, dy: TensorId) {
-        self.weight(op, &[node.inputs[0], dy], node.inputs[1], node.layer);
-        if let Some(bias) = node.inputs.get(2) {
-            self.weight(Op::BiasGrad, &[dy], *bias, node.layer);
+        self.weight(op, &[node.input(X), dy], node.input(Kernel), node.layer);
+        if let Some(bias) = node.input_if_given(Bias) {
+            self.weight(Op::BiasGrad, &[dy], bias, node.layer);
         }
     }
 
     /// With Winograd, or without a gradient of the input, the gradient of the image between convolution and
     /// pool is never needed.
     fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
-        let (x, argmax, layer) = (node.inputs[0], node.outputs[1], node.layer);
+        let (x, argmax, layer) = (node.input(X), node.output(Argmax), node.layer);
+        let (kernel, bias) = (node.input(Kernel), node.input_if_given(Bias));
         let image = self.image_size(x);
         let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
         let size = [image[0], image[1], channels];
@@ -297,20 +302,20 @@ impl Backward {
             self.weight(
                 Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
                 &[x, dy, argmax],
-                node.inputs[1],
+                kernel,
                 layer,
             );
-            if let Some(bias) = node.inputs.get(2) {
+            if let Some(bias) = bias {
                 let (op, summed) = if pooled.relu {
                     (Op::WinnersBiasGrad, vec![dy, argmax])
                 } else {
                     (Op::BiasGrad, vec![dy])
                 };
-                self.weight(op, &summed, *bias, layer);
+                self.weight(op, &summed, bias, layer);
             }
             if self.needs[x.0] {
                 let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), image));
-                let dx = self.flow(op, &[dy, argmax, node.inputs[1]], layer);
+                let dx = self.flow(op, &[dy, argmax, kernel], layer);
                 self.add(x, dx);
             }
             return;
@@ -320,12 +325,12 @@ impl Backward {
             let between = self.flow(op, &[dy, argmax], layer);
             let conv = &pooled.conv;
             self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, between);
-            let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, node.inputs[1]], layer);
+            let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, kernel], layer);
             return self.add(x, dx);
         }
-        if node.inputs[1..].iter().any(|weight| self.needs[weight.0]) {
-            let updates: Vec<TensorId> =
-                node.inputs[1..].iter().map(|weight| self.weight_gradient(*weight)).collect();
+        let weights = || [kernel].into_iter().chain(bias);
+        if weights().any(|weight| self.needs[weight.0]) {
+            let updates: Vec<TensorId> = weights().map(|weight| self.weight_gradient(weight)).collect();
             let op = Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone()));
             self.graph
                 .push_updating(op, &[x, dy, argmax], &updates, Kind::Flow, layer)
@@ -336,10 +341,10 @@ impl Backward {
     /// One node for the gradients of the dense layer's kernel and of the filter and bias before it: the
     /// pool's output is recomputed, and its gradient is never stored.
     fn pooled_dense(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
-        let [x, filter, bias, kernel, kernel_bias] =
-            node.inputs[..].try_into().expect("the shape rules ask for five operands");
-        let updates = [kernel, filter, bias].map(|weight| self.weight_gradient(weight));
-        let reads = [x, filter, bias, kernel, node.outputs[1], dy];
+        let [x, filter, filter_bias, kernel] =
+            [X, Filter, FilterBias, Kernel].map(|operand| node.input(operand));
+        let updates = [kernel, filter, filter_bias].map(|weight| self.weight_gradient(weight));
+        let reads = [x, filter, filter_bias, kernel, node.output(Argmax), dy];
         self.graph
             .push_updating(
                 Op::Fused(Fused::Conv2DMaxPoolDenseGrad(pooled.clone())),
@@ -349,7 +354,7 @@ impl Backward {
                 node.layer,
             )
             .expect("operands come from a forward node that passed the shape rules");
-        self.weight(Op::BiasGrad, &[dy], kernel_bias, node.layer);
+        self.weight(Op::BiasGrad, &[dy], node.input(Bias), node.layer);
     }
 
     /// The gradient through noise: the same draws again, or none where they only add.
@@ -366,15 +371,12 @@ impl Backward {
     }
 
     /// Both normalisations: one op passes the gradient to the values, gamma and beta, through the statistics.
-    fn normalised(&mut self, op: Op, norm: &Norm, node: &Node, dy: TensorId, statistics: [TensorId; 2]) {
-        let x = node.inputs[0];
-        let mut reads = vec![dy, x, statistics[0], statistics[1]];
-        if norm.scale {
-            reads.push(node.inputs[1]);
-        }
-        let weights = usize::from(norm.scale) + usize::from(norm.center);
-        let updates: Vec<TensorId> =
-            node.inputs[1..1 + weights].iter().map(|weight| self.weight_gradient(*weight)).collect();
+    fn normalised(&mut self, op: Op, node: &Node, dy: TensorId, statistics: [TensorId; 2]) {
+        let gamma = node.input_if_given(Gamma);
+        let mut reads = vec![dy, node.input(X), statistics[0], statistics[1]];
+        reads.extend(gamma);
+        let weights = gamma.into_iter().chain(node.input_if_given(Beta));
+        let updates: Vec<TensorId> = weights.map(|weight| self.weight_gradient(weight)).collect();
         self.updating(op, &reads, &updates, node);
     }
 
@@ -385,7 +387,7 @@ impl Backward {
             .push_updating(op, reads, updates, Kind::Flow, node.layer)
             .expect("operands come from a forward node that passed the shape rules");
         self.know_new_tensors();
-        self.add(node.inputs[0], dx[0]);
+        self.add(node.input(X), dx[0]);
     }
 
     fn elementwise(&mut self, node: &Node, chain: &Chain, dy: TensorId) {
@@ -401,8 +403,8 @@ impl Backward {
                         .iter()
                         .map(|operand| match operand {
                             Operand::Gradient => dy,
-                            Operand::Input(input) => node.inputs[*input],
-                            Operand::Result => node.outputs[0],
+                            Operand::Input(input) => node.input((X, *input)),
+                            Operand::Result => node.output(Y),
                         })
                         .collect();
                     let contribution = self.flow(Op::Elementwise(chain), &reads, node.layer);
@@ -414,7 +416,7 @@ impl Backward {
 
     /// The gradients of a product are products.
     fn product(&mut self, node: &Node, product: MatMul, dy: TensorId) {
-        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let (a, b) = (node.input(A), node.input(B));
         let MatMul { transpose_a, transpose_b } = product;
         let multiply = |transpose_a, transpose_b| Op::MatMul(MatMul { transpose_a, transpose_b });
         if self.needs[a.0] {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use memfit_ir::Operand::X;
 use memfit_ir::{
     Accumulate, Capabilities, Chain, Clip, DType, Graph, Initializer, Kind, LayerId, Link, Loss, LossKind,
     Mask, Metric, Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
@@ -351,7 +352,7 @@ fn before_softmax(forward: &Graph, output: TensorId, kind: &LossKind) -> (Tensor
     let logits = forward.producer(output).map(|id| &forward.nodes[id.0]).and_then(|producer| {
         let is_probability =
             producer.op == Op::Softmax || producer.op == Op::Elementwise(Chain::unary(Unary::Sigmoid));
-        is_probability.then(|| producer.inputs[0])
+        is_probability.then(|| producer.input(X))
     });
     let Some(logits) = logits else { return (output, kind.clone()) };
     let from_logits = true;
