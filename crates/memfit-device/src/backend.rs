@@ -72,7 +72,7 @@ pub trait Backend: Send + Sync {
 /// How much of a device's own memory is left, and who holds the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
-    /// What nobody holds.
+    /// What no process holds.
     pub free: Bytes,
     /// What this process holds.
     pub held: Bytes,

@@ -373,7 +373,7 @@ impl Runner {
     /// # Panics
     /// Where more than [`Runner::steps_ahead`] have not ended.
     pub fn begin(&mut self, input: StepInput, feed: &mut dyn Feed) -> Result<(), RunError> {
-        assert!(self.in_flight.len() <= self.steps_ahead(), "a step ends before so many others begin");
+        assert!(self.in_flight.len() <= self.steps_ahead(), "no more steps are in flight than may be");
         let start = Instant::now();
         let turn = self.in_flight.back().map_or(0, |before| before.turn + 1) % (self.steps_ahead + 1);
         let loss_scale = self.loss_scale.as_ref().map(|scale| scale.scale);

@@ -71,7 +71,7 @@ struct Run {
 struct Again {
     run: Run,
     /// Only after the given event of this number is done,
-    behind: usize,
+    after: usize,
     /// and before this one is done.
     until: usize,
 }
@@ -90,7 +90,7 @@ impl Oracle {
             for value in bits(run.writes) {
                 producers[value] = Some(again.len());
             }
-            again.push(Again { run: run.clone(), behind: time, until });
+            again.push(Again { run: run.clone(), after: time, until });
         }
         let aligned = |id: &TensorId| {
             let tensor = &graph.tensors[id.0];
@@ -163,7 +163,7 @@ impl Oracle {
         let mut useful = self.needed[done];
         // Nodes read the results of earlier nodes, so one walk in reverse meets every reader first.
         for again in self.again.iter().rev() {
-            if again.behind < done && done <= again.until && again.run.writes & useful != 0 {
+            if again.after < done && done <= again.until && again.run.writes & useful != 0 {
                 useful |= again.run.reads;
             }
         }
@@ -195,7 +195,7 @@ impl Search<'_> {
         let mut blocked = self.run(&oracle.events[done], done + 1, values, spent, room);
         for again in &oracle.again {
             let wanted = again.run.writes & oracle.useful[done] & !values != 0;
-            if again.behind < done && done <= again.until && wanted {
+            if again.after < done && done <= again.until && wanted {
                 let spent = spent + again.run.time;
                 // The values that it writes a second time need not be alive before it.
                 blocked |= self.run(&again.run, done, values & !again.run.writes, spent, room);

@@ -101,7 +101,7 @@ pub(crate) fn add_dense(add: Add<'_>) {
         for relu in [false, true] {
             let pooled = PooledConv2D { conv: conv.clone(), relu };
             let tail = if relu { ", relu" } else { "" };
-            add(&format!("dense {units} behind max_pool2d of {taps} on {image:?} to {filters}{tail}"), &{
+            add(&format!("dense {units} after max_pool2d of {taps} on {image:?} to {filters}{tail}"), &{
                 move |b: &mut Builder| {
                     let ids = b.ids([image[0], image[1]], 50);
                     let colours = b.fixed("colours", &[50, image[2]]);

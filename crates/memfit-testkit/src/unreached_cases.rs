@@ -16,7 +16,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     let mut graphs = Vec::new();
     for dtype in [DType::F32, DType::BF16] {
         for (scale, center) in [(true, true), (false, false)] {
-            let name = format!("batch norm and what is behind it, of {dtype}, scale {scale}");
+            let name = format!("batch norm and what comes after it, of {dtype}, scale {scale}");
             graphs.push((name, batch_norm_then(&Norm { epsilon: 1e-3, scale, center }, dtype)));
         }
         for change in changes() {
@@ -29,7 +29,7 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     graphs.push(("producers fused into their readers".to_owned(), producers_fused()));
     graphs.push(("updates fused into the ops of their gradients".to_owned(), updates_fused()));
     graphs
-        .push(("a gradient applied where it is made behind a pool".to_owned(), updates_fused_after_a_pool()));
+        .push(("an update fused into the gradient of a dense layer after a pool".to_owned(), updates_fused_after_a_pool()));
     graphs
 }
 

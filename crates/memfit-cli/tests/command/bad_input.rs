@@ -113,7 +113,7 @@ fn hostile_configurations_are_refused_by_the_layer() {
         ),
         ("a circle", circle("b"), "in a circle: b -> a -> b"),
         ("itself", circle("a"), "in a circle: a -> a"),
-        ("nobody", circle("nobody"), "layer `a` refers to layer `nobody`"),
+        ("missing", circle("missing"), "layer `a` refers to layer `missing`"),
         ("rows", sequential(&[input(&[None, Some(2_147_483_647), Some(2_147_483_647)])]), "layer `in`"),
         (
             "stride 0",
@@ -205,7 +205,7 @@ fn an_npy_file_that_claims_too_much_is_refused() {
         ("more rows than numbers", plain("(184467440737095516150, 4)")),
         ("fewer than none", plain("(-4, 4)")),
         ("an overflow", plain("(4611686018427387904, 4)")),
-        ("nothing behind it", plain("(1000000000000, 4)")),
+        ("nothing after it", plain("(1000000000000, 4)")),
         ("no shape", plain("()")),
         ("objects", head(1, &[60, 0], "{'descr': '|O', 'fortran_order': False, 'shape': (3, 4), } \n")),
     ];

@@ -46,7 +46,7 @@ fn a_model_is_trained_saved_evaluated_and_asked_without_a_job_file() {
         "--json",
     ];
     let first = lines(&memfit_in(folder.path(), &[&arguments[..], &["--output", "trained.keras"]].concat()));
-    assert_eq!(first[0]["iteration"], 3, "the file was saved behind its third step");
+    assert_eq!(first[0]["iteration"], 3, "the file was saved after its third step");
     assert_eq!(first.iter().filter(|line| line["event"] == "step").count(), 6);
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing stands beside");
 

@@ -337,7 +337,7 @@ fn a_cache_that_is_broken_or_cannot_be_written_is_no_reason_to_fail() {
         std::fs::write(&file, broken).unwrap();
         let answer = plan(&cache);
         assert!(answer["seconds_measuring"].as_f64().unwrap() > 0.0, "{answer}");
-        assert!(keys() > 1, "it is written anew");
+        assert!(keys() > 1, "it is written again");
     }
     let nowhere = folder.path().join("file");
     std::fs::write(&nowhere, "").unwrap();

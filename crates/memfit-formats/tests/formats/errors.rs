@@ -127,7 +127,7 @@ fn shapes_that_do_not_suit_are_refused_with_the_layer() {
             layer `conv` (Conv2D), input: expected an image [batch,height,width,channels], got f32[batch,5]; change the layer or what feeds it
             layer `conv2d` (Conv2D), conv2d: expected a kernel over 3 channels in 2 groups, got f32[batch,5,5,3], f32[1,1,1,4], f32[4]; change the layer or what feeds it
             layer `conv2d` (Conv2D), conv2d: expected an image of at least 7×7, got f32[batch,5,5,3], f32[7,7,3,4], f32[4]; change the layer or what feeds it
-            layer `max_pooling2d` (MaxPooling2D), max_pool2d: expected a window of at most 256 pixels, since a winner is one byte, got f32[batch,99,99,1]; change the layer or what feeds it
+            layer `max_pooling2d` (MaxPooling2D), max_pool2d: expected a window of at most 256 pixels, since an argmax is one byte, got f32[batch,99,99,1]; change the layer or what feeds it
             layer `reshape` (Reshape), input: expected elements that fill [4, -1], with at most one -1, got f32[batch,5,3]; change the layer or what feeds it
             layer `dense` (Dense), input: expected at least one axis after the batch, got f32[batch]; change the layer or what feeds it
             layer `huge` (Dense) makes a tensor of [4096,2147483647], over 1099511627776 elements a row; make it smaller

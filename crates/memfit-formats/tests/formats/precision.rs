@@ -38,7 +38,7 @@ fn a_job_s_policy_holds_for_every_layer_that_has_none_of_its_own() {
     assert_eq!((casts(&plain), plain.tensors.iter().any(|t| t.dtype == DType::BF16)), (0, false));
     let mixed = listed(&layers, Some(Precision::MixedBfloat16));
     assert_eq!(types(&mixed), ["conv2d bf16", "batch_normalization bf16", "flatten bf16", "dense f32"]);
-    assert_eq!(casts(&mixed), 2, "one behind the input, one in front of the head");
+    assert_eq!(casts(&mixed), 2, "one after the input, one before the head");
     for tensor in &mixed.tensors {
         let is_weight = matches!(tensor.kind, Kind::Weight { .. } | Kind::Input);
         assert!(!is_weight || tensor.dtype == DType::F32, "{} is {}", tensor.name, tensor.dtype);

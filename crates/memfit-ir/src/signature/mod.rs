@@ -1,6 +1,6 @@
 //! What is known of every op without its operands' shapes: their names, what may share bytes, how it treats each axis.
 //!
-//! [`Op::signature`] is the one list of such facts; whoever asks about ops asks it. Those of a fused op follow from its parts.
+//! [`Op::signature`] is the one list of such facts. Those of a fused op follow from its parts.
 
 mod fused;
 mod operand;

@@ -84,7 +84,7 @@ fn check(case: Case, tf32: bool) {
         bytes.iter().map(|four| f64::from(f32::from_ne_bytes(*four))).collect()
     };
     let name = format!("{case:?} tf32 {tf32}");
-    assert!(gpu.bytes(slots[argmax]) == expected.winners, "{name}: other winners");
+    assert!(gpu.bytes(slots[argmax]) == expected.argmax, "{name}: another argmax");
     assert!(floats(y) == expected.y, "{name}: other values");
     assert!(floats(dfilter) == expected.dfilter, "{name}: another gradient of the filter");
     assert!(floats(dbias) == expected.dbias, "{name}: another gradient of the bias");
@@ -120,7 +120,7 @@ fn graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [T
 /// What exact sums give.
 struct Expected {
     y: Vec<f64>,
-    winners: Vec<u8>,
+    argmax: Vec<u8>,
     dfilter: Vec<f64>,
     dbias: Vec<f64>,
 }
@@ -131,7 +131,7 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
     let [down, across] = pooled.between([height, width]).map(|side| side / 2);
     let (top, left) = (pooled.conv.pads.top, pooled.conv.pads.left);
     let mut expected =
-        Expected { y: vec![], winners: vec![], dfilter: dfilter.to_vec(), dbias: dbias.to_vec() };
+        Expected { y: vec![], argmax: vec![], dfilter: dfilter.to_vec(), dbias: dbias.to_vec() };
     for window in 0..ROWS * down * across {
         let (row, h, w) = (window / (down * across), window / across % down, window % across);
         // The inputs of the taps at a place, with their indices in the filter.
@@ -155,7 +155,7 @@ fn expect(pooled: &PooledConv2D, image: [usize; 3], filters: usize, values: [&[f
             }
             let none = pooled.relu && most <= 0.0;
             expected.y.push(if none { 0.0 } else { most });
-            expected.winners.push(if none { Pool2D::NO_ARGMAX } else { argmax as u8 });
+            expected.argmax.push(if none { Pool2D::NO_ARGMAX } else { argmax as u8 });
             if !none {
                 let gradient = dy[window * filters + f];
                 expected.dbias[f] += gradient;

@@ -198,7 +198,7 @@ fn a_wide_kernel_has_a_fused_update_if_its_operands_are_small() {
         memfit_plan::plan(&problem(&graph, &training, batch)).unwrap().updates_fused().count()
     };
     assert_eq!(applied(1, 3000, 512, 128), 1);
-    assert_eq!(applied(1, 3000, 512, 129), 0, "every block would read more slopes than a cache has room for");
+    assert_eq!(applied(1, 3000, 512, 129), 0, "every block would read more of dy than a cache has room for");
     assert_eq!(applied(8, 3000, 512, 16), 1);
     assert_eq!(applied(8, 3000, 512, 17), 0);
     assert_eq!(applied(1, 3000, 80, 700), 0, "its operands take more room than it does");

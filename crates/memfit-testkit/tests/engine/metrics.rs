@@ -51,7 +51,7 @@ fn check(case: &Value, key: &str, piece: usize) -> Result<(), String> {
             let is_far =
                 |(got, wanted): (&f64, &f64)| gap(*got, *wanted).is_nan() || 2e-6 < gap(*got, *wanted);
             if got.len() != wanted.len() || got.iter().zip(&wanted).any(is_far) {
-                return Err(format!("{got:?} behind batch {number}, and Keras has {wanted:?}"));
+                return Err(format!("{got:?} after batch {number}, and Keras has {wanted:?}"));
             }
         }
     }
