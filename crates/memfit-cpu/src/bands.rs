@@ -20,9 +20,9 @@ use super::convolution::{self, Convolution};
 use super::floats::Floats;
 use super::half::Half;
 use super::operands::Operands;
-use super::pool::{average, max};
 use super::relu::relu_in_place;
 use super::widen::AT_ONCE;
+use super::{average_pool, max_pool};
 
 /// How a node goes over its images.
 pub(crate) struct Bands<'a> {
@@ -206,9 +206,9 @@ impl<'a> Bands<'a> {
             let to = &mut scratch.over[..lines.len()];
             if let Some(argmax) = &mut argmax {
                 let argmax = &mut argmax[lines.clone()];
-                max::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
+                max_pool::forward_of(operands.threads, &part, sizes, 1, x, to, argmax, relu);
             } else {
-                average::forward_of(operands.threads, &part, sizes, 1, x, to);
+                average_pool::forward_of(operands.threads, &part, sizes, 1, x, to);
             }
             narrow(operands, to, y, lines);
         }
@@ -228,9 +228,9 @@ impl<'a> Bands<'a> {
             if over.is_empty() {
                 to.fill(0.0);
             } else if let Some(argmax) = argmax {
-                max::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
+                max_pool::grad_of(operands.threads, &part, sizes, 1, dy, &argmax[from], to);
             } else {
-                average::grad_of(operands.threads, &part, sizes, 1, dy, to);
+                average_pool::grad_of(operands.threads, &part, sizes, 1, dy, to);
             }
             narrow(operands, to, dx, lines);
         }

@@ -8,8 +8,8 @@ use memfit_ir::Producer;
 
 use super::floats::Floats;
 use super::lanes::{LANES_MAX, Lanes, Mask, load, store};
-use super::made::{self, Made};
 use super::operands::Operands;
+use super::producer::{self, Made};
 use super::tasks::{self, BLOCK, Cut, Tasks, blocks};
 use super::threads::Shared;
 
@@ -28,7 +28,7 @@ pub(crate) fn sign_bits(operands: &Operands, below: f32) {
 pub(crate) fn sign_bits_of(operands: &Operands, producer: &Producer, below: f32) {
     let shape = operands.shape(X);
     let made =
-        Made::new(operands, producer, operands.workspace().take_floats(made::workspace(producer, shape)));
+        Made::new(operands, producer, operands.workspace().take_floats(producer::workspace(producer, shape)));
     let runs = Runs::new(shape.elements_per_row(), operands.context.rows);
     let channels = shape.last();
     let work = SignBitsOf { runs, below, made, channels, bits: Shared::new(operands.output(Bits)) };

@@ -8,9 +8,9 @@ use memfit_ir::{Conv2D, PooledConv2D, Producer, Shape, Update};
 use super::convolution::pooled::dense::{Grad, Learning, PooledDense};
 use super::convolution::pooled::{self, Pooled};
 use super::convolution::{self, Convolution};
-use super::made::{self, Made};
 use super::operands::Operands;
 use super::optimizer::Application;
+use super::producer::{self, Made};
 use super::threads::Shared;
 
 /// The geometry of a convolution between two images.
@@ -57,7 +57,7 @@ pub(crate) fn grad_kernel_of(operands: &Operands, producer: &Producer, conv: &Co
     let (x, dy) = (operands.shape(X), operands.shape(Dy));
     let shape = geometry(conv, x, dy, operands.context.rows);
     let mut workspace = operands.workspace();
-    let made = Made::new(operands, producer, workspace.take_floats(made::workspace(producer, x)));
+    let made = Made::new(operands, producer, workspace.take_floats(producer::workspace(producer, x)));
     let (dy, dkernel) = (operands.input(Dy), operands.update(DKernel));
     let workspace = workspace.floats();
     convolution::grad_kernel_of(operands.threads, &shape, &made, dy, dkernel, !operands.fresh, workspace);

@@ -13,8 +13,8 @@ use super::convolution::{self, Convolution, pooled};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, applied, attention, conv2d, conv3d, dense, elementwise, loss, made, mask, matmul,
-    metric, norm, optimizer, recurrent, widen,
+    activity, affine, attention, batch_norm, conv2d, conv3d, dense, elementwise, fused_update, layer_norm,
+    loss, mask, matmul, metric, optimizer, producer, recurrent, widen,
 };
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
@@ -52,7 +52,7 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
 /// Whether a gradient that a node applies has the same bits as one that is made whole.
 pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
     let shape = |operand: Operand| &graph.tensors[node.input(operand).0].shape;
-    matches!(&node.op, Op::Fused(Fused::Applied(of)) if applied::is_exact(of, [shape(X), shape(Dy)]))
+    matches!(&node.op, Op::Fused(Fused::Applied(of)) if fused_update::is_exact(of, [shape(X), shape(Dy)]))
 }
 
 /// A node and where it runs.
@@ -111,7 +111,7 @@ impl Operation<'_> {
             }
             Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
                 let shape = conv2d::geometry(conv, self.shape(X), self.shape(Dy), rows);
-                let own = made::workspace(producer, self.shape(X));
+                let own = producer::workspace(producer, self.shape(X));
                 let demand =
                     convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
                 let times = convolution::times_made(&shape) * self.shape(X).elements(rows);
@@ -119,7 +119,7 @@ impl Operation<'_> {
             }
             Op::Fused(Fused::SignBitsOf(producer, _)) => {
                 let flops = FLOPS_MAKING * self.shape(X).elements(rows) as f64 / 4.0;
-                Demand { flops, ..floats(made::workspace(producer, self.shape(X))) }
+                Demand { flops, ..floats(producer::workspace(producer, self.shape(X))) }
             }
             Op::Fused(Fused::Conv2DMaxPool(conv)) => {
                 let channels = self.shape(Y).last();
@@ -189,23 +189,23 @@ impl Operation<'_> {
             Op::BalanceWeights => doubles(mask::BALANCE_WORKSPACE),
             Op::Loss(_) => doubles(loss::WORKSPACE),
             Op::Metric(metric) => doubles(metric::workspace(metric, self.shape(Prediction))),
-            Op::BatchNormStatistics => mixed(norm::batch::statistics_workspace(self.shape(X))),
+            Op::BatchNormStatistics => mixed(batch_norm::statistics_workspace(self.shape(X))),
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
-                floats(norm::batch::forward_workspace(self.shape(X)))
+                floats(batch_norm::forward_workspace(self.shape(X)))
             }
             Op::Fused(Fused::BatchNormThen(_, chain)) => {
                 let halves = self.is_half(X);
-                floats(norm::batch::then_workspace(self.shape(X), chain, halves, threads))
+                floats(batch_norm::then_workspace(self.shape(X), chain, halves, threads))
             }
             Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormGradOfSum(_)) => {
-                mixed(norm::batch::grad_workspace(self.shape(Dy), false))
+                mixed(batch_norm::grad_workspace(self.shape(Dy), false))
             }
             Op::Fused(Fused::BatchNormReluGrad(..)) => {
-                mixed(norm::batch::grad_workspace(self.shape(Dy), true))
+                mixed(batch_norm::grad_workspace(self.shape(Dy), true))
             }
-            Op::BatchNormInferenceGrad(_) => floats(norm::batch::inference_grad_workspace(self.shape(Dy))),
+            Op::BatchNormInferenceGrad(_) => floats(batch_norm::inference_grad_workspace(self.shape(Dy))),
             Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => {
-                doubles(norm::layer::grad_workspace(self.shape(Dy), *axes))
+                doubles(layer_norm::grad_workspace(self.shape(Dy), *axes))
             }
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
@@ -222,8 +222,8 @@ impl Operation<'_> {
                     let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
                     return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
                 }
-                let product = applied::product([self.shape(X), self.shape(Dy)], rows);
-                let workspace = applied::workspace(&product, threads);
+                let product = fused_update::product([self.shape(X), self.shape(Dy)], rows);
+                let workspace = fused_update::workspace(&product, threads);
                 Demand { workspace: floats(workspace).workspace, ..self.product(product) }
             }
             Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),

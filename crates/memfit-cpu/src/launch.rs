@@ -6,9 +6,10 @@ use memfit_ir::{AddEpilogue, Fused, Op};
 use super::operands::Operands;
 use super::relu::relu_in_place;
 use super::{
-    activity, affine, applied, attention, augment, bits, broadcast, cast, conv2d, conv3d, dense, dropout,
-    elementwise, embedding, loss, mask, matmul, metric, noise, norm, optimizer, plus, pool, rearrange,
-    recurrent, resize, softmax, spatial, transpose, upsample,
+    activity, add_epilogue, affine, attention, augment, average_pool, batch_norm, bits, broadcast, cast,
+    conv2d, conv3d, dense, dropout, elementwise, embedding, fused_update, global_pool, layer_norm, loss,
+    mask, matmul, max_pool, metric, noise, optimizer, rearrange, recurrent, resize, softmax, spatial,
+    transpose, upsample,
 };
 
 /// Runs the node of the operands.
@@ -26,9 +27,9 @@ pub(crate) fn launch(operands: &Operands) {
             let written = match summand {
                 AddEpilogue::Dense => dense::forward(operands),
                 AddEpilogue::DenseGradInput => dense::grad_input(operands),
-                AddEpilogue::LayerNormGrad(norm, axes) => norm::layer::grad(operands, norm, *axes),
+                AddEpilogue::LayerNormGrad(norm, axes) => layer_norm::grad(operands, norm, *axes),
             };
-            plus::add(operands, written);
+            add_epilogue::add(operands, written);
         }
         Op::Conv2D(conv) => {
             conv2d::forward(operands, conv);
@@ -52,16 +53,16 @@ pub(crate) fn launch(operands: &Operands) {
         Op::ActivityPenalty(regularizer) => activity::launch(operands, regularizer),
         Op::Mask(mask) => mask::launch(operands, *mask),
         Op::BalanceWeights => mask::balance(operands),
-        Op::MaxPool2D(pool) => pool::max::forward(operands, pool, false),
-        Op::MaxPool2DRelu(pool) => pool::max::forward(operands, pool, true),
+        Op::MaxPool2D(pool) => max_pool::forward(operands, pool, false),
+        Op::MaxPool2DRelu(pool) => max_pool::forward(operands, pool, true),
         Op::WinnersBiasGrad => dense::argmax_bias_grad(operands),
-        Op::MaxPool2DGrad(pool, _) => pool::max::grad(operands, pool),
-        Op::AveragePool2D(pool) => pool::average::forward(operands, pool),
-        Op::AveragePool2DGrad(pool, _) => pool::average::grad(operands, pool),
-        Op::GlobalAveragePool2D => pool::global::average(operands),
-        Op::GlobalAveragePool2DGrad(_) => pool::global::average_grad(operands),
-        Op::GlobalMaxPool2D => pool::global::max(operands),
-        Op::GlobalMaxPool2DGrad(_) => pool::global::max_grad(operands),
+        Op::MaxPool2DGrad(pool, _) => max_pool::grad(operands, pool),
+        Op::AveragePool2D(pool) => average_pool::forward(operands, pool),
+        Op::AveragePool2DGrad(pool, _) => average_pool::grad(operands, pool),
+        Op::GlobalAveragePool2D => global_pool::average(operands),
+        Op::GlobalAveragePool2DGrad(_) => global_pool::average_grad(operands),
+        Op::GlobalMaxPool2D => global_pool::max(operands),
+        Op::GlobalMaxPool2DGrad(_) => global_pool::max_grad(operands),
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
         Op::SignBits { below } => bits::sign_bits(operands, *below),
         Op::Fused(Fused::SignBitsOf(producer, below)) => bits::sign_bits_of(operands, producer, *below),
@@ -79,22 +80,22 @@ pub(crate) fn launch(operands: &Operands) {
         Op::Affine { .. } => affine::forward(operands),
         Op::AffineGradScale => affine::grad_scale(operands),
         Op::AffineConstant { scale, offset } => affine::constant(operands, scale, offset),
-        Op::BatchNormStatistics => norm::batch::statistics(operands),
-        Op::BatchNorm(norm) => norm::batch::forward(operands, norm, [Mean, Variance]),
-        Op::BatchNormInference(norm) => norm::batch::forward(operands, norm, [MovingMean, MovingVariance]),
-        Op::Fused(Fused::BatchNormThen(norm, chain)) => norm::batch::forward_then(operands, norm, chain),
-        Op::BatchNormGrad(norm) => norm::batch::grad(operands, norm),
-        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => norm::batch::relu_grad(operands, norm, *below),
+        Op::BatchNormStatistics => batch_norm::statistics(operands),
+        Op::BatchNorm(norm) => batch_norm::forward(operands, norm, [Mean, Variance]),
+        Op::BatchNormInference(norm) => batch_norm::forward(operands, norm, [MovingMean, MovingVariance]),
+        Op::Fused(Fused::BatchNormThen(norm, chain)) => batch_norm::forward_then(operands, norm, chain),
+        Op::BatchNormGrad(norm) => batch_norm::grad(operands, norm),
+        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => batch_norm::relu_grad(operands, norm, *below),
         Op::Fused(Fused::BatchNormGradOfSum(norm)) => {
             let sum = operands.output_floats(Dz);
             bits::mask_sum_into(operands, sum);
-            norm::batch::grad_of_sum(operands, norm, sum);
+            batch_norm::grad_of_sum(operands, norm, sum);
         }
-        Op::BatchNormMoving { momentum } => norm::batch::moving(operands, *momentum),
-        Op::BatchNormInferenceGrad(norm) => norm::batch::inference_grad(operands, norm),
-        Op::LayerNorm(norm, axes) => norm::layer::forward(operands, norm, *axes),
+        Op::BatchNormMoving { momentum } => batch_norm::moving(operands, *momentum),
+        Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(operands, norm),
+        Op::LayerNorm(norm, axes) => layer_norm::forward(operands, norm, *axes),
         Op::LayerNormGrad(norm, axes) => {
-            norm::layer::grad(operands, norm, *axes);
+            layer_norm::grad(operands, norm, *axes);
         }
         Op::Attention(kind) => attention::forward(operands, kind),
         Op::AttentionGrad(kind) => attention::grad(operands, kind),
@@ -130,7 +131,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::KeepAccumulated => optimizer::keep_accumulated(operands),
         Op::Update(update) => optimizer::update(operands, update),
         Op::CheckUpdate(check) => optimizer::check_update(operands, check),
-        Op::Fused(Fused::Applied(applied)) => applied::launch(operands, applied),
+        Op::Fused(Fused::Applied(applied)) => fused_update::launch(operands, applied),
         Op::Penalty(regularizer) => optimizer::weight_rules::penalty(operands, regularizer),
         Op::Constrain(constraint) => optimizer::weight_rules::constrain(operands, constraint),
     }

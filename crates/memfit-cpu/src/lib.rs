@@ -58,9 +58,9 @@
 //!   few units (`convolution/pooled/dense`) takes both inside: a few windows at a time are convolved, pooled
 //!   and multiplied with their rows of the kernel, for all images, so that the kernel is read once; only the
 //!   argmax is kept. Sums are those of the layers apart, so the bits are the same.
-//! - **Folded activations** (`made`) are recomputed a few lines at a time in the cache, with the sums of the
+//! - **Folded activations** (`producer`) are recomputed a few lines at a time in the cache, with the sums of the
 //!   plain kernel, so the bits are the same.
-//! - **A fused optimizer update** (`applied`): the gradient of a large dense kernel, narrow or of a small
+//! - **A fused optimizer update** (`fused_update`): the gradient of a large dense kernel, narrow or of a small
 //!   `dy`, exists a block at a time in a worker's workspace, where the optimizer's rule takes it, with the
 //!   sums of the plain kernel.
 //! - **f16 and bf16 are storage:** kernels stay f32. Elementwise work, batch normalisation and copies convert
@@ -74,11 +74,13 @@
 )]
 
 mod activity;
+mod add_epilogue;
 mod affine;
-mod applied;
 mod attention;
 mod augment;
+mod average_pool;
 mod bands;
+mod batch_norm;
 mod bits;
 mod broadcast;
 mod cast;
@@ -92,23 +94,26 @@ mod dropout;
 mod elementwise;
 mod embedding;
 mod floats;
+mod fused_update;
 mod gemm;
+mod global_pool;
 mod half;
 mod lanes;
 mod launch;
+mod layer_norm;
 mod loss;
-mod made;
 mod mask;
 mod maths;
 mod matmul;
+mod max_pool;
 mod metric;
 mod microkernel;
 mod noise;
 mod norm;
 mod operands;
 mod optimizer;
-mod plus;
 mod pool;
+mod producer;
 mod rearrange;
 mod recurrent;
 mod relu;

@@ -34,7 +34,7 @@
 //! - **A bias's gradient is summed where the terms pass by anyway** (`biases`): in the ReLU's gradient that
 //!   writes them, or before a max pool's gradient, where they are fewer.
 //! - **The gradient of a batch normalisation goes over its operands twice, and takes along what stands next
-//!   to it** (`norms`): the ReLU after it, whose signs it finds again, and the sum of two gradients at a
+//!   to it** (`batch_norm`): the ReLU after it, whose signs it finds again, and the sum of two gradients at a
 //!   shortcut, which it writes in its first pass. The bias of a layer before it gets the gradient that it
 //!   has, 0.
 //! - **Sample weights:** in a loss, masks, ignored classes and weights of rows become one weight a sample
@@ -57,6 +57,7 @@
 //!   layer in one launch: a node like any other, whose results wait for backward or are computed again. Nodes
 //!   that the device can join into one pass are put next to each other (`neighbours`).
 
+mod batch_norm;
 mod biases;
 mod chain;
 mod compact;
@@ -64,7 +65,6 @@ mod fuse;
 mod guard;
 mod like;
 mod neighbours;
-mod norms;
 mod optimizer;
 mod penalties;
 mod pooled;

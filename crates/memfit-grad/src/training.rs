@@ -11,7 +11,8 @@ use memfit_ir::{
 use crate::like::{self, SquareSums};
 use crate::rules::Backward;
 use crate::{
-    ClipBy, Optimizer, biases, compact, fuse, guard, neighbours, norms, penalties, pooled, rounded, weights,
+    ClipBy, Optimizer, batch_norm, biases, compact, fuse, guard, neighbours, penalties, pooled, rounded,
+    weights,
 };
 
 /// What to train for.
@@ -155,8 +156,8 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
         true => like::sums_of_squares(&mut graph, &weight_gradients, &training.optimizer)?,
         false => Vec::new(),
     };
-    norms::relu_inside(&mut graph);
-    norms::drop_bias_gradients(&mut graph);
+    batch_norm::relu_inside(&mut graph);
+    batch_norm::drop_bias_gradients(&mut graph);
     compact::sign_bits(&mut graph, forward_nodes);
     compact::drop_dead_nodes(&mut graph);
     biases::before_pools(&mut graph);

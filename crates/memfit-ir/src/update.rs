@@ -40,11 +40,6 @@ impl Update {
             Clip::None | Clip::Value(_) => false,
         }
     }
-
-    /// How many tensors it changes where its rule is elementwise: the weight, its state and its average.
-    pub fn tensors(&self) -> usize {
-        1 + self.rule.state(&[]).len() + usize::from(self.average.is_some())
-    }
 }
 
 /// A look at what an update would write.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::super::lanes::{self, Kernel, Lanes, Level};
-use super::super::made::Made;
+use super::super::producer::Made;
 use super::super::threads::{Shared, Threads};
 use super::Convolution;
 use super::gather::Gather;

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::super::gemm::driver::{DEPTH_MAX, LEFT_STRIDE, Left, block_end, even_tile};
 use super::super::lanes::{self, Kernel, Lanes, Level};
-use super::super::made::Made;
 use super::super::microkernel::View;
+use super::super::producer::Made;
 use super::gather::{Gather, Position};
 use super::strip::Strip;
 

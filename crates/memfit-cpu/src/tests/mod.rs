@@ -1,20 +1,20 @@
 //! Every op against plain loops in double precision, through the door that the runner uses.
 
-mod applied;
 mod arena;
 mod attention;
 mod costs;
 mod dense;
 mod elementwise;
+mod fused_update;
 mod half;
 mod launches;
 mod loss;
-mod made;
 mod measure;
 mod metric;
 mod norm;
 mod optimizer;
 mod pool;
+mod producer;
 mod rearrange;
 mod spatial;
 

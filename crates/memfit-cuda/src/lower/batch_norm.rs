@@ -8,9 +8,9 @@ use memfit_ir::Operand::{
 };
 use memfit_ir::{Bytes, Chain, Norm};
 
-use super::chain::statements;
+use super::bits;
 use super::columns::{Columns, Terms};
-use super::rows;
+use super::elementwise::statements;
 use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
@@ -100,7 +100,7 @@ pub(super) fn grad(call: &Call<'_>, norm: &Norm, gradients: GradientSource) -> L
     // Bits of rows that are no whole bytes are not found by counting elements: those sums are made before.
     let sums_before = matches!(gradients, GradientSource::MaskedSum) && !is_whole_bytes(call);
     if sums_before {
-        lowered = rows::mask_sum_into(call, call.output(Dz));
+        lowered = bits::mask_sum_into(call, call.output(Dz));
     }
     let dy = match gradients {
         GradientSource::Plain | GradientSource::ThroughRelu(_) => call.input(Dy),

@@ -3,7 +3,7 @@
 use memfit_ir::Bytes;
 use memfit_ir::Operand::{Argmax, Bits, DBias, Dx, Dy};
 
-use super::rows;
+use super::bits;
 use crate::call::{Call, Operand, THREADS, int, long, pack_width};
 use crate::work::{Address, Argument, Kernel, Lowered, Source};
 
@@ -61,7 +61,7 @@ pub(super) fn mask_bits_bias_grad(call: &Call<'_>) -> Lowered {
         return add_columns(call, Lowered::default(), dy, Terms::Masked, &more);
     }
     // Bits of a row that end within a byte are not where a pixel's number says.
-    add_columns(call, rows::mask_bits(call), dx, Terms::Values, &[])
+    add_columns(call, bits::mask_bits(call), dx, Terms::Values, &[])
 }
 
 /// Adds the sums of a tensor's columns to what a node updates.

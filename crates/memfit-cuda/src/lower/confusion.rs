@@ -3,7 +3,7 @@
 use memfit_ir::Operand::{Prediction, Sums, Target};
 use memfit_ir::{Bytes, ClassOf, Counts, FBeta, Iou, Thresholds};
 
-use super::chain::number;
+use super::elementwise::number;
 use super::loss::Weights;
 use crate::call::{Call, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source, Work};

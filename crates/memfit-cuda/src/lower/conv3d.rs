@@ -5,7 +5,7 @@
 use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, X, Y};
 use memfit_ir::{Bytes, Conv3D, DType, Shape};
 
-use super::product::{Sizes, as_type};
+use super::dense::{Sizes, as_type};
 use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Address, Argument, Kernel, Lowered, Product, Source, Work};
 

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use memfit_ir::Operand::{Dy, X, Y};
 use memfit_ir::{Chain, Op};
 
-use super::chain::statements;
 use super::columns::bias_grad_of;
+use super::elementwise::statements;
 use crate::call::{Call, Operand};
 use crate::work::{Address, Argument, Lowered, Work};
 

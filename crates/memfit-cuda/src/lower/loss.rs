@@ -3,8 +3,8 @@
 use memfit_ir::Operand::{DPrediction, Prediction, SampleWeights, Target};
 use memfit_ir::{Bytes, Distance, Loss, LossKind, Metric, Reduction, RowValue};
 
-use super::chain::number;
 use super::confusion;
+use super::elementwise::number;
 use super::sums::{PARTS, part_blocks};
 use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source};

@@ -3,7 +3,7 @@
 use memfit_ir::Operand::{SampleWeights, X, Y};
 use memfit_ir::{Bytes, DType, Mask};
 
-use super::chain::number;
+use super::elementwise::number;
 use super::sums::{PARTS, part_blocks};
 use crate::call::{Call, Name, THREADS, blocks_for, long};
 use crate::work::{Argument, Kernel, Lowered, Source};

@@ -1,38 +1,40 @@
 //! Which kernels and library calls run an op. A pure function: shapes and rows in, data out.
 
 mod affine;
-mod applied;
 mod attention;
 mod augment;
+mod average_pool;
 mod batch_norm;
-mod chain;
+mod bits;
 mod check_update;
 mod columns;
 mod composed;
 mod confusion;
+mod conv2d;
 mod conv3d;
-mod convolution;
+mod dense;
+mod elementwise;
 mod embedding;
 mod few_channels;
 mod few_tensor_cores;
+mod fused_update;
 pub(crate) mod joined;
 mod layer_norm;
 mod loss;
-mod made;
 mod mask;
-mod mean_pool;
+mod matmul;
+mod max_pool;
 mod moves;
 mod noise;
 mod places;
-mod pool;
 mod pooled;
 mod pooled_dense;
-mod product;
+mod producer;
 mod rearrange;
 mod recurrent;
 mod resize;
-mod rows;
 mod scaled;
+mod softmax;
 mod sums;
 pub(crate) mod synthetic_values;
 mod update;
@@ -49,19 +51,19 @@ use super::work::Lowered;
 /// What runs for a node.
 pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
-        Op::Dense => product::dense(call),
-        Op::DenseGradInput => product::dense_grad_input(call),
-        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => product::dense_plus(call),
-        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => product::dense_grad_input_plus(call),
+        Op::Dense => dense::dense(call),
+        Op::DenseGradInput => dense::dense_grad_input(call),
+        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => dense::dense_plus(call),
+        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => dense::dense_grad_input_plus(call),
         Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => layer_norm::grad(call, *axes, true),
-        Op::DenseGradKernel => product::dense_grad_kernel(call),
-        Op::MatMul(matmul) => product::matmul(call, *matmul),
-        Op::Conv2D(conv) => convolution::forward(call, conv, false),
-        Op::Fused(Fused::Conv2DRelu(conv)) => convolution::forward(call, conv, true),
-        Op::Conv2DGradInput(conv, _) => convolution::grad_input(call, conv),
-        Op::Conv2DGradKernel(conv) => convolution::grad_kernel(call, conv),
+        Op::DenseGradKernel => dense::dense_grad_kernel(call),
+        Op::MatMul(matmul) => matmul::matmul(call, *matmul),
+        Op::Conv2D(conv) => conv2d::forward(call, conv, false),
+        Op::Fused(Fused::Conv2DRelu(conv)) => conv2d::forward(call, conv, true),
+        Op::Conv2DGradInput(conv, _) => conv2d::grad_input(call, conv),
+        Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(call, conv),
         Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
-            made::made(call, producer, Op::Conv2DGradKernel(conv.clone()))
+            producer::recomputed(call, producer, Op::Conv2DGradKernel(conv.clone()))
         }
         Op::Fused(Fused::Conv2DMaxPool(conv)) => pooled::forward(call, conv),
         Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => pooled::grad_kernel(call, conv),
@@ -71,7 +73,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
-        Op::Elementwise(chain) => chain::elementwise(call, chain),
+        Op::Elementwise(chain) => elementwise::elementwise(call, chain),
         Op::Reshape(_) => moves::reshape(call),
         Op::TakeRows => moves::take_rows(call),
         Op::PutRows => moves::put_rows(call),
@@ -82,19 +84,19 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::WinnersBiasGrad => columns::argmax_bias_grad(call),
         Op::Fused(Fused::MaskBitsBiasGrad) => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
-        Op::MaxPool2D(pool) => pool::max_pool(call, pool, false),
-        Op::MaxPool2DRelu(pool) => pool::max_pool(call, pool, true),
-        Op::MaxPool2DGrad(pool, _) => pool::max_pool_grad(call, pool),
-        Op::GlobalAveragePool2D => pool::global_average(call),
-        Op::GlobalAveragePool2DGrad(_) => pool::global_average_grad(call),
-        Op::SignBits { below } => rows::sign_bits(call, *below),
+        Op::MaxPool2D(pool) => max_pool::max_pool(call, pool, false),
+        Op::MaxPool2DRelu(pool) => max_pool::max_pool(call, pool, true),
+        Op::MaxPool2DGrad(pool, _) => max_pool::max_pool_grad(call, pool),
+        Op::GlobalAveragePool2D => max_pool::global_average(call),
+        Op::GlobalAveragePool2DGrad(_) => max_pool::global_average_grad(call),
+        Op::SignBits { below } => bits::sign_bits(call, *below),
         Op::Fused(Fused::SignBitsOf(producer, below)) => {
-            made::made(call, producer, Op::SignBits { below: *below })
+            producer::recomputed(call, producer, Op::SignBits { below: *below })
         }
-        Op::MaskBits => rows::mask_bits(call),
-        Op::Fused(Fused::MaskBitsOfSum) => rows::mask_sum_into(call, call.output(Dx)),
-        Op::Softmax => rows::softmax(call),
-        Op::SoftmaxGrad => rows::softmax_grad(call),
+        Op::MaskBits => bits::mask_bits(call),
+        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(call, call.output(Dx)),
+        Op::Softmax => softmax::softmax(call),
+        Op::SoftmaxGrad => softmax::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
         Op::Metric(metric) => loss::metric(call, metric),
         Op::Mask(mask) => mask::mask(call, *mask),
@@ -137,14 +139,14 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::KeepAccumulated => update::keep_accumulated(call),
         Op::Update(update) => update::update(call, update),
         Op::CheckUpdate(check) => check_update::check_update(call, check),
-        Op::Fused(Fused::Applied(applied)) => applied::applied(call, applied),
+        Op::Fused(Fused::Applied(applied)) => fused_update::applied(call, applied),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),
-        Op::AveragePool2D(pool) => mean_pool::forward(call, pool),
-        Op::AveragePool2DGrad(pool, _) => mean_pool::grad(call, pool),
-        Op::GlobalMaxPool2D => mean_pool::global_max(call),
-        Op::GlobalMaxPool2DGrad(_) => mean_pool::global_max_grad(call),
+        Op::AveragePool2D(pool) => average_pool::forward(call, pool),
+        Op::AveragePool2DGrad(pool, _) => average_pool::grad(call, pool),
+        Op::GlobalMaxPool2D => average_pool::global_max(call),
+        Op::GlobalMaxPool2DGrad(_) => average_pool::global_max_grad(call),
         Op::Augment(augment) => augment::augment(call, augment),
         Op::UpSample2D(_, interpolation) | Op::Resize2D(_, interpolation) => {
             resize::forward(call, *interpolation)

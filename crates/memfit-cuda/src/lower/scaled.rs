@@ -6,7 +6,7 @@
 use memfit_ir::Operand::{DKernel, Dy, X};
 use memfit_ir::{Bytes, Conv2D, DType};
 
-use super::convolution::Geometry;
+use super::conv2d::Geometry;
 use crate::call::{Call, THREADS, blocks_for, int, long};
 use crate::work::{Address, Argument, Kernel, Lowered, Pass, Source, Work};
 

@@ -3,7 +3,7 @@
 use memfit_ir::Operand::{FoundInf, Gradient, SquaredNorm, Squares, State, Sum, Weight};
 use memfit_ir::{Accumulate, Average, Bytes, Clip, Named, Update, UpdateRule};
 
-use super::chain::number;
+use super::elementwise::number;
 use super::whole_update;
 use crate::call::{Call, Name, THREADS, blocks_for, long};
 use crate::work::{Argument, Kernel, Lowered, Source, Work};

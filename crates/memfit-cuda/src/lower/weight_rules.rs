@@ -3,7 +3,7 @@
 use memfit_ir::Operand::{Dx, FoundInf, Gradient, Loss, Weight, X};
 use memfit_ir::{Bytes, Constraint, Orthogonal, Regularizer};
 
-use super::chain::number;
+use super::elementwise::number;
 use super::sums::{PARTS, part_blocks};
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long};
 use crate::work::{Argument, Kernel, Lowered, Source};

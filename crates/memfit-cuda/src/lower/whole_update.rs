@@ -3,7 +3,7 @@
 use memfit_ir::Operand::Weight;
 use memfit_ir::{Bytes, Update, UpdateRule};
 
-use super::chain::number;
+use super::elementwise::number;
 use super::sums::{PARTS, part_blocks};
 use super::update::{defines, operands};
 use crate::call::{Call, THREADS, blocks_for, long};

@@ -4,7 +4,7 @@ use memfit_ir::{Pads, Pool2D, PooledConv2D};
 
 use super::super::super::gemm::tests::{assert_close, noise};
 use super::super::super::lanes::Level;
-use super::super::super::pool::max;
+use super::super::super::max_pool;
 use super::super::super::threads::Threads;
 use super::super::{self as convolution, Convolution};
 use super::*;
@@ -89,7 +89,16 @@ fn check_forward(threads: &[Threads], pooled: &Pooled) {
         let sizes = [conv.output, pooled.output()];
         let pool = PooledConv2D::POOL;
         let relu = pooled.relu;
-        max::forward_of(&threads[0], &pool, sizes, conv.rows, &between, &mut expected, &mut places, relu);
+        max_pool::forward_of(
+            &threads[0],
+            &pool,
+            sizes,
+            conv.rows,
+            &between,
+            &mut expected,
+            &mut places,
+            relu,
+        );
         let mut results = Vec::new();
         for threads in threads {
             let (mut y, mut argmax) = (vec![f32::NAN; expected.len()], vec![9; expected.len()]);
@@ -175,7 +184,7 @@ fn unpooled(threads: &Threads, pooled: &Pooled, dy: &[f32]) -> (Vec<u8>, Vec<f32
     let argmax: Vec<u8> = noise(dy.len(), 3).iter().map(place).collect();
     let (conv, mut between) = (&pooled.conv, vec![0.0; pooled.conv.output_floats()]);
     let sizes = [conv.output, pooled.output()];
-    max::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &argmax, &mut between);
+    max_pool::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, &argmax, &mut between);
     (argmax, between)
 }
 

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::super::super::gemm::driver::{LINE, PARTIALS_MAX, aligned};
 use super::super::super::lanes::{COLUMNS_MAX, Kernel, Lanes, Level};
-use super::super::super::made::Made;
 use super::super::super::microkernel::{Panels, Stripe, View};
+use super::super::super::producer::Made;
 use super::super::super::threads::{Shared, Threads};
 use super::super::Convolution;
 use super::super::gather::Gather;

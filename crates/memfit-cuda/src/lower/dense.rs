@@ -1,10 +1,10 @@
-//! Products over the last axis and between tensors, by the matrix library.
+//! Dense layers and their gradients: products over the last axis, by the matrix library.
 //!
 //! Weights are f32 in the graph. Beside f16 or bf16 values, they are rounded into the workspace first, so
 //! that the product runs on the tensor cores; sums are f32 in any case.
 
-use memfit_ir::Operand::{A, B, Bias, DKernel, Dx, Dy, Kernel, Other, X, Y};
-use memfit_ir::{Bytes, DType, MatMul, Shape};
+use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, Kernel, Other, X, Y};
+use memfit_ir::{Bytes, DType, Shape};
 
 use super::moves::{convert, convert_both};
 use crate::call::{Call, Operand};
@@ -66,19 +66,6 @@ pub(super) fn dense_grad_kernel(call: &Call<'_>) -> Lowered {
     let sizes = Sizes { m: x.shape().last(), n: dy.shape().last(), k: positions(x.shape(), call.rows) };
     let product = sizes.product(x.dtype(), dkernel.dtype(), [x.address(), dy.address(), dkernel.address()]);
     let product = Product { transpose_a: true, adds: !call.overwrite, ..product };
-    Lowered { work: vec![Work::Product(product)], workspace: Bytes::ZERO }
-}
-
-/// `y = a b` for every index of the axes before the last two.
-pub(super) fn matmul(call: &Call<'_>, matmul: MatMul) -> Lowered {
-    let (a, b, y) = (call.input(A), call.input(B), call.output(Y));
-    let sizes = matmul.sizes(a.shape(), b.shape());
-    let sizes = sizes.expect("the shape rules let only matrices in that suit each other");
-    let each = Sizes { m: sizes.m, n: sizes.n, k: sizes.k };
-    let product = each.product(a.dtype(), y.dtype(), [a.address(), b.address(), y.address()]);
-    let MatMul { transpose_a, transpose_b } = matmul;
-    let count = call.rows * sizes.products;
-    let product = Product { transpose_a, transpose_b, count, ..product };
     Lowered { work: vec![Work::Product(product)], workspace: Bytes::ZERO }
 }
 

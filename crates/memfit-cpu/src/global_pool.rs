@@ -2,12 +2,12 @@
 
 use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
 
-use super::super::conv2d::image;
-use super::super::lanes::Lanes;
-use super::super::operands::Operands;
-use super::super::sums::COLUMNS;
-use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::Shared;
+use super::conv2d::image;
+use super::lanes::Lanes;
+use super::operands::Operands;
+use super::sums::COLUMNS;
+use super::tasks::{self, Cut, Tasks};
+use super::threads::Shared;
 
 /// Writes the mean of every channel.
 pub(crate) fn average(operands: &Operands) {

@@ -3,12 +3,12 @@
 use memfit_ir::Operand::{Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
-use super::super::conv2d::image;
-use super::super::lanes::Lanes;
-use super::super::operands::Operands;
-use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::{Shared, Threads};
-use super::Windows;
+use super::conv2d::image;
+use super::lanes::Lanes;
+use super::operands::Operands;
+use super::pool::Windows;
+use super::tasks::{self, Cut, Tasks};
+use super::threads::{Shared, Threads};
 
 /// Writes the mean of the pixels under every window.
 pub(crate) fn forward(operands: &Operands, pool: &Pool2D) {

@@ -6,7 +6,7 @@ use memfit_ir::Pool2D;
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
-const TEXT: &str = include_str!("../kernels/mean_pool.cu");
+const TEXT: &str = include_str!("../kernels/average_pool.cu");
 
 /// The mean of the pixels under every window.
 pub(super) fn forward(call: &Call<'_>, pool: &Pool2D) -> Lowered {

@@ -3,14 +3,14 @@
 use memfit_ir::Operand::{Beta, Dx, Dy, Gamma, Mean, MovingMean, MovingVariance, Other, Variance, X, Y};
 use memfit_ir::{Binary, Chain, Link, Norm, Operand, Shape, Unary};
 
-use super::super::elementwise::{self, Links};
-use super::super::floats::Floats;
-use super::super::lanes::{Lanes, load, store};
-use super::super::operands::Operands;
-use super::super::optimizer::is_forbidden;
-use super::super::sums::{Columns, Terms, add_or_overwrite};
-use super::super::tasks::{self, BLOCK, Cut, Tasks};
-use super::{weight_gradients, weights};
+use super::elementwise::{self, Links};
+use super::floats::Floats;
+use super::lanes::{Lanes, load, store};
+use super::norm::{weight_gradients, weights};
+use super::operands::Operands;
+use super::optimizer::is_forbidden;
+use super::sums::{Columns, Terms, add_or_overwrite};
+use super::tasks::{self, BLOCK, Cut, Tasks};
 
 /// Rows whose terms are added before totals in double precision take them.
 const ROWS_NEAR: usize = 8;

@@ -8,7 +8,7 @@ use crate::work::Lowered;
 
 /// The kernels of a recomputed producer, and after them those of the consumer, whose first input is the
 /// producer's output.
-pub(super) fn made(call: &Call<'_>, producer: &Producer, reader: Op) -> Lowered {
+pub(super) fn recomputed(call: &Call<'_>, producer: &Producer, reader: Op) -> Lowered {
     let Node { inputs, outputs, updates, .. } = call.node;
     let (read, made_inputs) = (inputs.len(), producer.inputs());
     let written = read + outputs.len();

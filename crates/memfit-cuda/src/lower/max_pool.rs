@@ -6,7 +6,7 @@ use memfit_ir::Pool2D;
 use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
-const TEXT: &str = include_str!("../kernels/pool.cu");
+const TEXT: &str = include_str!("../kernels/max_pool.cu");
 
 /// Windows that reach a tile of pixels, at most, where a thread has a tile: it reads them all before it uses
 /// them.

@@ -3,12 +3,12 @@
 use memfit_ir::Operand::{Argmax, Dx, Dy, X, Y};
 use memfit_ir::Pool2D;
 
-use super::super::conv2d::image;
-use super::super::lanes::{Lanes, load, store};
-use super::super::operands::Operands;
-use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::{Shared, Threads};
-use super::Windows;
+use super::conv2d::image;
+use super::lanes::{Lanes, load, store};
+use super::operands::Operands;
+use super::pool::Windows;
+use super::tasks::{self, Cut, Tasks};
+use super::threads::{Shared, Threads};
 
 /// The most channels whose gradients are added one by one.
 const FEW: usize = 4;

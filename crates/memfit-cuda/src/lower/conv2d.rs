@@ -9,10 +9,10 @@
 use memfit_ir::Operand::{Bias, DKernel, Dx, Dy, X, Y};
 use memfit_ir::{Bytes, Conv2D, DType, Shape};
 
+use super::dense::{Sizes, as_type};
 use super::few_channels::Few;
 use super::few_tensor_cores::FewOnTensorCores;
 use super::moves::source;
-use super::product::{Sizes, as_type};
 use super::scaled;
 use crate::call::{Call, Name, Operand, THREADS, blocks_for, int, long, pack_width};
 use crate::work::{Address, Argument, Convolution, Kernel, Lowered, Pass, Product, Work};

@@ -1,7 +1,4 @@
-//! Normalisation: over the batch, one statistic a channel, or over the last axes, one a position.
-
-pub(crate) mod batch;
-pub(crate) mod layer;
+//! What batch and layer normalisation share.
 
 use memfit_ir::Norm;
 use memfit_ir::Operand::{Beta, DBeta, DGamma, Gamma};
@@ -9,13 +6,13 @@ use memfit_ir::Operand::{Beta, DBeta, DGamma, Gamma};
 use super::operands::Operands;
 
 /// Gamma and beta, where the normalisation has them.
-fn weights<'a>(operands: &Operands<'a>) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
+pub(super) fn weights<'a>(operands: &Operands<'a>) -> (Option<&'a [f32]>, Option<&'a [f32]>) {
     (operands.input_if_given(Gamma), operands.input_if_given(Beta))
 }
 
 /// The gradients of gamma and beta, where the node has them: both or neither may be left out of a frozen
 /// layer.
-fn weight_gradients<'a>(
+pub(super) fn weight_gradients<'a>(
     operands: &Operands<'a>,
     norm: &Norm,
 ) -> (Option<&'a mut [f32]>, Option<&'a mut [f32]>) {

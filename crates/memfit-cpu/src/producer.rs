@@ -7,9 +7,9 @@ use std::ops::Range;
 use memfit_ir::Operand::X;
 use memfit_ir::{Chain, Producer, Shape, Unary};
 
+use super::batch_norm::{self, Clamp, Formula, Normalised};
 use super::elementwise::unary;
 use super::lanes::{Kernel, Lanes, load, store};
-use super::norm::batch::{self, Clamp, Formula, Normalised};
 use super::operands::Operands;
 use super::sums::Columns;
 
@@ -32,7 +32,7 @@ enum How {
 
 /// Floats of workspace that recomputing values of a shape needs.
 pub(crate) fn workspace(producer: &Producer, x: &Shape) -> usize {
-    if producer.norm.is_some() { batch::forward_workspace(x) } else { 0 }
+    if producer.norm.is_some() { batch_norm::forward_workspace(x) } else { 0 }
 }
 
 impl<'a> Made<'a> {
@@ -43,13 +43,15 @@ impl<'a> Made<'a> {
         let columns = Columns::folded(values.len(), channels);
         let (coefficients, how): (&[f32], How) = match (&producer.norm, producer.function) {
             (Some(norm), function) => {
-                let how =
-                    match (function, function.and_then(|function| batch::clamp(&Chain::unary(function)))) {
-                        (_, Some((clamp, _))) => How::Clamped(clamp),
-                        (Some(function), None) => How::NormalisedThen(function),
-                        (None, None) => How::Normalised,
-                    };
-                (batch::coefficients(operands, norm, columns, workspace), how)
+                let how = match (
+                    function,
+                    function.and_then(|function| batch_norm::clamp(&Chain::unary(function))),
+                ) {
+                    (_, Some((clamp, _))) => How::Clamped(clamp),
+                    (Some(function), None) => How::NormalisedThen(function),
+                    (None, None) => How::Normalised,
+                };
+                (batch_norm::coefficients(operands, norm, columns, workspace), how)
             }
             (None, Some(function)) => (&[], How::Function(function)),
             (None, None) => unreachable!("the shape rules ask for a producer that makes something"),

@@ -1,12 +1,11 @@
-//! One bit an element, and softmax: kernels over the rows of a micro-batch or the positions of a tensor.
+//! One bit an element: kernels over the rows of a micro-batch.
 
-use memfit_ir::Operand::{Bits, Dx, Dy, X, Y};
+use memfit_ir::Operand::{Bits, Dx, Dy, Y};
 
-use crate::call::{Call, Operand, THREADS, blocks_for, int, long, pack_width};
+use crate::call::{Call, Operand, THREADS, blocks_for, long, pack_width};
 use crate::work::{Argument, Kernel, Lowered, Source};
 
-const BITS: &str = include_str!("../kernels/bits.cu");
-const SOFTMAX: &str = include_str!("../kernels/softmax.cu");
+const TEXT: &str = include_str!("../kernels/bits.cu");
 
 /// Sets the bits of elements above 0 and below a bound.
 pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
@@ -14,7 +13,7 @@ pub(super) fn sign_bits(call: &Call<'_>, below: f32) -> Lowered {
     let mut arguments = vec![y.pointer(), bits.pointer()];
     arguments.extend(row_bytes(call, y));
     arguments.push(Argument::Float(below));
-    kernel(BITS, "sign_bits", bits_defines(y, false), bytes(call, y), arguments)
+    kernel("sign_bits", bits_defines(y, false), bytes(call, y), arguments)
 }
 
 /// Keeps elements whose bit is set.
@@ -33,7 +32,7 @@ fn masked(call: &Call<'_>, summands: usize, dx: Operand<'_>) -> Lowered {
     arguments.extend([call.input(Bits).pointer(), dx.pointer()]);
     arguments.extend(row_bytes(call, dy));
     let items = bytes(call, dy) * 8 / pack_width(8, dy.dtype());
-    kernel(BITS, "mask_bits", bits_defines(dy, summands == 2), items, arguments)
+    kernel("mask_bits", bits_defines(dy, summands == 2), items, arguments)
 }
 
 /// What stands before kernels of bits; `two` says whether there are two gradients to mask.
@@ -66,32 +65,7 @@ fn row_bytes(call: &Call<'_>, values: Operand<'_>) -> [Argument; 4] {
     [long(bytes(call, values)), long(elements), long(elements.div_ceil(8)), whole]
 }
 
-/// Softmax over the last axis.
-pub(super) fn softmax(call: &Call<'_>) -> Lowered {
-    let (x, y) = (call.input(X), call.output(Y));
-    positions("softmax", x, vec![x.pointer(), y.pointer()])
-}
-
-/// `dx = y (dy − Σ dy y)`.
-pub(super) fn softmax_grad(call: &Call<'_>) -> Lowered {
-    let (dy, y, dx) = (call.input(Dy), call.input(Y), call.output(Dx));
-    positions("softmax_grad", dy, vec![dy.pointer(), y.pointer(), dx.pointer()])
-}
-
-fn positions(entry: &'static str, x: Operand<'_>, mut arguments: Vec<Argument>) -> Lowered {
-    let classes = x.shape().last().max(1);
-    let count = x.elements / classes;
-    arguments.extend([long(count), int(classes)]);
-    kernel(SOFTMAX, entry, format!("typedef {} X;\n", x.c_type()), count * 32, arguments)
-}
-
-fn kernel(
-    text: &'static str,
-    entry: &'static str,
-    defines: String,
-    items: usize,
-    arguments: Vec<Argument>,
-) -> Lowered {
-    let source = Source { text, defines };
+fn kernel(entry: &'static str, defines: String, items: usize, arguments: Vec<Argument>) -> Lowered {
+    let source = Source { text: TEXT, defines };
     Kernel { source, entry, blocks: blocks_for(items), threads: THREADS, arguments }.into()
 }

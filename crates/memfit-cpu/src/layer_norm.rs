@@ -5,13 +5,13 @@ use std::ops::Range;
 use memfit_ir::Operand::{Dx, Dy, Gamma, Mean, Rstd, X, Y};
 use memfit_ir::{Norm, Shape};
 
-use super::super::floats::Floats;
-use super::super::lanes::{Lanes, Mask, load, store};
-use super::super::operands::Operands;
-use super::super::sums::{Columns, Terms, add_or_overwrite, sum_row};
-use super::super::tasks::{self, Cut, Tasks};
-use super::super::threads::Shared;
-use super::{weight_gradients, weights};
+use super::floats::Floats;
+use super::lanes::{Lanes, Mask, load, store};
+use super::norm::{weight_gradients, weights};
+use super::operands::Operands;
+use super::sums::{Columns, Terms, add_or_overwrite, sum_row};
+use super::tasks::{self, Cut, Tasks};
+use super::threads::Shared;
 
 /// Normalises every position, and writes its mean and its rstd (one over the standard deviation).
 pub(crate) fn forward(operands: &Operands, norm: &Norm, axes: usize) {
