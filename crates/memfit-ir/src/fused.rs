@@ -7,9 +7,13 @@
 //! [`Fused::decompose`] is the meaning. The shape rule, whether rows meet, the f64 reference and a device without the kernel all follow
 //! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
 
+use crate::Operand::{
+    Argmax, Beta, Bias, Bits, DBias, DFilter, DFilterBias, DKernel, Dy, Filter, FilterBias, Gamma, Kernel,
+    Mean, Other, Variance, X,
+};
 use crate::{
-    AddEpilogue, Binary, Chain, Conv2D, Facts, FusedUpdate, Graph, Kind, Node, Norm, Op, PooledConv2D,
-    Producer, ShapeError, Tensor, TensorId, Type, Unary, infer,
+    AddEpilogue, Binary, Chain, Conv2D, Facts, FusedUpdate, Graph, Kind, Named, Node, Norm, Op, Operand,
+    PooledConv2D, Producer, ShapeError, Signature, Tensor, TensorId, Type, Unary, infer,
 };
 
 /// A small graph of ops with a kernel of its own.
@@ -85,10 +89,40 @@ use Value::{Input, Output, Update};
 
 /// What a fused op has as operands, as far as its parts depend on it.
 struct Given<'a> {
+    names: Signature,
     inputs: usize,
     updates: usize,
-    /// The dimensions of an input.
+    /// The dimensions of the input at a place.
     dims: &'a dyn Fn(usize) -> &'a [usize],
+}
+
+impl<'a> Given<'a> {
+    fn input(&self, operand: impl Into<Named>) -> Value {
+        Input(self.place(operand))
+    }
+
+    fn input_if_given(&self, operand: Operand) -> Option<Value> {
+        self.names.inputs.place(operand, self.inputs).map(Input)
+    }
+
+    /// Those of these names that are there.
+    fn inputs<const N: usize>(&self, operands: [Operand; N]) -> impl Iterator<Item = Value> {
+        operands.into_iter().filter_map(|operand| self.input_if_given(operand))
+    }
+
+    fn dims(&self, operand: Operand) -> &'a [usize] {
+        (self.dims)(self.place(operand))
+    }
+
+    fn place(&self, operand: impl Into<Named>) -> usize {
+        self.names.inputs.place(operand, self.inputs).expect("operands were counted")
+    }
+
+    /// What is changed need not be there where types alone are asked for.
+    fn update(&self, operand: Operand) -> Value {
+        let place = self.names.updates.find(operand, self.updates);
+        Update(place.expect("the op changes what it says").0)
+    }
 }
 
 /// What takes the parts of a fused op, one after the other.
@@ -125,16 +159,18 @@ impl Fused {
     pub fn decompose(&self, inputs: &[&Tensor], updates: usize) -> Result<Parts, ShapeError> {
         let mut parts = Parts::default();
         let dims = |index: usize| &inputs[index].shape.dims[..];
-        self.assemble(&mut parts, &Given { inputs: inputs.len(), updates, dims: &dims })?;
+        let given = Given { names: self.operands(), inputs: inputs.len(), updates, dims: &dims };
+        self.assemble(&mut parts, &given)?;
         Ok(parts)
     }
 
     /// What each of its parts does, whatever its operands.
     pub(crate) fn part_facts(&self) -> Option<Facts> {
         let mut facts = None;
-        let inputs = *self.operands().inputs.counts().start();
+        let names = self.operands();
+        let inputs = *names.inputs.counts().start();
         // Sizes decide parameters of parts, and no fact.
-        let given = Given { inputs, updates: UPDATES, dims: &|_| &[1, 1, 1] };
+        let given = Given { names, inputs, updates: UPDATES, dims: &|_| &[1, 1, 1] };
         self.assemble(&mut facts, &given).ok()?;
         facts
     }
@@ -143,7 +179,8 @@ impl Fused {
         let Given { inputs, updates, .. } = *given;
         match self {
             Fused::Plus(summand) => {
-                let (other, read) = split_last(inputs);
+                let other = given.input(Other);
+                let read = all_inputs(inputs).filter(|read| *read != other);
                 let term = parts.push_updating(summand.op(), read, all_updates(updates));
                 let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [term, other]);
                 parts.write(&[sum]);
@@ -154,9 +191,10 @@ impl Fused {
                 parts.write(&[relu]);
             }
             Fused::Conv2DGradKernelOf(producer, conv) => {
-                let (dy, read) = split_last(inputs);
+                let dy = given.input(Dy);
+                let read = all_inputs(inputs).filter(|read| *read != dy);
                 let x = parts.push(self.produced(producer)?, read);
-                parts.push_updating(Op::Conv2DGradKernel(conv.clone()), [x, dy], [Update(0)]);
+                parts.push_updating(Op::Conv2DGradKernel(conv.clone()), [x, dy], [given.update(DKernel)]);
             }
             Fused::Conv2DMaxPool(pooled) => {
                 let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(inputs));
@@ -164,32 +202,36 @@ impl Fused {
                 parts.write(&[pool, pool.next()]);
             }
             Fused::Conv2DMaxPoolGradKernel(pooled) => {
-                let dy = parts.push(self.unpooled(pooled, given)?, [Input(1), Input(2)]);
-                parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(0)]);
+                let dy =
+                    parts.push(self.unpooled(pooled, given)?, [Dy, Argmax].map(|read| given.input(read)));
+                let (op, changed) = (Op::Conv2DGradKernel(pooled.conv.clone()), given.update(DKernel));
+                parts.push_updating(op, [given.input(X), dy], [changed]);
                 if updates == 2 {
-                    parts.push_updating(Op::BiasGrad, [dy], [Update(1)]);
+                    parts.push_updating(Op::BiasGrad, [dy], [given.update(DBias)]);
                 }
             }
             Fused::Conv2DMaxPoolGradInput(pooled, size) => {
                 let between = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(*size));
-                let dy = parts.push(between, [Input(0), Input(1)]);
-                let dx = parts.push(Op::Conv2DGradInput(pooled.conv.clone(), *size), [dy, Input(2)]);
+                let dy = parts.push(between, [Dy, Argmax].map(|read| given.input(read)));
+                let op = Op::Conv2DGradInput(pooled.conv.clone(), *size);
+                let dx = parts.push(op, [dy, given.input(Kernel)]);
                 parts.write(&[dx]);
             }
             Fused::Conv2DMaxPoolDense(pooled) => {
                 let (flat, argmax) = self.flattened(parts, pooled, given)?;
-                let y = parts.push(Op::Dense, [flat, Input(3), Input(4)]);
+                let y = parts.push(Op::Dense, [flat, given.input(Kernel), given.input(Bias)]);
                 parts.write(&[y, argmax]);
             }
             Fused::Conv2DMaxPoolDenseGrad(pooled) => {
                 let (flat, _) = self.flattened(parts, pooled, given)?;
-                let dims = (given.dims)(4).to_vec();
-                parts.push_updating(Op::DenseGradKernel, [flat, Input(5)], [Update(0)]);
-                let dflat = parts.push(Op::DenseGradInput, [Input(5), Input(3)]);
-                let dpool = parts.push(Op::Reshape(dims), [dflat]);
-                let dy = parts.push(self.unpooled(pooled, given)?, [dpool, Input(4)]);
-                parts.push_updating(Op::Conv2DGradKernel(pooled.conv.clone()), [Input(0), dy], [Update(1)]);
-                parts.push_updating(Op::BiasGrad, [dy], [Update(2)]);
+                let [x, kernel, argmax, dy] = [X, Kernel, Argmax, Dy].map(|read| given.input(read));
+                parts.push_updating(Op::DenseGradKernel, [flat, dy], [given.update(DKernel)]);
+                let dflat = parts.push(Op::DenseGradInput, [dy, kernel]);
+                let dpool = parts.push(Op::Reshape(given.dims(Argmax).to_vec()), [dflat]);
+                let dy = parts.push(self.unpooled(pooled, given)?, [dpool, argmax]);
+                let op = Op::Conv2DGradKernel(pooled.conv.clone());
+                parts.push_updating(op, [x, dy], [given.update(DFilter)]);
+                parts.push_updating(Op::BiasGrad, [dy], [given.update(DFilterBias)]);
             }
             Fused::SignBitsOf(producer, below) => {
                 let y = parts.push(self.produced(producer)?, all_inputs(inputs));
@@ -197,36 +239,37 @@ impl Fused {
                 parts.write(&[bits]);
             }
             Fused::MaskBitsBiasGrad => {
-                let dx = parts.push(Op::MaskBits, [Input(0), Input(1)]);
-                parts.push_updating(Op::BiasGrad, [dx], [Update(0)]);
+                let dx = parts.push(Op::MaskBits, [Dy, Bits].map(|read| given.input(read)));
+                parts.push_updating(Op::BiasGrad, [dx], [given.update(DBias)]);
                 parts.write(&[dx]);
             }
             Fused::MaskBitsOfSum => {
-                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
-                let dx = parts.push(Op::MaskBits, [sum, Input(2)]);
+                let terms = [given.input(Dy), given.input((Dy, 1))];
+                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), terms);
+                let dx = parts.push(Op::MaskBits, [sum, given.input(Bits)]);
                 parts.write(&[dx]);
             }
             Fused::BatchNormThen(norm, chain) => {
-                let read = operands(norm);
-                let y = parts.push(Op::BatchNorm(norm.clone()), all_inputs(read));
-                let others = (read..inputs).map(Input);
+                let read = given.inputs([X, Gamma, Beta, Mean, Variance]);
+                let y = parts.push(Op::BatchNorm(norm.clone()), read);
+                let others = (1..chain.inputs).map(|input| given.input((Other, input - 1)));
                 let z = parts.push(Op::Elementwise(chain.clone()), std::iter::once(y).chain(others));
                 parts.write(&[z]);
             }
             Fused::BatchNormReluGrad(norm, below) => {
-                let weights = (4..4 + usize::from(norm.scale) + usize::from(norm.center)).map(Input);
-                let read = std::iter::once(Input(1)).chain(weights).chain([Input(2), Input(3)]);
+                let read = given.inputs([X, Gamma, Beta, Mean, Variance]);
                 let y = parts.push(Op::BatchNorm(norm.clone()), read);
                 let bits = parts.push(Op::SignBits { below: *below }, [y]);
-                let dy = parts.push(Op::MaskBits, [Input(0), bits]);
-                let read = [dy, Input(1), Input(2), Input(3)].into_iter().chain(gamma(norm, 4));
+                let dy = parts.push(Op::MaskBits, [given.input(Dy), bits]);
+                let read = [dy].into_iter().chain(given.inputs([X, Mean, Variance, Gamma]));
                 let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
                 parts.write(&[dx]);
             }
             Fused::BatchNormGradOfSum(norm) => {
-                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), [Input(0), Input(1)]);
-                let dz = parts.push(Op::MaskBits, [sum, Input(2)]);
-                let read = [dz, Input(3), Input(4), Input(5)].into_iter().chain(gamma(norm, 6));
+                let terms = [given.input(Dy), given.input((Dy, 1))];
+                let sum = parts.push(Op::Elementwise(Chain::binary(Binary::Add)), terms);
+                let dz = parts.push(Op::MaskBits, [sum, given.input(Bits)]);
+                let read = [dz].into_iter().chain(given.inputs([X, Mean, Variance, Gamma]));
                 let dx = parts.push_updating(Op::BatchNormGrad(norm.clone()), read, all_updates(updates));
                 parts.write(&[dx, dz]);
             }
@@ -265,10 +308,10 @@ impl Fused {
         producer.op().ok_or_else(|| self.error("a producer that makes something", "none"))
     }
 
-    /// A gradient passed back through the pool of a convolution whose input comes first.
+    /// A gradient passed back through the pool of a convolution.
     fn unpooled(&self, pooled: &PooledConv2D, given: &Given<'_>) -> Result<Op, ShapeError> {
-        let [height, width, _] = (given.dims)(0)[..] else {
-            return Err(self.error("an image", format!("{:?}", (given.dims)(0))));
+        let [height, width, _] = given.dims(X)[..] else {
+            return Err(self.error("an image", format!("{:?}", given.dims(X))));
         };
         Ok(Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between([height, width])))
     }
@@ -280,9 +323,10 @@ impl Fused {
         pooled: &PooledConv2D,
         given: &Given<'_>,
     ) -> Result<(Value, Value), ShapeError> {
-        let y = parts.push(Op::Conv2D(pooled.conv.clone()), all_inputs(3));
+        let read = given.inputs([X, Filter, FilterBias]);
+        let y = parts.push(Op::Conv2D(pooled.conv.clone()), read);
         let pool = parts.push(pool(pooled), [y]);
-        let features = (given.dims)(3).first().copied();
+        let features = given.dims(Kernel).first().copied();
         let features = features.ok_or_else(|| self.error("a kernel[in,out]", "a single number"))?;
         Ok((parts.push(Op::Reshape(vec![features]), [pool]), pool.next()))
     }
@@ -449,14 +493,6 @@ impl Value {
 }
 
 /// What a normalisation by the batch's statistics reads.
-fn operands(norm: &Norm) -> usize {
-    3 + usize::from(norm.scale) + usize::from(norm.center)
-}
-
-fn gamma(norm: &Norm, place: usize) -> impl Iterator<Item = Value> {
-    norm.scale.then_some(Input(place)).into_iter()
-}
-
 fn relu() -> Op {
     Op::Elementwise(Chain::unary(Unary::Relu))
 }
@@ -472,12 +508,6 @@ fn all_inputs(count: usize) -> impl Iterator<Item = Value> {
 
 fn all_updates(count: usize) -> impl Iterator<Item = Value> {
     (0..count).map(Update)
-}
-
-/// The last input, and those before it.
-fn split_last(count: usize) -> (Value, impl Iterator<Item = Value>) {
-    let last = count.saturating_sub(1);
-    (Input(last), all_inputs(last))
 }
 
 #[cfg(test)]
