@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use expect_test::expect_file;
 use memfit::DeviceChoice as Choice;
 use memfit_device::Context;
-use memfit_ir::{Along, Fused, Graph, NodeId, Op, OperandList, Signature, Slot, TensorId};
+use memfit_ir::{
+    Along, Fused, Graph, LayerId, Node, NodeId, Op, Operand, OperandList, Phase, Signature, Slot, TensorId,
+};
 use memfit_testkit::device_graphs::device_graphs;
 use memfit_testkit::node_runs::{CONTEXT, NodeRun, device, on_cpu};
 use memfit_testkit::op_cases::{ROWS, op_cases};
@@ -44,6 +46,34 @@ fn nodes_have_the_operands_that_signatures_name() {
             }
         }
     }
+}
+
+/// So that a tensor can be asked for by its name alone.
+#[test]
+fn no_op_has_a_name_twice() {
+    for signature in Signature::all() {
+        let lists = [signature.inputs, signature.outputs, signature.updates];
+        let names: Vec<Operand> =
+            lists.iter().flat_map(|list| list.places()).map(|(name, _)| *name).collect();
+        let known: BTreeSet<Operand> = names.iter().copied().collect();
+        assert_eq!(known.len(), names.len(), "{}: {names:?}", signature.name);
+    }
+}
+
+#[test]
+#[should_panic(expected = "dense_grad_kernel has no operand `kernel`")]
+fn a_name_that_an_op_does_not_have_is_a_bug() {
+    let ids = [TensorId(0), TensorId(1), TensorId(2)];
+    let node = Node {
+        op: Op::DenseGradKernel,
+        inputs: ids[..2].to_vec(),
+        outputs: vec![],
+        updates: ids[2..].to_vec(),
+        layer: LayerId(0),
+        phase: Phase::Piece,
+    };
+    assert_eq!([node.input(Operand::Dy), node.tensor(Operand::DKernel)], ids[1..]);
+    node.input(Operand::Kernel);
 }
 
 /// The places of all operands of a list that is there this many times, one after the other.
