@@ -28,8 +28,10 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("producers fused into their readers".to_owned(), producers_fused()));
     graphs.push(("updates fused into the ops of their gradients".to_owned(), updates_fused()));
-    graphs
-        .push(("an update fused into the gradient of a dense layer after a pool".to_owned(), updates_fused_after_a_pool()));
+    graphs.push((
+        "an update fused into the gradient of a dense layer after a pool".to_owned(),
+        updates_fused_after_a_pool(),
+    ));
     graphs
 }
 

@@ -4,7 +4,7 @@
 use memfit_ir::PooledConv2D;
 
 use super::super as convolution;
-use super::super::super::pool::max;
+use super::super::super::max_pool;
 use super::super::super::threads::Threads;
 use super::super::gather::Gather;
 use super::super::grad_input::Phase;
@@ -82,7 +82,7 @@ pub fn grad_input(
             workspace.split_at_mut(convolution::grad_input_workspace(conv, threads.count()));
         let between = &mut between[..conv.output_floats()];
         let sizes = [conv.output, pooled.output()];
-        max::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, argmax, between);
+        max_pool::grad_of(threads, &PooledConv2D::POOL, sizes, conv.rows, dy, argmax, between);
         return convolution::grad_input(threads, conv, between, kernel, dx, workspace);
     }
     let unpooled = Some(Unpooled::new(dy, argmax, conv.output, conv.rows));
