@@ -49,7 +49,7 @@ mod weights;
 pub use error::FileError;
 pub use json::{json_text, text_of};
 pub use layout::{Bytes, FileKind, Layout};
-pub use new_file::{NewFile, remove_leftovers};
+pub use new_file::{NewFile, name_again, remove_leftovers};
 pub use weights::WeightsFile;
 
 /// What an array holds.

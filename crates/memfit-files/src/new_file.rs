@@ -88,10 +88,7 @@ impl NewFile {
     pub fn finish(mut self) -> Result<PathBuf, FileError> {
         let placed = self.file.sync_all().and_then(|()| self.place());
         placed.map_err(|source| self.refused(source))?;
-        // The new name itself is kept by the folder; where a folder cannot be opened or synced, the file still stands.
-        if let Ok(folder) = File::open(folder_of(&self.path)) {
-            let _ = folder.sync_all();
-        }
+        sync_folder_of(&self.path);
         Ok(self.path.clone())
     }
 
@@ -130,6 +127,27 @@ impl Drop for NewFile {
             let _ = fs::remove_file(beside);
         }
     }
+}
+
+/// Gives a whole file a second name, in one step. An old file of that name is replaced. Where a file cannot have two names, it is
+/// copied.
+pub fn name_again(from: &Path, path: &Path) -> Result<(), FileError> {
+    let file = File::open(from).map_err(|source| FileError::system("read", from, source))?;
+    // While it is locked, its name between two steps is not taken for a leftover.
+    let _ = file.try_lock();
+    let beside = name_beside(path);
+    if fs::hard_link(from, &beside).is_err() {
+        let copy = NewFile::create(path)?;
+        io::copy(&mut &file, &mut &copy.file).map_err(|source| copy.refused(source))?;
+        copy.finish()?;
+        return Ok(());
+    }
+    let renamed = fs::rename(&beside, path);
+    // Where both names already belong to the same file, `rename` does nothing.
+    let _ = fs::remove_file(&beside);
+    renamed.map_err(|source| FileError::system("write", path, source))?;
+    sync_folder_of(path);
+    Ok(())
 }
 
 /// Removes files that were being written in a folder when their process ended; returns how many. Files of other hosts stay,
@@ -175,6 +193,13 @@ fn check(path: &Path) -> Result<(), FileError> {
 
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Syncs the folder, which holds the name of a file. Where a folder cannot be opened or synced, the file still stands.
+fn sync_folder_of(path: &Path) {
+    if let Ok(folder) = File::open(folder_of(path)) {
+        let _ = folder.sync_all();
+    }
 }
 
 /// A file without a name, where the system has such files and can name them later.

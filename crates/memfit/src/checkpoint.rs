@@ -217,18 +217,7 @@ pub(crate) fn prune(folder: &Path, keep: usize, best: Option<u64>) -> Result<(),
 
 /// Gives the checkpoint after some steps the name of the best one, in one step.
 pub(crate) fn name_best(folder: &Path, step: u64) -> Result<(), Error> {
-    let (from, best) = (folder.join(file_name(step)), folder.join(BEST));
-    let beside = folder.join(format!(".{BEST}.{}.part", std::process::id()));
-    let cannot = |source| Error::File { verb: "write", path: best.clone(), source };
-    let _ = std::fs::remove_file(&beside);
-    // Where a file cannot have two names, it is copied.
-    std::fs::hard_link(&from, &beside)
-        .or_else(|_| std::fs::copy(&from, &beside).and_then(|_| std::fs::File::open(&beside)?.sync_all()))
-        .and_then(|()| std::fs::rename(&beside, &best))
-        .map_err(|source| {
-            let _ = std::fs::remove_file(&beside);
-            cannot(source)
-        })
+    Ok(memfit_files::name_again(&folder.join(file_name(step)), &folder.join(BEST))?)
 }
 
 impl Job {

@@ -1,16 +1,17 @@
 //! Training that is killed, stopped by signals or short of disk at any moment goes on bit for bit, and leaves no file over.
 //!
 //! `MEMFIT_KILLS` and `MEMFIT_STOPS` say how often each job is killed by SIGKILL, and stopped by SIGTERM or a full disk: a few times by
-//! default, as often as is wanted by `tools/soak`.
+//! default, as often as is wanted by `tools/soak killed`.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::harness::{command, floats, write_npy};
 
-/// A convolutional network with dropout, shuffling, augmentation and validation.
+/// A convolutional network with dropout, shuffling, augmentation and validation, whose best checkpoint is kept.
 const CONVOLUTIONS: &str = r#"
 [model]
 layers = [
@@ -33,6 +34,9 @@ epochs = 4
 x = "x.npy"
 y = "y.npy"
 validation_split = 0.2
+[checkpoint]
+folder = "named by an option"
+keep_best = "val_loss"
 "#;
 
 /// A recurrent network, with moving averages of its weights.
@@ -165,6 +169,8 @@ fn losses(stdout: &str) -> Vec<String> {
 struct Reference {
     folder: tempfile::TempDir,
     output: Vec<u8>,
+    /// The best checkpoint, where it is kept.
+    best: Option<Vec<u8>>,
     epochs: Vec<String>,
     seconds: Duration,
 }
@@ -178,7 +184,9 @@ fn reference(case: &Case) -> Reference {
         finish(start(folder.path(), &folder.path().join("whole"), &output, MACHINES[0]));
     assert!(status.success(), "{}: {stderr}", case.name);
     let seconds = began.elapsed();
-    Reference { output: fs::read(&output).unwrap(), epochs: losses(&stdout), folder, seconds }
+    let best = fs::read(folder.path().join("whole/best.keras")).ok();
+    assert_eq!(best.is_some(), case.job.contains("keep_best"), "{}", case.name);
+    Reference { output: fs::read(&output).unwrap(), best, epochs: losses(&stdout), folder, seconds }
 }
 
 /// Files of a folder by name, hidden ones too.
@@ -189,6 +197,11 @@ fn names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Whether nothing but checkpoints is there.
+fn are_checkpoints(names: &[String]) -> bool {
+    names.iter().all(|name| name.starts_with("step-") || name == "best.keras")
 }
 
 fn count(variable: &str, otherwise: usize) -> usize {
@@ -231,8 +244,11 @@ fn check_interrupted(
         epochs.dedup();
         assert!(whole.epochs.ends_with(&epochs) || epochs == whole.epochs, "{}: {epochs:?}", case.name);
         assert_eq!(names(folder.path()), ["checkpoints", "trained.keras"], "{}", case.name);
+        assert!(fs::read(checkpoints.join("best.keras")).ok() == whole.best, "{}: another best", case.name);
+        // Two are kept, and the best one.
+        let most = 2 + 2 * usize::from(whole.best.is_some());
         let left = names(&checkpoints);
-        assert!(left.len() <= 2 && left.iter().all(|name| name.starts_with("step-")), "{left:?}");
+        assert!(left.len() <= most && are_checkpoints(&left), "{left:?}");
     }
     println!("{}: interrupted {interrupted} times in {trainings} trainings", case.name);
 }
@@ -292,6 +308,43 @@ fn a_signal_ends_the_step_writes_a_checkpoint_and_says_so() {
         assert!(stderr.contains("stopped by SIG") && stderr.contains("--resume"), "{stderr}");
         assert!(folder.path().join("trained.keras").exists());
     }
+}
+
+/// One step of it takes minutes.
+const LONG: &str = r#"
+[model]
+layers = [{ class = "Input", shape = [2048] }, { class = "Dense", units = 2048 }, { class = "Dense", units = 2048 }]
+[train]
+loss = "mse"
+optimizer = "sgd"
+batch = 10000000
+steps = 1
+[memory]
+micro_batches = 100000
+costs = "analytic"
+"#;
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.toml");
+    fs::write(&job, LONG).unwrap();
+    let mut child = command(&["train", "--device", "cpu"])
+        .arg(&job)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().starts_with("planned in")), "training begins");
+    let id = child.id().to_string();
+    let terminate = || Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    terminate();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "the first signal waits for the step");
+    terminate();
+    let (status, _, stderr) = finish(child);
+    assert_eq!((status.code(), stderr.as_str()), (Some(143), ""));
 }
 
 /// A file system of a few megabytes; none where this process may not mount one.
@@ -356,7 +409,7 @@ fn training_on_a_full_disk_stops_with_words_and_goes_on_when_there_is_room() {
                 full += 1;
                 assert_eq!(status.code(), Some(1), "{}: {stderr}", case.name);
                 assert!(stderr.contains("checkpoints") && stderr.contains("space"), "{stderr}");
-                assert!(names(&checkpoints).iter().all(|name| name.starts_with("step-")));
+                assert!(are_checkpoints(&names(&checkpoints)), "{:?}", names(&checkpoints));
             }
             assert!(fs::read(&output).unwrap() == whole.output, "{}: other bytes", case.name);
         }

@@ -90,6 +90,29 @@ fn only_files_that_no_process_writes_are_leftovers() {
 }
 
 #[test]
+fn a_second_name_replaces_an_old_file_and_leaves_nothing_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["step-1.keras", "step-2.keras", "step-2.keras"] {
+        if !at(name).exists() {
+            fs::write(at(name), name).unwrap();
+        }
+        name_again(&at(name), &at("best.keras")).unwrap();
+        assert_eq!(fs::read_to_string(at("best.keras")).unwrap(), name);
+    }
+    assert_eq!(names(folder.path()), ["best.keras", "step-1.keras", "step-2.keras"]);
+    assert!(name_again(&at("step-3.keras"), &at("best.keras")).is_err());
+    // A process that was killed between the two steps left a name that the next run removes.
+    fs::hard_link(at("step-1.keras"), name_beside(&at("best.keras"))).unwrap();
+    let held = File::open(at("step-1.keras")).unwrap();
+    held.try_lock().unwrap();
+    assert_eq!(remove_leftovers(folder.path()), 0, "its process lives");
+    drop(held);
+    assert_eq!(remove_leftovers(folder.path()), 1);
+    assert_eq!(names(folder.path()).len(), 3);
+}
+
+#[test]
 fn a_killed_process_leaves_nothing_or_what_the_next_run_removes() {
     let folder = tempfile::tempdir().unwrap();
     for has_name in WAYS {
