@@ -177,6 +177,8 @@ pub struct PlanArguments {
     pub model: ModelArguments,
     #[command(flatten)]
     pub validation: ValidationArguments,
+    #[command(flatten)]
+    pub written: WrittenArguments,
     /// Which machine the plan is for: this, whose limits and control groups lower the budget as they do in training, or none, to
     /// plan for another one by the budget alone.
     #[arg(long, value_name = "this|none", value_enum, default_value = "this")]
@@ -208,6 +210,7 @@ impl PlanArguments {
     pub fn read_file(&self, path: &Path) -> Result<Job, Error> {
         let mut settings = self.model.settings()?;
         settings.extend(self.validation.settings()?);
+        settings.extend(self.written.settings()?);
         if let Some(output) = self.output.as_deref().filter(|path| is_trained_model(path)) {
             settings.push(from_here("train.output", &output.to_string_lossy())?);
         }
@@ -323,12 +326,8 @@ pub struct TrainArguments {
     /// Take the rows in the order of the files.
     #[arg(long, conflicts_with = "shuffle")]
     pub no_shuffle: bool,
-    /// Write loss, metrics, learning rate, rows a second and bytes of every step and epoch to this file.
-    #[arg(long, value_name = "FILE.csv|.jsonl")]
-    pub log: Option<String>,
-    /// Write the same to event files in this folder, for TensorBoard.
-    #[arg(long, value_name = "FOLDER")]
-    pub tensorboard: Option<String>,
+    #[command(flatten)]
+    pub written: WrittenArguments,
     /// Write the trained model here, with its optimizer's state: .keras, .weights.h5 or .safetensors.
     #[arg(long, value_name = "FILE")]
     pub output: Option<String>,
@@ -339,13 +338,36 @@ pub struct TrainArguments {
     pub report: Option<PathBuf>,
 }
 
-/// Where checkpoints go, and whether training goes on from one.
+/// What training writes besides its model. A plan counts the memory that it takes, and writes nothing.
 #[derive(Args)]
-pub struct CheckpointArguments {
-    /// Write checkpoints to this folder: .keras files with all that it takes to go on bit for bit. A signal (Ctrl-C, SIGTERM) writes
-    /// one after the step that runs; a second signal ends at once.
+pub struct WrittenArguments {
+    /// Write loss, metrics, learning rate, rows a second and bytes of every step and epoch to this file, in training.
+    #[arg(long, value_name = "FILE.csv|.jsonl")]
+    pub log: Option<String>,
+    /// Write the same to event files in this folder, for TensorBoard.
+    #[arg(long, value_name = "FOLDER")]
+    pub tensorboard: Option<String>,
+    /// Write checkpoints to this folder, in training: .keras files with all that it takes to go on bit for bit. A signal (Ctrl-C,
+    /// SIGTERM) writes one after the step that runs; a second signal ends at once.
     #[arg(long, value_name = "FOLDER")]
     pub checkpoints: Option<String>,
+}
+
+impl WrittenArguments {
+    fn settings(&self) -> Result<Vec<Setting>, Error> {
+        let keys = [
+            ("train.log", &self.log),
+            ("train.tensorboard", &self.tensorboard),
+            ("checkpoint.folder", &self.checkpoints),
+        ];
+        let given = keys.into_iter().filter_map(|(key, path)| Some(from_here(key, path.as_deref()?)));
+        given.collect()
+    }
+}
+
+/// When checkpoints are written, which are kept, and whether training goes on from one.
+#[derive(Args)]
+pub struct CheckpointArguments {
     /// How often, as in 500steps, 10min or 1epoch [default: 1epoch, or 500steps of data without end].
     #[arg(long, value_name = "INTERVAL", requires = "checkpoints", value_parser = checked::<Every>)]
     pub every: Option<String>,
@@ -362,15 +384,13 @@ pub struct CheckpointArguments {
 }
 
 impl CheckpointArguments {
-    fn settings(&self) -> Result<Vec<Setting>, Error> {
-        let folder =
-            self.checkpoints.as_deref().map(|folder| from_here("checkpoint.folder", folder)).transpose()?;
-        let others = [
+    fn settings(&self) -> impl Iterator<Item = Setting> {
+        let keys = [
             given("checkpoint.every", self.every.as_deref()),
             given("checkpoint.keep", self.keep),
             given("checkpoint.keep_best", self.keep_best.as_deref()),
         ];
-        Ok(folder.into_iter().chain(others.into_iter().flatten()).collect())
+        keys.into_iter().flatten()
     }
 }
 
@@ -429,14 +449,10 @@ impl TrainArguments {
             self.no_shuffle.then(|| Setting::new("data.shuffle", false)),
         ];
         settings.extend(more.into_iter().flatten());
-        for (key, file) in [
-            ("train.log", &self.log),
-            ("train.tensorboard", &self.tensorboard),
-            ("train.output", &self.output),
-        ] {
-            settings.extend(file.as_deref().map(|file| from_here(key, file)).transpose()?);
-        }
-        settings.extend(self.checkpoints.settings()?);
+        let output = self.output.as_deref().map(|file| from_here("train.output", file));
+        settings.extend(output.transpose()?);
+        settings.extend(self.written.settings()?);
+        settings.extend(self.checkpoints.settings());
         settings.extend(self.model.settings()?);
         let mut job = self.job.read(settings)?;
         job.caller.resume = self.checkpoints.resume.unwrap_or(job.caller.resume);

@@ -58,7 +58,12 @@ fn write(name: &str, layers: &[&str], train: &str, data: &str, memory: &str) -> 
 
 /// Exit code and figures of a plan.
 fn plan(job: &str, budget: &str) -> (Option<i32>, Value) {
-    let output = memfit(&["plan", job, "--budget", budget, "--json", "--device", "cpu"]);
+    plan_of(&[job, "--budget", budget, "--json", "--device", "cpu"])
+}
+
+/// The same with any arguments.
+fn plan_of(arguments: &[&str]) -> (Option<i32>, Value) {
+    let output = memfit(&[&["plan"], arguments].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     let figures = serde_json::from_str(text.lines().next().unwrap_or("null")).unwrap();
     (output.status.code(), figures)
@@ -92,6 +97,27 @@ fn a_budget_is_accepted_if_and_only_if_it_is_at_least_the_smallest() {
                 assert!(end["vm_hwm"].as_u64() <= end["budget"].as_u64(), "{at}: {end}");
             }
         }
+    }
+}
+
+#[test]
+fn logs_and_checkpoints_of_a_training_are_in_its_plan() {
+    let path = write("written", ROWS, "optimizer = \"adam\"\nbatch = 5", "rows = 20", "first = true");
+    let folder = tempfile::tempdir().unwrap();
+    for (option, name) in [("--log", "log.csv"), ("--tensorboard", "board"), ("--checkpoints", "checkpoints")]
+    {
+        let to = folder.path().join(name);
+        let common = [path.to_str().unwrap(), option, to.to_str().unwrap(), "--device", "cpu", "--json"];
+        let (_, figures) = plan_of(&[&common[..], &["--budget", "4GiB"]].concat());
+        let smallest = figures["bytes_smallest_budget"].as_u64().unwrap();
+        assert!(!to.exists(), "{option}: a plan writes nothing");
+        for (budget, code) in [(smallest - 1, 3), (smallest, 0)] {
+            let budget = format!("{budget}B");
+            let trained =
+                memfit(&[&["train"], &common[..], &["--budget", &budget, "--epochs", "1"]].concat());
+            assert_eq!(trained.status.code(), Some(code), "{option}: {}", errors(&trained));
+        }
+        assert!(to.exists(), "{option}");
     }
 }
 
