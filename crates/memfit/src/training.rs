@@ -149,8 +149,15 @@ impl Training<'_> {
         let mut written = None;
         if self.state.epoch_open {
             let last = self.length.rows_of(self.state.step.saturating_sub(1));
+            let best_before = self.state.best;
             if !self.end_epoch(last.epoch)? {
                 return Ok(Ended::Stopped);
+            }
+            self.state.epoch_open = false;
+            // The checkpoint of this step was written before its validation, which makes it the best.
+            if self.state.best != best_before {
+                self.write_checkpoint()?;
+                written = Some(self.state.step);
             }
         }
         while self.state.step < self.length.steps && !self.state.stopped_early {

@@ -3,3 +3,4 @@
 
 mod example;
 mod hostile;
+mod stopped;
