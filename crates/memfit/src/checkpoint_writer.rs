@@ -85,6 +85,14 @@ impl CheckpointWriter {
         &self.saving
     }
 
+    /// Names the best checkpoint where it is there: a run may have been killed after it was written, and before it was named.
+    pub(crate) fn name_best(&self, step: u64) -> Result<(), Error> {
+        match self.folder.join(checkpoint::file_name(step)).exists() {
+            true => checkpoint::name_best(&self.folder, step),
+            false => Ok(()),
+        }
+    }
+
     /// Writes a checkpoint, or copies what it takes and begins to.
     pub(crate) fn write(
         &mut self,

@@ -106,8 +106,12 @@ impl Training<'_> {
     ) -> Result<(), Error> {
         if let Some(Checkpoint { file, .. }) = checkpoint {
             initialize_state(&mut self.runner);
-            let writer = &self.checkpoints.as_ref().expect("it goes on in their folder").writer;
+            let Checkpoints { keep_best, writer, .. } =
+                self.checkpoints.as_ref().expect("it goes on in their folder");
             writer.saving().read(&file, &mut self.runner)?;
+            if let Some(best) = self.state.best.filter(|_| keep_best.is_some()) {
+                writer.name_best(best.step)?;
+            }
             if let (Some(stopping), Some(state)) = (&mut self.early_stopping, self.state.early_stopping) {
                 stopping.resume(state);
             }
