@@ -165,3 +165,28 @@ def test_a_signal_writes_a_checkpoint_and_ends_the_process(tmp_path):
     assert process.wait(60) == -signal.SIGTERM
     steps = [int(path.stem.split("-")[1]) for path in tmp_path.glob("step-*.keras")]
     assert max(steps) % 50 != 0 or len(steps) == 1
+
+
+def test_ctrl_c_writes_a_checkpoint_after_the_step_that_runs(tmp_path):
+    wanted, _ = whole("shuffled arrays")
+    # A shell that starts this in the background has it ignore Ctrl-C.
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    waits = [True]
+
+    class Interrupt(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            if batch == 2 and waits:
+                waits.pop()
+                os.kill(os.getpid(), signal.SIGINT)
+
+    given = dict(epochs=4, seed=5, budget="64MiB", verbose=0, checkpoints=tmp_path, every="50steps")
+    with pytest.raises(KeyboardInterrupt):
+        memfit.fit(model(), **arrays(), **given, callbacks=[Interrupt()])
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, earlier)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-0000000003.keras"]
+    made = model()
+    memfit.fit(made, **arrays(), **given, resume=True, callbacks=[Interrupt()])
+    for one, other in zip(wanted, made.get_weights()):
+        np.testing.assert_array_equal(one, other)

@@ -11,8 +11,8 @@ import zlib
 
 from ._errors import Error
 
-# As the command's: what a shell, a batch system or a time limit sends to a job that is to end. Ctrl-C raises KeyboardInterrupt.
-_ENDING = ("SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1")
+# As the command's: what a terminal, a shell, a batch system or a time limit sends to a job that is to end.
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1")
 
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "seconds": 1, "min": 60, "minute": 60, "minutes": 60, "h": 3600, "hour": 3600, "hours": 3600}
 
@@ -30,6 +30,8 @@ class Checkpoints:
         self.options = {"checkpoints": self.folder, "keep": keep, "resume": {False: None, True: "newest"}.get(resume, resume)}
         self.resume, self.force = bool(resume), resume == "force"
         self.step, self.last, self.received, self.found = 0, time.monotonic(), None, None
+        # What was done on a signal before it was noted here.
+        self.handlers = {}
 
     def find(self, session, rows, seed):
         """What the checkpoint kept that a session goes on from, where there is one; it must be of the same rows."""
@@ -61,30 +63,29 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def signals(self):
-        """Signals that would end the process are noted within; the first of them is sent again when training has ended."""
+        """Signals that would end the process, and Ctrl-C, are noted within; the first of them is sent again when training has ended."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {}
         for name in _ENDING:
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, self._note)
+            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                self.handlers[number] = signal.signal(number, self._note)
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in self.handlers.items():
                 signal.signal(number, handler)
 
     def _note(self, number, _frame):
         if self.received is not None:
             # The second one does not wait.
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, self.handlers[number])
             os.kill(os.getpid(), number)
         self.received = number
 
     def send_again(self):
-        """Ends the process as the signal that was noted would have."""
+        """Ends the process as the signal that was noted would have, or raises KeyboardInterrupt after Ctrl-C."""
         if self.received is not None:
             os.kill(os.getpid(), self.received)
 

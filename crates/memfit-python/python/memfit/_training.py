@@ -38,7 +38,7 @@ def fit(model, x=None, y=None, batch_size=None, epochs=1, verbose="auto", callba
     that is not finite is written, and the error names what such a step changed.
 
     `checkpoints` names a folder: a checkpoint is written there `every` "500steps", "10min" or "1epoch", and after the step that runs when
-    SIGTERM, SIGHUP, SIGXCPU or SIGUSR1 comes; `keep` of them stay. `resume=True` goes on from the newest, bit for bit as the run that was
+    Ctrl-C, SIGTERM, SIGHUP, SIGXCPU or SIGUSR1 comes; `keep` of them stay. `resume=True` goes on from the newest, bit for bit as the run that was
     never stopped, or starts from the beginning where there is none. Give the same `seed` again. Data that cannot be read from the middle
     (generators, DataLoaders) is read again from the start of its epoch, and must come in the same order.
 
