@@ -126,7 +126,7 @@ pub struct JobArguments {
     /// analytic, the same on every machine [default: measured].
     #[arg(long, value_name = "measured|analytic", value_parser = checked::<Costs>)]
     pub costs: Option<String>,
-    /// Take the first plan that is found to fit, in about a tenth of the time that planning takes, instead of the fastest.
+    /// Take the first plan that is found to fit, in a tenth to a half of the time that planning takes, instead of the fastest.
     #[arg(long)]
     pub first: bool,
     /// What a step with a result that is not finite may change: blocks whose results are finite (block), or nothing at all (step),

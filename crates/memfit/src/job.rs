@@ -241,7 +241,7 @@ pub struct MemorySection {
     /// What the fastest plan is chosen by.
     #[serde(default)]
     pub costs: Costs,
-    /// Take the first plan that is found to fit, which takes a tenth of the time, instead of the fastest.
+    /// Take the first plan that is found to fit, in a tenth to a half of the time, instead of the fastest.
     #[serde(default)]
     pub first: bool,
     /// Split the batch into exactly this many micro-batches, instead of as few as fit.

@@ -54,6 +54,8 @@ fn huge_batches_are_planned_or_refused() {
                 (plan["micro_batch"].as_u64().unwrap(), plan["micro_batches"].as_u64().unwrap());
             assert_eq!(rows.div_ceil(size), count, "{batch}");
             assert!(plan["bytes_peak"].as_u64().unwrap() < 64 << 20, "{batch}");
+            // Of 4096 rows, every number of micro-batches is tried; this takes milliseconds, for any batch.
+            assert!(plan["seconds_planning"].as_f64().unwrap() < 5.0, "{batch}: {plan}");
         }
     }
     answered(&["plan", &job("batch = 1000000000"), "--budget", "64MiB", "--device", "cpu"], 0);
