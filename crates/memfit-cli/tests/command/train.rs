@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::harness::{command, example, lines, losses, memfit};
+use crate::harness::{command, ended_with, errors, example, lines, losses, memfit, reference, text};
 
 fn memfit_cached(arguments: &[&str], cache: &Path) -> Output {
     command(arguments).env("XDG_CACHE_HOME", cache).output().unwrap()
@@ -113,6 +113,22 @@ fn a_budget_beyond_the_machine_is_lowered_and_said() {
     assert_eq!((&events[0]["event"], &events[0]["asked"]), (&"lowered".into(), &(1000u64 << 40).into()));
     assert_eq!(events[0]["budget"], events[2]["budget"]);
     assert!(events[2]["vm_hwm"].as_u64() <= events[2]["budget"].as_u64());
+}
+
+#[test]
+fn a_plan_is_for_this_machine_or_by_its_budget_alone() {
+    let job = example("accumulate.toml");
+    let plan =
+        |more: &[&str]| memfit(&[&["plan", &job, "--costs", "analytic", "--device", "cpu"], more].concat());
+    let here = plan(&["--budget", "1000TiB"]);
+    assert!(here.status.success() && errors(&here).contains("lowered to"), "{}", errors(&here));
+    let elsewhere = plan(&["--budget", "1000TiB", "--machine", "none"]);
+    assert!(elsewhere.status.success() && errors(&elsewhere).is_empty(), "{}", errors(&elsewhere));
+    let said = text(&elsewhere);
+    assert!(said.contains("1000.00 TiB") && said.contains("for another machine"), "{said}");
+    let model = reference("image.keras").display().to_string();
+    let said = ended_with(&memfit(&["plan", &model, "--machine", "none"]), 2);
+    assert!(said.contains("what another machine allows is not known; give --budget"), "{said}");
 }
 
 #[test]
@@ -366,4 +382,29 @@ fn nothing_is_measured_where_no_choice_hangs_on_time() {
     let points = sweep["points"].as_array().unwrap();
     let smallest = plan(&["--budget", "1GiB"])["bytes_smallest_budget"].clone();
     assert_eq!(points.last().unwrap()["budget"], smallest, "what fits at all does not hang on a clock");
+}
+
+#[test]
+fn the_time_of_a_step_does_not_jump_where_the_whole_batch_fits() {
+    let cache = tempfile::tempdir().unwrap();
+    let job = example("accumulate.toml");
+    let plan = |budget: u64| {
+        let budget = format!("{budget}B");
+        let arguments = ["plan", &job, "--budget", &budget, "--device", "cpu", "--json"];
+        lines(&memfit_cached(&arguments, cache.path())).remove(0)
+    };
+    let whole = plan(1 << 30);
+    let least = whole["bytes_arena"].as_u64().unwrap() + whole["bytes_runtime"].as_u64().unwrap();
+    // What is not known yet is measured, a little at each start.
+    for _ in 0..20 {
+        if plan(least - 500_000)["seconds_measuring"] == 0.0 {
+            break;
+        }
+    }
+    let (split, whole) = (plan(least - 500_000), plan(least));
+    assert_eq!(whole["micro_batches"], 1, "{whole}");
+    assert!(1 < split["micro_batches"].as_u64().unwrap(), "{split}");
+    let seconds = |plan: &Value| plan["seconds_step"].as_f64().unwrap();
+    let ratio = seconds(&split) / seconds(&whole);
+    assert!((0.5..2.0).contains(&ratio), "{ratio} times as long: {split} and {whole}");
 }
