@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use memfit_ir::{DType, Graph, LayerId, Op, Regularizer, TensorId};
 
-use crate::commute::relu_behind_pool;
 use crate::error::FormatError;
 use crate::further_table::Further;
 use crate::keras::ANEW;
@@ -47,7 +46,6 @@ pub(crate) fn build(
     graph.inputs = inputs;
     graph.outputs = outputs;
     let rows = stored::rows(model, &values, &graph);
-    relu_behind_pool(&mut graph);
     Ok((graph, rows))
 }
 

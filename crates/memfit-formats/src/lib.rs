@@ -24,8 +24,6 @@
 //!   convolution is the convolution's own gradient op, and the reverse; groups are normalised by a transpose,
 //!   a layer normalisation and a transpose back. `Noise` draws what `Dropout` does not: other kinds, or one
 //!   draw for many elements.
-//! - **A ReLU before a max pool runs after it** (`commute`), with the same values and gradients: where it
-//!   made 0, there is no argmax.
 //! - **A mask is a tensor of the graph,** 1 where a place counts, computed by `Op::Mask` and passed from
 //!   layer to layer (`layers/masks.rs`) as Keras does. What Keras writes into a functional model to pass
 //!   masks on is left out (`mask_operations`). Recurrent layers and attention read masks as operands.
@@ -42,7 +40,6 @@
 mod activation;
 mod argument;
 mod build;
-mod commute;
 mod distribute;
 mod error;
 mod fed;

@@ -25,6 +25,8 @@
 //! - **What backward keeps** (`compact`): a ReLU's output if it is needed anyway, else one bit an element; a
 //!   max pool's argmax as one byte; no dropout mask (drawn again from seed, step and row); softmax and
 //!   sigmoid vanish into their cross-entropy.
+//! - **A ReLU before a max pool runs after it** (`commute`), with the same values and gradients: where it
+//!   made 0, there is no argmax.
 //! - **Elementwise work joins its neighbour** (`fuse`): chains grow, and run inside the normalisation or the
 //!   convolution before them, link by link as before; recomputing it then costs one pass.
 //! - **A convolution of few channels takes the max pool after it inside** (`pooled`), with the ReLU: the
@@ -60,6 +62,7 @@
 mod batch_norm;
 mod biases;
 mod chain;
+mod commute;
 mod compact;
 mod fuse;
 mod guard;

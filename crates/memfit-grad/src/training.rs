@@ -8,6 +8,7 @@ use memfit_ir::{
     Mask, Metric, Node, NodeId, Op, Phase, RowValue, Shape, ShapeError, TensorId, Unary, Update,
 };
 
+use crate::commute::relu_after_pools;
 use crate::like::{self, SquareSums};
 use crate::rules::Backward;
 use crate::{
@@ -127,6 +128,7 @@ impl std::error::Error for GradError {}
 /// Forward, backward and optimizer in one list of nodes.
 pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
     require_losses(forward, training)?;
+    let forward = &*relu_after_pools(forward, &training.gradients_of);
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
@@ -185,6 +187,7 @@ pub fn training_graph(forward: &Graph, training: &Training) -> Result<Graph, Gra
 /// Forward, losses and metrics: what a model is evaluated by.
 pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, GradError> {
     require_losses(forward, training)?;
+    let forward = &*relu_after_pools(forward, &training.gradients_of);
     let mut graph = forward.clone();
     fuse::pad_inside(&mut graph);
     fuse::pad_inside_pools(&mut graph);
@@ -202,7 +205,7 @@ pub fn evaluation_graph(forward: &Graph, training: &Training) -> Result<Graph, G
 
 /// The forward graph alone, which keeps its outputs for reading.
 pub fn prediction_graph(forward: &Graph) -> Graph {
-    let mut graph = forward.clone();
+    let mut graph = relu_after_pools(forward, &[]).into_owned();
     copy_inputs(&mut graph);
     let unkept = graph.outputs.iter().filter(|output| !graph.keep.contains(output)).copied();
     graph.keep.extend(unkept.collect::<Vec<_>>());

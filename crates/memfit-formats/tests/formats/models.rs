@@ -37,10 +37,10 @@ fn a_small_graph_as_text() {
     expect![[r#"
         feed   x f32[batch,8,8,3]
         piece  conv2d Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } } (x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
-        piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:conv2d) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
-        piece  elementwise relu(a) (max_pooling2d:max_pool2d) -> conv2d:elementwise f32[batch,4,4,4]
-        piece  batch_norm_statistics(conv2d:elementwise) -> batch_normalization:mean f32[4], batch_normalization:variance f32[4]
-        piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (conv2d:elementwise, batch_normalization/gamma, batch_normalization/beta, batch_normalization:mean, batch_normalization:variance) -> batch_normalization:batch_norm f32[batch,4,4,4]
+        piece  elementwise relu(a) (conv2d:conv2d) -> conv2d:elementwise f32[batch,8,8,4]
+        piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:elementwise) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
+        piece  batch_norm_statistics(max_pooling2d:max_pool2d) -> batch_normalization:mean f32[4], batch_normalization:variance f32[4]
+        piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (max_pooling2d:max_pool2d, batch_normalization/gamma, batch_normalization/beta, batch_normalization:mean, batch_normalization:variance) -> batch_normalization:batch_norm f32[batch,4,4,4]
         piece  batch_norm_moving { momentum: 0.99 } (batch_normalization:mean, batch_normalization:variance) => batch_normalization/moving_mean f32[4], batch_normalization/moving_variance f32[4]
         piece  reshape [64] (batch_normalization:batch_norm) -> flatten:reshape f32[batch,64]
         piece  dropout { rate: 0.5, seed: 7 } (flatten:reshape) -> dropout:dropout f32[batch,64]
@@ -48,55 +48,6 @@ fn a_small_graph_as_text() {
         piece  softmax(dense:dense) -> dense:softmax f32[batch,10]
         output dense:softmax f32[batch,10]
     "#]].assert_eq(&graph.to_string());
-}
-
-#[test]
-fn a_relu_moves_after_the_pools_it_feeds() {
-    let conv =
-        json!({"class": "Conv2D", "filters": 4, "kernel_size": 3, "padding": "same", "activation": "relu"});
-    let graph = listed(&[
-        json!({"class": "Input", "name": "x", "shape": [8, 8, 3]}),
-        conv.clone(),
-        json!({"class": "MaxPooling2D"}),
-        json!({"class": "MaxPooling2D"}),
-        json!({"class": "Flatten"}),
-    ]);
-    expect![[r#"
-        conv2d(x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d
-        max_pool2d(conv2d:conv2d) -> max_pooling2d:max_pool2d, max_pooling2d:winners
-        max_pool2d(max_pooling2d:max_pool2d) -> max_pooling2d_1:max_pool2d, max_pooling2d_1:winners
-        elementwise(max_pooling2d_1:max_pool2d) -> conv2d:elementwise
-        reshape(conv2d:elementwise) -> flatten:reshape
-    "#]]
-    .assert_eq(&outline(&graph));
-
-    // As an output, with a second reader, or before a pool that shrinks nothing, it stays.
-    let input = json!({"class": "Input", "name": "x", "shape": [8, 8, 3]});
-    let order = |layers: &[Value], outputs: &[&str]| {
-        let outputs: Vec<String> = outputs.iter().map(|name| (*name).to_owned()).collect();
-        let graph = graph_from_layers(layers, Some(&outputs), &TRAINING).unwrap();
-        graph.nodes.iter().map(|node| node.op.name()).collect::<Vec<_>>()
-    };
-    let pool = json!({"class": "MaxPooling2D", "name": "pool", "inputs": ["conv2d"]});
-    let kept = ["conv2d", "elementwise", "max_pool2d"];
-    assert_eq!(order(&[input.clone(), conv.clone(), pool.clone()], &["conv2d", "pool"]), kept);
-    let mean = json!({"class": "GlobalAveragePooling2D", "name": "mean", "inputs": ["conv2d"]});
-    let with_mean = ["conv2d", "elementwise", "max_pool2d", "global_average_pool2d"];
-    assert_eq!(order(&[input.clone(), conv.clone(), pool, mean], &["pool", "mean"]), with_mean);
-    let wide = json!({"class": "MaxPooling2D", "name": "pool", "strides": 1, "padding": "same"});
-    assert_eq!(order(&[input, conv, wide], &["pool"]), kept);
-}
-
-#[test]
-fn a_moved_relu_is_the_output_where_its_pool_was() {
-    let graph = listed(&[
-        json!({"class": "Input", "name": "x", "shape": [8, 8, 3]}),
-        json!({"class": "ReLU", "name": "relu"}),
-        json!({"class": "MaxPooling2D"}),
-    ]);
-    let output = &graph.tensors[graph.outputs[0].0];
-    assert_eq!((output.name.as_str(), output.shape.dims.as_slice()), ("relu:elementwise", &[4, 4, 3][..]));
-    assert_eq!(graph.layers[output.layer.0], "relu");
 }
 
 #[test]
