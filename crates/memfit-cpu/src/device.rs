@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use memfit_device::{Arena, Backend, Context, Device, DeviceError, Kept, Peak, Store, process};
+use memfit_device::{Allocator, Arena, Backend, Context, Device, DeviceError, Kept, Peak, Store, process};
 use memfit_ir::{Bytes, Graph, NodeId, Slot, SyntheticValues, Values};
 
 use super::operands::Operands;
@@ -17,12 +17,18 @@ pub(crate) struct CpuDevice {
     threads: Arc<Threads>,
     arena: Arena,
     store: Option<Store>,
+    allocator: Option<Arc<dyn Allocator>>,
     peak: Peak,
 }
 
 impl CpuDevice {
-    pub(crate) fn new(threads: Arc<Threads>, arena: Arena, store: Option<Store>) -> CpuDevice {
-        CpuDevice { threads, arena, store, peak: Peak::default() }
+    pub(crate) fn new(
+        threads: Arc<Threads>,
+        arena: Arena,
+        store: Option<Store>,
+        allocator: Option<Arc<dyn Allocator>>,
+    ) -> CpuDevice {
+        CpuDevice { threads, arena, store, allocator, peak: Peak::default() }
     }
 }
 
@@ -126,6 +132,6 @@ impl Device for CpuDevice {
     }
 
     fn backend_beside(&self) -> Box<dyn Backend> {
-        Box::new(Cpu::on(Arc::clone(&self.threads)))
+        Box::new(Cpu::on(Arc::clone(&self.threads), self.allocator.clone()))
     }
 }

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 
-use memfit_device::{Arena, Backend, Device, DeviceError, Store, page, process};
+use memfit_device::{Allocator, Arena, Backend, Device, DeviceError, Store, page, process};
 use memfit_ir::{
     ArenaMemory, Bytes, Capabilities, Cost, Fusions, Graph, NodeId, Offload, ProducerFusions, Rewritten,
     UpdateFusion,
@@ -21,22 +21,28 @@ use super::threads::Threads;
 pub(crate) struct Cpu {
     threads: Arc<Threads>,
     store: Option<Store>,
+    /// Who provides arenas; mapped pages where it is not said.
+    allocator: Option<Arc<dyn Allocator>>,
 }
 
 /// Opens the CPU with `threads` threads; by default as many as this process may use at once, which is the
 /// number of cores or the control group's share of them.
 pub fn open(threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
-    open_with(threads, None)
+    open_with(threads, None, None)
 }
 
 /// The same for a run that goes on, whose kernels used these vector instructions; without their name, the environment's, or
-/// the widest.
-pub fn open_with(threads: Option<usize>, vectors: Option<&str>) -> Result<Box<dyn Backend>, DeviceError> {
+/// the widest. An allocator, where there is one, provides every arena: that of the training, and that of a validation beside it.
+pub fn open_with(
+    threads: Option<usize>,
+    vectors: Option<&str>,
+    allocator: Option<Arc<dyn Allocator>>,
+) -> Result<Box<dyn Backend>, DeviceError> {
     let count = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZero::get));
     let level = vectors.map_or_else(Level::chosen, Level::wanted);
     let level = level.map_err(|reason| DeviceError::Vectors { reason })?;
     let threads = Threads::at(count, level).map_err(|reason| DeviceError::Threads { count, reason })?;
-    Ok(Box::new(Cpu::on(Arc::new(threads))))
+    Ok(Box::new(Cpu::on(Arc::new(threads), allocator)))
 }
 
 /// What every CPU offers, whatever its vector instructions.
@@ -59,8 +65,8 @@ pub fn vectors() -> Vec<&'static str> {
 
 impl Cpu {
     /// The CPU on threads that run already.
-    pub(crate) fn on(threads: Arc<Threads>) -> Cpu {
-        Cpu { threads, store: None }
+    pub(crate) fn on(threads: Arc<Threads>, allocator: Option<Arc<dyn Allocator>>) -> Cpu {
+        Cpu { threads, store: None, allocator }
     }
 }
 
@@ -110,14 +116,11 @@ impl Backend for Cpu {
     }
 
     fn scratch(&self, arena: Bytes) -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(CpuDevice::new(Arc::clone(&self.threads), Arena::map(arena)?, None)))
+        Ok(Box::new(CpuDevice::new(Arc::clone(&self.threads), Arena::map(arena)?, None, None)))
     }
 
     fn seal(self: Box<Self>, arena: Bytes) -> Result<Box<dyn Device>, DeviceError> {
-        let (limits, resident) = (process::limits(), process::resident());
-        if limits.available.saturating_sub(resident) < arena {
-            return Err(DeviceError::NoRoom { arena, resident, available: limits.available, by: limits.by });
-        }
-        Ok(Box::new(CpuDevice::new(self.threads, Arena::map(arena)?, self.store)))
+        let arena = Arena::take(arena, self.allocator.as_deref())?;
+        Ok(Box::new(CpuDevice::new(self.threads, arena, self.store, self.allocator)))
     }
 }

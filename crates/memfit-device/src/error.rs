@@ -53,11 +53,18 @@ pub enum DeviceError {
         /// What others hold.
         others: Bytes,
     },
-    /// The system refuses the arena.
+    /// An allocator gave less memory than the arena needs.
+    TooLittle {
+        /// The arena's size.
+        arena: Bytes,
+        /// What there is.
+        given: Bytes,
+    },
+    /// The system, or an allocator, refuses the arena.
     Refused {
         /// The arena's size.
         arena: Bytes,
-        /// What the system said.
+        /// What was said.
         reason: std::io::Error,
     },
 }
@@ -86,8 +93,13 @@ impl fmt::Display for DeviceError {
                  end them or lower the budget"
             ),
             DeviceError::Refused { arena, reason } => {
-                write!(f, "the system refuses an arena of {arena} ({reason}); lower the budget")
+                write!(f, "an arena of {arena} is refused ({reason}); lower the budget")
             }
+            DeviceError::TooLittle { arena, given } => write!(
+                f,
+                "the arena needs {arena} ({} bytes), and its allocator gave {given} ({} bytes); give that much, or lower the budget",
+                arena.0, given.0
+            ),
         }
     }
 }
@@ -100,6 +112,7 @@ impl std::error::Error for DeviceError {
             DeviceError::Threads { .. }
             | DeviceError::Vectors { .. }
             | DeviceError::NoRoom { .. }
+            | DeviceError::TooLittle { .. }
             | DeviceError::DeviceFull { .. } => None,
         }
     }

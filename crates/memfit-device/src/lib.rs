@@ -13,6 +13,7 @@
 //!   shape is timed once, in a mapping below the budget that is given back, for at most about 3 seconds (a
 //!   twentieth of one where Python asks for a plan alone, the longest of each class first). The rest is the
 //!   backend's estimate, scaled as that of similar nodes was.
+//! - **Who provides the arena's bytes is a trait** (`memory`): mapped pages unless a caller gives an allocator.
 //! - **The heap is counted, thread by thread** (`heap`), so that what planning holds is the same figure in
 //!   every run.
 //! - **Nothing that is not finite is written to what outlives a step.** Kernels raise `found_inf` instead,
@@ -29,14 +30,16 @@ mod error;
 pub mod found_inf;
 pub mod heap;
 mod measure;
+pub mod memory;
 pub mod process;
 mod store;
 pub mod workspace;
 
-pub use arena::{Arena, HUGE_PAGE, page};
+pub use arena::Arena;
 pub use backend::{Backend, DeviceMemory};
 pub use device::{Asynchronous, Context, Device, Peak, as_floats};
 pub use error::DeviceError;
 pub use found_inf::Kept;
 pub use measure::{Allowance, Coverage, Line, Measured, Table};
+pub use memory::{Allocator, BUFFER_SLACK, Buffer, HUGE_PAGE, MappedPages, Memory, SharedMemory, page};
 pub use store::{Store, reserve};

@@ -76,7 +76,7 @@ pub fn runner_in(setup: Box<dyn Backend>, problem: &Problem, plan: Plan) -> Runn
 /// A device that rounds no factor of a product.
 fn opened(choice: Choice, batch: usize) -> Box<dyn Backend> {
     choice
-        .open(Opening { threads: Some(2), rows: batch, tf32: false, vectors: None })
+        .open(Opening { threads: Some(2), rows: batch, tf32: false, vectors: None, allocator: None })
         .expect("the device opens")
 }
 

@@ -80,7 +80,7 @@ pub fn layout(graph: &Graph, workspace: Bytes) -> (Vec<Slot>, Slot) {
 
 /// A device with room for all tensors of a graph, where they are, and each node's workspace.
 pub fn device(choice: Choice, graph: &Graph, tf32: bool) -> (Box<dyn Device>, Vec<Slot>, Vec<Slot>) {
-    let opening = Opening { threads: Some(2), rows: ROWS, tf32, vectors: None };
+    let opening = Opening { threads: Some(2), rows: ROWS, tf32, vectors: None, allocator: None };
     device_of(choice.open(opening).expect("the device opens"), graph)
 }
 

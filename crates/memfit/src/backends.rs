@@ -3,9 +3,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use memfit_device::{Backend, DeviceError};
+use memfit_device::{Allocator, Backend, DeviceError};
 use memfit_ir::Capabilities;
+
+use crate::Job;
 
 /// Which device runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Opening<'a> {
     pub tf32: bool,
     /// The vector instructions of a run that goes on; without their name, the environment's, or the widest.
     pub vectors: Option<&'a str>,
+    /// Who provides the arenas of a CPU; mapped pages by default.
+    pub allocator: Option<&'a Arc<dyn Allocator>>,
 }
 
 impl Choice {
@@ -101,10 +106,32 @@ impl Choice {
     /// Opens the device.
     pub fn open(self, opening: Opening<'_>) -> Result<Box<dyn Backend>, DeviceError> {
         match self.settled() {
-            Choice::Cpu | Choice::Best => memfit_cpu::open_with(opening.threads, opening.vectors),
+            Choice::Cpu | Choice::Best => {
+                memfit_cpu::open_with(opening.threads, opening.vectors, opening.allocator.cloned())
+            }
             #[cfg(feature = "cuda")]
             Choice::Cuda(number) => memfit_cuda::open(number, opening.rows, opening.tf32),
         }
+    }
+}
+
+impl Job {
+    /// What the device offers that it runs on.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.train.device.capabilities()
+    }
+
+    /// Opens the device that it runs on.
+    pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
+        let (rows, tf32) = (self.train.batch, self.train.tf32.unwrap_or(true));
+        // A run on a device without a choice of them has no name of theirs.
+        let vectors = self.caller.vectors.as_deref().filter(|name| !name.is_empty());
+        let allocator = self.caller.allocator.as_ref();
+        let mut setup = self.train.device.open(Opening { threads, rows, tf32, vectors, allocator })?;
+        if self.memory.fixed_algorithms {
+            setup.fix_algorithms();
+        }
+        Ok(setup)
     }
 }
 

@@ -2,7 +2,9 @@
 //! the run that is resumed.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use memfit_device::Allocator;
 use memfit_ir::{Bytes, Pinned};
 use serde_json::Value;
 
@@ -29,6 +31,8 @@ pub struct Caller {
     pub pinned_validation: Pinned,
     /// The vector instructions that kernels use, where a run that goes on had them; else the environment's, or the widest.
     pub vectors: Option<String>,
+    /// Who provides the arenas, on the CPU: memory of the caller's own in place of mapped pages.
+    pub allocator: Option<Arc<dyn Allocator>>,
     /// What the process held before, of a program that trains within itself: the budget does not count it.
     pub baseline: Bytes,
     /// The most bytes of variables that such a program transfers at once; twice the largest where it is not

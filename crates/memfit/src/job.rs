@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use memfit_device::{Backend, DeviceError};
 use memfit_formats::Precision;
-use memfit_ir::{Bytes, Capabilities, Offload, Pinned};
+use memfit_ir::{ArenaMemory, Bytes, Offload, Pinned};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::backends::{Choice, Opening};
+use crate::backends::Choice;
 use crate::early_stopping::EarlyStoppingRule;
 use crate::set::Setting;
 use crate::{Caller, CheckpointSection, Costs, Error, Lack, Size};
@@ -419,23 +418,6 @@ impl Job {
         self.caller.folder.join(path)
     }
 
-    /// What the device offers that it runs on.
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        self.train.device.capabilities()
-    }
-
-    /// Opens the device that it runs on.
-    pub(crate) fn open_device(&self, threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
-        let tf32 = self.train.tf32.unwrap_or(true);
-        // A run on a device without a choice of them has no name of theirs.
-        let vectors = self.caller.vectors.as_deref().filter(|name| !name.is_empty());
-        let mut setup = self.train.device.open(Opening { threads, rows: self.train.batch, tf32, vectors })?;
-        if self.memory.fixed_algorithms {
-            setup.fix_algorithms();
-        }
-        Ok(setup)
-    }
-
     /// What is decided of the training's plan: what a caller pinned, or the number of micro-batches.
     pub(crate) fn pinned(&self) -> Result<Pinned, Error> {
         let Some(count) = self.memory.micro_batches else { return Ok(self.caller.pinned.clone()) };
@@ -476,6 +458,10 @@ impl Job {
         let offload = self.capabilities().offload;
         if offload == Offload::Host && self.memory.disk.is_some() {
             return Err(Error::Lacks(Lack::Host));
+        }
+        if self.caller.allocator.is_some() && self.capabilities().arena == ArenaMemory::Device {
+            let problem = "an allocator provides memory of this process, and this device's arena is its own; give `cpu`";
+            return Err(Error::job("train.device", problem));
         }
         if self.memory.guard == Guard::Step && self.memory.allow_batchnorm_split {
             return Err(Error::job(

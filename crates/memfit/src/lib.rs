@@ -156,6 +156,7 @@ pub use backends::{Choice as DeviceChoice, Opening};
 pub use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, Field};
 pub use memfit_device::heap;
 pub use memfit_device::process;
+pub use memfit_device::{Allocator, BUFFER_SLACK, Buffer, DeviceError, MappedPages, Memory, SharedMemory};
 pub use memfit_files::{FileError, NewFile, remove_leftovers};
 pub use memfit_formats::{Argument, LayerClass, Precision, layers as layer_classes};
 pub use memfit_ir::{Bytes, Operand, OperandList, ParseBytesError, Pinned, Presence, Signature};

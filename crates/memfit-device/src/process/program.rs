@@ -130,7 +130,7 @@ fn populate(mapping: &Mapping<'_>) {
     // Kernels before 5.14 do not know the advice. Pages after the end of the file must not be touched.
     let file = std::fs::metadata(mapping.path).map_or(0, |file| file.len() as usize);
     let inside = file.saturating_sub(mapping.offset).min(length);
-    for offset in (0..inside).step_by(crate::arena::page()) {
+    for offset in (0..inside).step_by(crate::page()) {
         // SAFETY: the page is mapped, readable, and lies inside its file.
         unsafe { ((mapping.start + offset) as *const u8).read_volatile() };
     }

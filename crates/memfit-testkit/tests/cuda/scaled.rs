@@ -49,7 +49,8 @@ fn filters_of_large_and_small_channels_learn_alike() {
 
 /// The gradient, written and then added to once.
 fn gradient(graph: &Graph, choice: Choice, tf32: bool) -> Vec<f32> {
-    let setup = choice.open(Opening { threads: Some(8), rows: ROWS, tf32, vectors: None }).unwrap();
+    let setup =
+        choice.open(Opening { threads: Some(8), rows: ROWS, tf32, vectors: None, allocator: None }).unwrap();
     setup.make_ready(graph).unwrap();
     let mut end = Bytes::ZERO;
     let mut place = |bytes: Bytes| {
