@@ -59,8 +59,15 @@ pub(crate) fn grad(operands: &Operands, kind: &Attention) {
         kind,
         hiding: Hiding::new(operands, kind, sizes),
         level: operands.threads.level(),
-        inputs: [Dy, Q, K, V, Y, LogSumExp].map(|operand| operands.input_floats(operand)),
-        outputs: [Dq, Dk, Dv].map(|operand| operands.output_floats(operand)),
+        dy: operands.input_floats(Dy),
+        q: operands.input_floats(Q),
+        k: operands.input_floats(K),
+        v: operands.input_floats(V),
+        y: operands.input_floats(Y),
+        logsumexp: operands.input_floats(LogSumExp),
+        dq: operands.output_floats(Dq),
+        dk: operands.output_floats(Dk),
+        dv: operands.output_floats(Dv),
     };
     run(operands, sizes.rows * sizes.key_heads, scratch_floats(&buffers(&sizes)), |task, scratch| {
         grad.task(task / sizes.key_heads, task % sizes.key_heads, scratch);
@@ -72,10 +79,15 @@ struct Grad<'a> {
     kind: &'a Attention,
     hiding: Hiding<'a>,
     level: Level,
-    /// `dy, q, k, v, y, logsumexp`.
-    inputs: [Floats<'a>; 6],
-    /// `dq, dk, dv`.
-    outputs: [Floats<'a>; 3],
+    dy: Floats<'a>,
+    q: Floats<'a>,
+    k: Floats<'a>,
+    v: Floats<'a>,
+    y: Floats<'a>,
+    logsumexp: Floats<'a>,
+    dq: Floats<'a>,
+    dk: Floats<'a>,
+    dv: Floats<'a>,
 }
 
 /// One head of queries.
@@ -135,16 +147,15 @@ impl Grad<'_> {
         for (member, deltas) in deltas.chunks_exact_mut(sizes.queries).enumerate() {
             let head = key_head * group + member;
             level.call(Deltas {
-                dy: sizes.query_head(self.inputs[0], row, head, value_width),
-                y: sizes.query_head(self.inputs[4], row, head, value_width),
+                dy: sizes.query_head(self.dy, row, head, value_width),
+                y: sizes.query_head(self.y, row, head, value_width),
                 width: value_width,
                 queries: sizes.queries,
                 deltas: deltas.as_mut_ptr(),
             });
         }
-        let [k, dk] = [self.inputs[2], self.outputs[1]].map(|of| sizes.key_head(of, row, key_head, width));
-        let [v, dv] =
-            [self.inputs[3], self.outputs[2]].map(|of| sizes.key_head(of, row, key_head, value_width));
+        let [k, dk] = [self.k, self.dk].map(|of| sizes.key_head(of, row, key_head, width));
+        let [v, dv] = [self.v, self.dv].map(|of| sizes.key_head(of, row, key_head, value_width));
         for keys in parts(0..sizes.keys, KEYS) {
             let count = keys.len();
             let tile = Tile {
@@ -173,14 +184,14 @@ impl Grad<'_> {
     fn query_head(&self, row: usize, head: usize, deltas: &[f32]) -> QueryHead<'_> {
         let Sizes { width, value_width, .. } = self.sizes;
         let at = (row * self.sizes.heads + head) * self.sizes.queries;
-        assert!(at + self.sizes.queries <= self.inputs[5].len(), "every query of every head has a sum");
+        assert!(at + self.sizes.queries <= self.logsumexp.len(), "every query of every head has a sum");
         QueryHead {
             place: (row, head),
             mask: self.hiding.of_row(row),
-            dy: self.sizes.query_head(self.inputs[0], row, head, value_width),
-            q: self.sizes.query_head(self.inputs[1], row, head, width),
-            dq: self.sizes.query_head(self.outputs[0], row, head, width),
-            logsumexp: self.inputs[5].pointer().wrapping_add(at),
+            dy: self.sizes.query_head(self.dy, row, head, value_width),
+            q: self.sizes.query_head(self.q, row, head, width),
+            dq: self.sizes.query_head(self.dq, row, head, width),
+            logsumexp: self.logsumexp.pointer().wrapping_add(at),
             deltas: deltas.as_ptr(),
         }
     }

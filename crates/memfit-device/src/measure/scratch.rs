@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use memfit_ir::Operand::{DTable, Table};
 use memfit_ir::{ALIGNMENT, Bytes, Cost, DType, Graph, Node, NodeId, Op, Slot, TensorId, random};
 
 use crate::{Context, Device};
@@ -194,9 +195,9 @@ fn is_pattern(graph: &Graph, node: &Node, input: usize) -> bool {
 fn entries(graph: &Graph, node: &Node) -> Option<usize> {
     let entries = |id: TensorId| graph.tensors[id.0].shape.dims[0];
     if node.op == Op::Embedding {
-        Some(entries(node.inputs[1]))
+        Some(entries(node.input(Table)))
     } else if node.op == Op::EmbeddingGrad {
-        Some(entries(node.updates[0]))
+        Some(entries(node.tensor(DTable)))
     } else {
         None
     }
