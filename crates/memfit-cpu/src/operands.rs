@@ -289,14 +289,13 @@ impl<'a> Operands<'a> {
     }
 
     fn place_of_any(&self, operand: Named) -> usize {
-        let place = if self.signature.inputs.has(operand.operand) {
-            self.place_of_input(operand)
-        } else if self.signature.outputs.has(operand.operand) {
-            self.place_of_output(operand)
-        } else {
-            self.place_of_update(operand)
-        };
-        place.unwrap_or_else(|| self.has_no(operand))
+        let Node { inputs, outputs, updates, .. } = self.node;
+        if let Some(place) = self.signature.inputs.place(operand, inputs.len()) {
+            return place;
+        }
+        let output = self.signature.outputs.place(operand, outputs.len());
+        let update = || Some(outputs.len() + self.signature.updates.place(operand, updates.len())?);
+        inputs.len() + output.or_else(update).unwrap_or_else(|| self.has_no(operand))
     }
 
     fn place(&self, list: &OperandList, tensors: &[TensorId], operand: Named) -> Option<usize> {

@@ -120,12 +120,12 @@ fn applied(of: &FusedUpdate) -> Signature {
     let mut signature = op("applied", super::ops::EACH);
     for (index, place) in gradient.inputs.places().iter().enumerate() {
         if of.weight_at != Some(index) {
-            signature.inputs = signature.inputs.extended(&[*place], gradient.inputs.times);
+            signature.inputs.extend(&[*place], gradient.inputs.times);
         }
     }
     let sums = gradient.updates.places();
-    let others = signature.updates.extended(sums.get(1..).unwrap_or_default(), gradient.updates.times);
+    signature.updates.extend(sums.get(1..).unwrap_or_default(), gradient.updates.times);
     let written = op("", super::ops::EACH).written(&of.update).updates;
-    signature.updates = others.extended(written.places(), written.times);
+    signature.updates.extend(written.places(), written.times);
     signature
 }

@@ -150,6 +150,7 @@ impl OperandList {
         OperandList { places: [(Operand::X, Presence::Always); PLACES], len: 0, times: None };
 
     /// The operands, each with whether it is there.
+    #[inline]
     pub fn places(&self) -> &[(Operand, Presence)] {
         &self.places[..usize::from(self.len)]
     }
@@ -182,11 +183,13 @@ impl OperandList {
     }
 
     /// Whether an operand of this name can be there.
+    #[inline]
     pub fn has(&self, operand: Operand) -> bool {
         self.places().iter().any(|(name, _)| *name == operand)
     }
 
     /// Where an operand begins among `count` tensors, and how often it is there.
+    #[inline]
     pub fn find(&self, operand: Operand, count: usize) -> Option<(usize, usize)> {
         let extra = || count.saturating_sub(*self.counts().start());
         let mut begin = 0;
@@ -206,6 +209,7 @@ impl OperandList {
     }
 
     /// The place of an operand among `count` tensors, where it is there.
+    #[inline]
     pub fn place(&self, operand: impl Into<Named>, count: usize) -> Option<usize> {
         let Named { operand, index } = operand.into();
         let (begin, times) = self.find(operand, count)?;
@@ -213,17 +217,22 @@ impl OperandList {
     }
 
     /// An op that a text nests deeper than any kernel has more operands than fit, and suits no node.
-    const fn push(mut self, operand: Operand, presence: Presence) -> OperandList {
-        if (self.len as usize) < PLACES {
-            self.places[self.len as usize] = (operand, presence);
+    #[inline(always)]
+    fn push(&mut self, operand: Operand, presence: Presence) {
+        if usize::from(self.len) < PLACES {
+            self.places[usize::from(self.len)] = (operand, presence);
             self.len += 1;
         }
-        self
     }
 
-    fn extended(self, places: &[(Operand, Presence)], times: Option<u32>) -> OperandList {
-        let all = places.iter().fold(self, |list, (operand, presence)| list.push(*operand, *presence));
-        OperandList { times: all.times.or(times), ..all }
+    #[inline(always)]
+    fn always(&mut self, operands: &[Operand]) {
+        operands.iter().for_each(|operand| self.push(*operand, Presence::Always));
+    }
+
+    fn extend(&mut self, places: &[(Operand, Presence)], times: Option<u32>) {
+        places.iter().for_each(|(operand, presence)| self.push(*operand, *presence));
+        self.times = self.times.or(times);
     }
 }
 

@@ -252,6 +252,7 @@ impl Op {
 }
 
 /// An op without operands that moves bytes.
+#[inline(always)]
 pub(super) const fn op(name: &'static str, axes: Axes) -> Signature {
     let facts = Facts {
         axes,
@@ -267,6 +268,7 @@ pub(super) const fn op(name: &'static str, axes: Axes) -> Signature {
     Signature { name, inputs: none, outputs: none, updates: none, in_place, labels_all, facts }
 }
 
+#[inline(always)]
 const fn conv(name: &'static str, axes: Axes) -> Signature {
     let signature = op(name, axes);
     Signature { facts: Facts { cost_class: CostClass::Convolution, ..signature.facts }, ..signature }
@@ -284,135 +286,157 @@ fn of_update(update: &Update) -> Axes {
 }
 
 impl Signature {
+    #[inline(always)]
     pub(super) fn reads(mut self, operands: &[Operand]) -> Signature {
-        self.inputs = always(self.inputs, operands);
+        self.inputs.always(operands);
         self
     }
 
+    #[inline(always)]
     pub(super) fn reads_if(mut self, given: bool, operand: Operand) -> Signature {
-        self.inputs = self.inputs.push(operand, Presence::Asked { given });
+        self.inputs.push(operand, Presence::Asked { given });
         self
     }
 
+    #[inline(always)]
     pub(super) fn may_read(mut self, operand: Operand) -> Signature {
-        self.inputs = self.inputs.push(operand, Presence::Optional);
+        self.inputs.push(operand, Presence::Optional);
         self
     }
 
+    #[inline(always)]
     pub(super) fn reads_each(mut self, operand: Operand, times: usize) -> Signature {
-        self.inputs = self.inputs.push(operand, Presence::Repeated);
+        self.inputs.push(operand, Presence::Repeated);
         self.inputs.times = Some(u32::try_from(times).unwrap_or(u32::MAX));
         self
     }
 
+    #[inline(always)]
     fn reads_any(mut self, operand: Operand) -> Signature {
-        self.inputs = self.inputs.push(operand, Presence::Repeated);
+        self.inputs.push(operand, Presence::Repeated);
         self
     }
 
+    #[inline(always)]
     pub(super) fn reads_list(mut self, list: OperandList) -> Signature {
-        self.inputs = self.inputs.extended(list.places(), list.times);
+        self.inputs.extend(list.places(), list.times);
         self
     }
 
+    #[inline(always)]
     pub(super) fn writes(mut self, operands: &[Operand]) -> Signature {
-        self.outputs = always(self.outputs, operands);
+        self.outputs.always(operands);
         self
     }
 
+    #[inline(always)]
     fn writes_if(mut self, given: bool, operand: Operand) -> Signature {
-        self.outputs = self.outputs.push(operand, Presence::Asked { given });
+        self.outputs.push(operand, Presence::Asked { given });
         self
     }
 
+    #[inline(always)]
     pub(super) fn changes(mut self, operands: &[Operand]) -> Signature {
-        self.updates = always(self.updates, operands);
+        self.updates.always(operands);
         self
     }
 
+    #[inline(always)]
     fn changes_if(mut self, given: bool, operand: Operand) -> Signature {
-        self.updates = self.updates.push(operand, Presence::Asked { given });
+        self.updates.push(operand, Presence::Asked { given });
         self
     }
 
+    #[inline(always)]
     pub(super) fn may_change(mut self, operand: Operand) -> Signature {
-        self.updates = self.updates.push(operand, Presence::Optional);
+        self.updates.push(operand, Presence::Optional);
         self
     }
 
     /// Pairs (output, input) that may stand at the same bytes.
+    #[inline(always)]
     pub(super) fn shares(mut self, pairs: &[(Operand, Operand)]) -> Signature {
         self.in_place.iter_mut().zip(pairs).for_each(|(place, pair)| *place = Some(*pair));
         self
     }
 
     /// What a normalisation reads of its own.
+    #[inline(always)]
     pub(super) fn weights(self, norm: &Norm) -> Signature {
         self.gamma(norm).reads_if(norm.center, Beta)
     }
 
+    #[inline(always)]
     pub(super) fn gamma(self, norm: &Norm) -> Signature {
         self.reads_if(norm.scale, Gamma)
     }
 
     /// The gradients of the weights of a normalisation.
+    #[inline(always)]
     pub(super) fn gradients(self, norm: &Norm) -> Signature {
         self.changes_if(norm.scale, DGamma).changes_if(norm.center, DBeta)
     }
 
+    #[inline(always)]
     fn norm(self, update: &Update) -> Signature {
         self.reads_if(update.clips_by_norm(), SquaredNorm)
     }
 
     /// What an update changes.
+    #[inline(always)]
     pub(super) fn written(mut self, update: &Update) -> Signature {
-        self.updates = always(self.updates, &[Weight]).push(State, Presence::Repeated);
+        self.updates.always(&[Weight]);
+        self.updates.push(State, Presence::Repeated);
         self.updates.times = update.rule.states().and_then(|states| u32::try_from(states).ok());
         self.changes_if(update.average.is_some(), Average)
     }
 
+    #[inline(always)]
     fn mixes(mut self, axis: usize) -> Signature {
         self.facts.axes.mixed = Some(axis);
         self
     }
 
+    #[inline(always)]
     fn product(mut self) -> Signature {
         self.facts.cost_class = CostClass::Product;
         self
     }
 
+    #[inline(always)]
     fn random(mut self, is_random: bool) -> Signature {
         self.facts.is_random = is_random;
         self
     }
 
+    #[inline(always)]
     fn view(mut self) -> Signature {
         self.facts.is_view = true;
         self
     }
 
+    #[inline(always)]
     fn sum_of_step(mut self) -> Signature {
         self.facts.is_sum_of_step = true;
         self
     }
 
+    #[inline(always)]
     fn of_batch_norm(mut self) -> Signature {
         self.facts.is_of_batch_norm = true;
         self
     }
 
     /// The rule of its gradient is in `memfit-grad`.
+    #[inline(always)]
     pub(super) fn has_rule(mut self) -> Signature {
         self.facts.is_differentiable = true;
         self
     }
 
+    #[inline(always)]
     fn labels_all(mut self) -> Signature {
         self.labels_all = true;
         self
     }
-}
-
-fn always(list: OperandList, operands: &[Operand]) -> OperandList {
-    operands.iter().fold(list, |list, operand| list.push(*operand, Presence::Always))
 }
