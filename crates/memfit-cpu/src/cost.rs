@@ -178,7 +178,7 @@ impl Operation<'_> {
             Op::AffineGradScale => {
                 doubles(affine::grad_scale_workspace(self.shape(DScale).elements_per_row()))
             }
-            Op::BiasGrad | Op::WinnersBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
+            Op::BiasGrad | Op::ArgmaxBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
                 doubles(dense::bias_grad_workspace(self.shape(Dy)))
             }
             Op::Elementwise(chain) => {

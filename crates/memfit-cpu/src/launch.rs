@@ -55,7 +55,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BalanceWeights => mask::balance(operands),
         Op::MaxPool2D(pool) => max_pool::forward(operands, pool, false),
         Op::MaxPool2DRelu(pool) => max_pool::forward(operands, pool, true),
-        Op::WinnersBiasGrad => dense::argmax_bias_grad(operands),
+        Op::ArgmaxBiasGrad => dense::argmax_bias_grad(operands),
         Op::MaxPool2DGrad(pool, _) => max_pool::grad(operands, pool),
         Op::AveragePool2D(pool) => average_pool::forward(operands, pool),
         Op::AveragePool2DGrad(pool, _) => average_pool::grad(operands, pool),

@@ -29,7 +29,7 @@ impl Arena {
         Arena::over(bytes, allocator.unwrap_or(&MappedPages).allocate(bytes)?)
     }
 
-    /// Maps `bytes` bytes for a moment, in which nodes are timed: whoever asks knows that there is room.
+    /// Maps `bytes` bytes for a moment, in which nodes are timed: the caller knows that there is room.
     pub fn map(bytes: Bytes) -> Result<Arena, DeviceError> {
         Arena::over(bytes, Box::new(Pages::map(bytes)?))
     }

@@ -33,7 +33,7 @@ fn before_pool(graph: &Graph, node: &Node) -> Option<(usize, Node)> {
     // A window without an argmax gives no gradient.
     let all_have_argmax = matches!(graph.nodes[forward].op, Op::MaxPool2D(_));
     let (op, inputs) =
-        if all_have_argmax { (Op::BiasGrad, vec![dy]) } else { (Op::WinnersBiasGrad, vec![dy, argmax]) };
+        if all_have_argmax { (Op::BiasGrad, vec![dy]) } else { (Op::ArgmaxBiasGrad, vec![dy, argmax]) };
     Some((index, Node { op, inputs, ..node.clone() }))
 }
 

@@ -229,7 +229,7 @@ impl Backward {
             Op::DenseGradKernel
             | Op::BiasGrad
             | Op::Fused(_)
-            | Op::WinnersBiasGrad
+            | Op::ArgmaxBiasGrad
             | Op::Conv2DGradKernel(_)
             | Op::Conv3DGradKernel(_)
             | Op::ActivityPenalty(_)
@@ -307,7 +307,7 @@ impl Backward {
             );
             if let Some(bias) = bias {
                 let (op, summed) = if pooled.relu {
-                    (Op::WinnersBiasGrad, vec![dy, argmax])
+                    (Op::ArgmaxBiasGrad, vec![dy, argmax])
                 } else {
                     (Op::BiasGrad, vec![dy])
                 };

@@ -39,7 +39,7 @@ pub enum Op {
     /// [`Pool2D::NO_ARGMAX`].
     MaxPool2DRelu(Pool2D),
     /// The sum of `dy` over every axis but the last, of all windows that have an argmax.
-    WinnersBiasGrad,
+    ArgmaxBiasGrad,
     /// Each gradient at the place of its maximum, in an image of this height and width.
     MaxPool2DGrad(Pool2D, [usize; 2]),
     /// The mean of each window; padding is not counted.

@@ -25,7 +25,7 @@ pub fn compute(call: &Call) -> Computed {
         Op::Conv3DGradKernel(conv) => call.sums(&[convolution::grad_kernel(call, conv)]),
         Op::MaxPool2D(of) => Computed::outputs(pool::max(call, of, false)),
         Op::MaxPool2DRelu(of) => Computed::outputs(pool::max(call, of, true)),
-        Op::WinnersBiasGrad => call.sums(&[pool::max_bias_grad(call)]),
+        Op::ArgmaxBiasGrad => call.sums(&[pool::max_bias_grad(call)]),
         Op::MaxPool2DGrad(of, _) => Computed::output(pool::max_grad(call, of)),
         Op::AveragePool2D(of) => Computed::output(pool::average(call, of)),
         Op::AveragePool2DGrad(of, _) => Computed::output(pool::average_grad(call, of)),

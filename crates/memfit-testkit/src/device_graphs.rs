@@ -74,10 +74,10 @@ pub fn attention(dtype: DType, sizes: [usize; 5], causal: bool) -> Graph {
     let [k, v] = ["k", "v"].map(|name| input(name, [keys, key_heads, width]));
     let dy = input("dy", [queries, heads, width]);
     let kind = Attention { scale: 1.0 / (width as f32).sqrt(), causal, ..Attention::default() };
-    let [y, log_sums] = graph.push(Op::Attention(kind.clone()), &[q, k, v], layer).expect("shapes fit")[..]
+    let [y, logsumexp] = graph.push(Op::Attention(kind.clone()), &[q, k, v], layer).expect("shapes fit")[..]
     else {
         panic!("attention writes values and sums")
     };
-    graph.push(Op::AttentionGrad(kind), &[dy, q, k, v, y, log_sums], layer).expect("shapes fit");
+    graph.push(Op::AttentionGrad(kind), &[dy, q, k, v, y, logsumexp], layer).expect("shapes fit");
     graph
 }

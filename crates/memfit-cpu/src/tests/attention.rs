@@ -22,10 +22,10 @@ const SIZES: [Sizes; 9] = [
 /// `y`, log sums, `dq`, `dk` and `dv` by the formulas.
 fn reference(kind: &Attention, sizes: Sizes, [q, k, v, dy]: [&[f64]; 4]) -> [Vec<f64>; 5] {
     let [rows, queries, keys, heads, key_heads, width, value_width] = sizes;
-    let (mut y, mut log_sums) = (vec![0.0; dy.len()], vec![0.0; rows * heads * queries]);
+    let (mut y, mut logsumexp) = (vec![0.0; dy.len()], vec![0.0; rows * heads * queries]);
     let (mut dq, mut dk, mut dv) = (vec![0.0; q.len()], vec![0.0; k.len()], vec![0.0; v.len()]);
     let scale = f64::from(kind.scale);
-    for (at, log_sum) in log_sums.iter_mut().enumerate() {
+    for (at, sum) in logsumexp.iter_mut().enumerate() {
         let (row, head, query) = (at / queries / heads, at / queries % heads, at % queries);
         let key_head = head / (heads / key_heads);
         let place = |position: usize, all: usize, head: usize, heads: usize, width: usize| {
@@ -41,8 +41,8 @@ fn reference(kind: &Attention, sizes: Sizes, [q, k, v, dy]: [&[f64]; 4]) -> [Vec
         let scores: Vec<f64> = (0..count).map(|key| scale * dot(&q[of_q.clone()], &k[of_k(key)])).collect();
         let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let total: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-        *log_sum = most + total.ln();
-        let probabilities: Vec<f64> = scores.iter().map(|score| (score - *log_sum).exp()).collect();
+        *sum = most + total.ln();
+        let probabilities: Vec<f64> = scores.iter().map(|score| (score - *sum).exp()).collect();
         for (key, probability) in probabilities.iter().enumerate() {
             for (y, v) in y[of_y.clone()].iter_mut().zip(&v[of_v(key)]) {
                 *y += probability * v;
@@ -60,7 +60,7 @@ fn reference(kind: &Attention, sizes: Sizes, [q, k, v, dy]: [&[f64]; 4]) -> [Vec
             }
         }
     }
-    [y, log_sums, dq, dk, dv]
+    [y, logsumexp, dq, dk, dv]
 }
 
 fn check(kind: &Attention, sizes: Sizes, tolerance: f64) {

@@ -81,7 +81,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::AddZero => moves::add_zero(call),
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => columns::bias_grad(call),
-        Op::WinnersBiasGrad => columns::argmax_bias_grad(call),
+        Op::ArgmaxBiasGrad => columns::argmax_bias_grad(call),
         Op::Fused(Fused::MaskBitsBiasGrad) => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => max_pool::max_pool(call, pool, false),

@@ -38,7 +38,7 @@ fn a_small_graph_as_text() {
         feed   x f32[batch,8,8,3]
         piece  conv2d Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads { top: 1, bottom: 1, left: 1, right: 1 } } (x, conv2d/kernel, conv2d/bias) -> conv2d:conv2d f32[batch,8,8,4]
         piece  elementwise relu(a) (conv2d:conv2d) -> conv2d:elementwise f32[batch,8,8,4]
-        piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:elementwise) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:winners u8[batch,4,4,4]
+        piece  max_pool2d Pool2D { window: [2, 2], strides: [2, 2], pads: Pads { top: 0, bottom: 0, left: 0, right: 0 } } (conv2d:elementwise) -> max_pooling2d:max_pool2d f32[batch,4,4,4], max_pooling2d:argmax u8[batch,4,4,4]
         piece  batch_norm_statistics(max_pooling2d:max_pool2d) -> batch_normalization:mean f32[4], batch_normalization:variance f32[4]
         piece  batch_norm Norm { epsilon: 0.001, scale: true, center: true } (max_pooling2d:max_pool2d, batch_normalization/gamma, batch_normalization/beta, batch_normalization:mean, batch_normalization:variance) -> batch_normalization:batch_norm f32[batch,4,4,4]
         piece  batch_norm_moving { momentum: 0.99 } (batch_normalization:mean, batch_normalization:variance) => batch_normalization/moving_mean f32[4], batch_normalization/moving_variance f32[4]

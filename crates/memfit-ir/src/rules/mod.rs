@@ -132,7 +132,7 @@ impl Rule<'_> {
                 vec![f32(self.singles(SampleWeights)?.clone())]
             }
             Op::MaxPool2D(pool) | Op::MaxPool2DRelu(pool) => self.max_pool(pool, self.image(X)?)?,
-            Op::WinnersBiasGrad => {
+            Op::ArgmaxBiasGrad => {
                 let same = *self.floats(Dy)? == self.tensor(Argmax).shape;
                 self.require(same && self.tensor(Argmax).dtype == DType::U8, "an argmax for each of dy")?;
                 vec![]

@@ -143,13 +143,7 @@ operands! {
 impl Operand {
     /// What a tensor's name says of it where the op writes several, which also names it in stored graphs.
     pub(crate) fn label(self) -> &'static str {
-        if self == Operand::Argmax {
-            "winners"
-        } else if self == Operand::Rstd {
-            "inverse_deviation"
-        } else if self == Operand::LogSumExp {
-            "log_sums"
-        } else if self == Operand::Dz {
+        if self == Operand::Dz {
             "sum"
         } else if self == Operand::Dq {
             "q"

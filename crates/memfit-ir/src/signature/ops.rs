@@ -77,8 +77,8 @@ impl Op {
             Op::MaxPool2DRelu(_) => {
                 op("max_pool2d_relu", WINDOWS).reads(&[X]).writes(&[Y, Argmax]).has_rule()
             }
-            Op::WinnersBiasGrad => {
-                op("winners_bias_grad", SUMMED_CHANNELS).reads(&[Dy, Argmax]).changes(&[DBias])
+            Op::ArgmaxBiasGrad => {
+                op("argmax_bias_grad", SUMMED_CHANNELS).reads(&[Dy, Argmax]).changes(&[DBias])
             }
             Op::MaxPool2DGrad(..) => op("max_pool2d_grad", WINDOWS).reads(&[Dy, Argmax]).writes(&[Dx]),
             Op::AveragePool2D(_) => op("average_pool2d", WINDOWS).reads(&[X]).writes(&[Y]).has_rule(),

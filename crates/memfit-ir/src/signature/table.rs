@@ -156,7 +156,7 @@ fn examples() -> Vec<Op> {
         Op::Conv3DGradKernel(conv3d),
         Op::MaxPool2D(pool()),
         Op::MaxPool2DRelu(pool()),
-        Op::WinnersBiasGrad,
+        Op::ArgmaxBiasGrad,
         Op::MaxPool2DGrad(pool(), [1; 2]),
         Op::AveragePool2D(pool()),
         Op::AveragePool2DGrad(pool(), [1; 2]),

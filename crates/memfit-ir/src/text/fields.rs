@@ -152,7 +152,7 @@ enums! {
         Conv3DGradKernel(conv),
         MaxPool2D(pool),
         MaxPool2DRelu(pool),
-        WinnersBiasGrad,
+        ArgmaxBiasGrad,
         MaxPool2DGrad(pool, image),
         AveragePool2D(pool),
         AveragePool2DGrad(pool, image),

@@ -52,10 +52,10 @@ fn write_list(
     f: &mut fmt::Formatter<'_>,
     before: &str,
     items: impl Iterator<Item = String>,
-    behind: &str,
+    after: &str,
 ) -> fmt::Result {
     let items: Vec<String> = items.collect();
-    if items.is_empty() { Ok(()) } else { write!(f, "{before}{}{behind}", items.join(", ")) }
+    if items.is_empty() { Ok(()) } else { write!(f, "{before}{}{after}", items.join(", ")) }
 }
 
 /// The op with its arguments.
