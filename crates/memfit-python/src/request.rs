@@ -1,6 +1,6 @@
 //! What Python asks for, as JSON, and the job that it is.
 
-use memfit::{Arithmetic, Bytes, Error, Job, Setting};
+use memfit::{Bytes, Error, Job, Setting, ValidationRows};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -20,11 +20,19 @@ pub struct Request {
     baseline: u64,
     /// Whether training goes on from the newest checkpoint: `newest` or `force`.
     resume: Option<String>,
-    /// What of a plan decides bits, of a session that goes on.
-    pinned: Option<String>,
-    vectors: Option<String>,
     /// The most bytes of variables in transfer between Keras and the arena at once.
     handover: Option<u64>,
+    /// The rows of a validation between epochs.
+    validation: Option<Validation>,
+}
+
+/// What is said of a validation before its rows come.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Validation {
+    batch: usize,
+    weights_of_samples: Vec<bool>,
+    config: Option<Value>,
 }
 
 impl Request {
@@ -47,13 +55,14 @@ impl Request {
         caller.weights_of_samples.clone_from(&self.weights_of_samples);
         caller.handover = self.handover.map(Bytes);
         caller.baseline = Bytes(self.baseline.max(1));
+        caller.validation = self.validation.as_ref().map(|of| ValidationRows {
+            batch: of.batch,
+            weights_of_samples: of.weights_of_samples.clone(),
+            config: of.config.clone(),
+        });
         if let Some(resume) = &self.resume {
             caller.resume = resume.parse().map_err(|error| wrong("resume", error))?;
         }
-        if let Some(pinned) = &self.pinned {
-            caller.pinned = Arithmetic::parse(pinned)?.pinned();
-        }
-        caller.vectors.clone_from(&self.vectors);
         Ok(job)
     }
 }

@@ -283,6 +283,20 @@ impl Session {
         Ok(())
     }
 
+    /// Begins the validation that was planned with the training: until it ends, steps are its own.
+    fn begin_validation(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.open_one()?);
+        without_python(py, || self.lock().begin_validation())
+    }
+
+    /// Ends it, so that training goes on.
+    fn end_validation(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.open_one()?);
+        // What an error left in flight goes with the arena.
+        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = Driver::default();
+        without_python(py, || self.lock().end_validation())
+    }
+
     /// How many steps may be in flight when another begins.
     fn steps_ahead(&self) -> PyResult<usize> {
         Ok(self.open_one()?.steps_ahead())
@@ -311,16 +325,6 @@ impl Session {
     /// Ends all steps that are in flight, and returns what they gave.
     fn finish_steps(&self, py: Python<'_>) -> PyResult<Vec<StepAnswer>> {
         self.drive(py, |driver, steps| driver.finish(steps))
-    }
-
-    /// What of the plan decides bits, for a session that is to be planned alike.
-    fn arithmetic(&self) -> String {
-        self.lock().arithmetic()
-    }
-
-    /// The vector instructions of the kernels.
-    fn vectors(&self) -> String {
-        self.lock().vectors().to_owned()
     }
 
     /// The checkpoint that training goes on from, and what was kept in it beside the variables.

@@ -21,7 +21,8 @@ model = keras.Sequential([keras.Input((units,)), *(keras.layers.Dense(units) for
 model.compile("adam", "mse")
 x = np.random.default_rng(1).random((32, units), dtype=np.float32)
 arguments = {CASE}
-budget = memfit.plan(model, batch_size=16).bytes_smallest_budget + arguments.pop("more", 0)
+validation = {"validation_batch_size": 16} if "validation_data" in arguments else {}
+budget = memfit.plan(model, batch_size=16, **validation).bytes_smallest_budget + arguments.pop("more", 0)
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")
 before = read("VmRSS")
@@ -37,6 +38,8 @@ model.fit(x, x, verbose=0)
 CASES = {
     # Keras has no variables of Adam's yet: they are built with their values when the arena gives them up.
     "built_at_the_end": "{}",
+    # Weights and optimizer stay in the arena while a validation runs, and its own values beside them.
+    "validated": '{"validation_data": (x, x)}',
     # A callback may look at them, so that they are there from the start, and counted.
     "built_at_the_start": '{"callbacks": [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: model.get_weights())], "more": 32 << 20}',
 }

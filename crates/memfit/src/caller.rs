@@ -10,6 +10,17 @@ use serde_json::Value;
 
 use crate::Resume;
 
+/// Rows of the caller's own that a training is validated with.
+#[derive(Clone, Debug)]
+pub struct ValidationRows {
+    /// Rows of a step at most.
+    pub batch: usize,
+    /// The arrays of weights that come with them: which of them weigh every sample of a row.
+    pub weights_of_samples: Vec<bool>,
+    /// The model's configuration where it leaves dimensions open that differ from those of the training's rows.
+    pub config: Option<Value>,
+}
+
 /// Beside a [`crate::Job`].
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
@@ -25,6 +36,8 @@ pub struct Caller {
     pub sample_weights: usize,
     /// Which of them weigh every sample of a row.
     pub weights_of_samples: Vec<bool>,
+    /// What the caller validates with between epochs, if it does.
+    pub validation: Option<ValidationRows>,
     /// Everything of the training's plan that is decided beforehand, as a run that goes on had it.
     pub pinned: Pinned,
     /// The same of the plan of its validation.

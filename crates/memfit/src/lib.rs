@@ -39,12 +39,13 @@
 //!   that can be read again says which come next.
 //! - **A caller's own loop** (`session`) is `fit` turned inside out: rows are borrowed, variables go in and
 //!   out by Keras's order, the arena comes and goes with the plan kept. There the budget counts what is added
-//!   to the process's baseline (`Caller::baseline`), and a validation takes the place of the training's
-//!   arena, since the caller holds the weights meanwhile. When values leave for good, the pages of each slot
-//!   go back before the next one is read (`handover`).
-//! - **The command validates beside what stays** (`validation`): after an epoch only weights, optimizer state
-//!   and sums are alive. The other pages are given back, an arena for the evaluation comes and goes, with the
-//!   weights copied over. It is planned before the training, each beside the other.
+//!   to the process's baseline (`Caller::baseline`). When values leave for good, the pages of each slot go
+//!   back before the next one is read (`handover`).
+//! - **A validation runs beside what stays** (`validation`): after an epoch only weights, optimizer state and
+//!   sums are alive. The other pages are given back, an arena for the evaluation comes and goes, with the
+//!   weights copied over. It is planned before the training, each beside the other. The command runs it over
+//!   its files; the caller of a session brings the rows (`session_validation`), and may look at the weights
+//!   meanwhile, so that what moving them takes is counted too.
 //! - **A checkpoint is the model's own file and the state of the run** (`checkpoint`, `run_state`): variables
 //!   are streamed from their slots into a `.keras` archive (`checkpoint_writer`), beside them a JSON entry
 //!   with counters, sums of the epoch, loss scale, and what decides bits: micro-batch, region, algorithms
@@ -100,6 +101,8 @@ mod saved;
 mod saving;
 mod session;
 mod session_checkpoints;
+mod session_rows;
+mod session_validation;
 mod set;
 mod size;
 mod solve;
@@ -114,7 +117,7 @@ mod validation;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
-pub use caller::Caller;
+pub use caller::{Caller, ValidationRows};
 pub use checkpoint::{CheckpointSection, Every};
 pub use checkpoint_writer::Stalls;
 pub use compile::parse_loss;
@@ -140,7 +143,6 @@ pub use refusal::refusal_json;
 pub use replay::{Dump, Replay, dump, replay};
 pub use report::{About, Report, html, sweep_html};
 pub use resume::Resume;
-pub use run_state::Arithmetic;
 pub use saved::{Gap, SavedLayer, SavedPlan, saved_text};
 pub use session::{Purpose, Session, StepOf, VariableKind, VariableView};
 pub use set::Setting;

@@ -100,17 +100,6 @@ impl Arithmetic {
         Arithmetic { micro_batch: plan.plan().micro_batch, region, algorithms }
     }
 
-    /// As JSON, for a caller who keeps it.
-    pub(crate) fn to_text(&self) -> String {
-        serde_json::to_string(self).expect("plain numbers are JSON")
-    }
-
-    /// Reads what [`Arithmetic::to_text`] wrote.
-    pub fn parse(text: &str) -> Result<Arithmetic, Error> {
-        serde_json::from_str(text)
-            .map_err(|error| Error::job("memory.pinned", format!("it is no arithmetic of a plan: {error}")))
-    }
-
     /// As a restriction of the planner.
     pub fn pinned(&self) -> Pinned {
         let region = |(boundary, slices, keeps)| Region { boundary: TensorId(boundary), slices, keeps };

@@ -11,11 +11,11 @@ use memfit_ir::{Bytes, CheckedPlan, DType, Graph, TensorId};
 use memfit_run::{LossScale, Means, Runner, StepInput, StepRecord};
 
 use crate::budget::Watch;
-use crate::data::{Feeder, explain};
 use crate::lease::Lease;
 use crate::prepare::{Asked, Prepared, handed_over, training};
-use crate::run_state::Arithmetic;
 use crate::session_checkpoints::SessionCheckpoints;
+use crate::session_rows::SessionRows;
+use crate::session_validation::SessionValidation;
 use crate::solve::Solved;
 use crate::state::{self, Holds, Variable};
 use crate::train::within_machine;
@@ -81,8 +81,7 @@ pub struct Session {
     job: Job,
     threads: Threads,
     memory: Memory,
-    fields: Vec<Field>,
-    inputs: Vec<TensorId>,
+    rows: SessionRows,
     outputs: Vec<(TensorId, Vec<usize>)>,
     variables: Vec<Variable>,
     weights: usize,
@@ -90,15 +89,12 @@ pub struct Session {
     schedule: Option<Schedule>,
     summary: Option<Summary>,
     iteration: u64,
-    /// The next step, where the caller announced it.
-    promised: Option<(u64, usize)>,
     /// The scale of gradients while there is no arena.
     loss_scale: Option<LossScale>,
     /// Where checkpoints go, where the job asks for them.
     checkpoints: Option<SessionCheckpoints>,
-    /// What of its plan decides bits.
-    arithmetic: Arithmetic,
-    vectors: String,
+    /// What runs between epochs, where the job asks for it.
+    validation: Option<SessionValidation>,
 }
 
 /// Whether there is an arena.
@@ -128,11 +124,12 @@ impl Session {
 
     fn for_training(job: Job, threads: Threads) -> Result<Session, Error> {
         let (job, checkpoint) = resume::find(job, &mut Quiet)?;
-        let prepared = prepare(&job, threads)?;
+        let mut prepared = prepare(&job, threads)?;
+        let validation = prepared.validation.take();
         let summary = Summary::new(&prepared).0;
         let run_state = prepared.outcome.as_ref().ok().filter(|_| job.checkpoint.is_some());
         let run_state = run_state
-            .map(|plan| resume::begin(&job, &prepared, plan, None, checkpoint.as_ref()))
+            .map(|plan| resume::begin(&job, &prepared, plan, validation.as_ref(), checkpoint.as_ref()))
             .transpose()?;
         let Prepared { setup, problem, outcome, model, compiled, metrics, saving, .. } = prepared;
         let mut session =
@@ -142,6 +139,7 @@ impl Session {
         session.metrics = metrics;
         session.schedule = Some(compiled.optimizer.schedule);
         session.summary = Some(summary);
+        session.validation = validation.map(SessionValidation::new);
         session.checkpoints = match (run_state, saving.checkpoint) {
             (Some(state), Some(saving)) => {
                 Some(SessionCheckpoints::new(&session.job, saving, state, checkpoint)?)
@@ -179,21 +177,14 @@ impl Session {
         setup: Box<dyn Backend>,
         plan: CheckedPlan,
     ) -> Session {
-        let field = |id: &TensorId| {
-            let tensor = &graph.tensors[id.0];
-            Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
-        };
         let output = |id: &TensorId| (*id, graph.tensors[id.0].shape.dims.clone());
         let variables = state::weights(model);
-        let arithmetic = Arithmetic::of(&plan);
-        let vectors = setup.vectors().unwrap_or_default().to_owned();
         Session {
             purpose,
             job,
             threads,
             memory: Memory::Closed { plan: Box::new(plan), setup: Some(setup) },
-            fields: graph.inputs.iter().map(field).collect(),
-            inputs: graph.inputs.clone(),
+            rows: SessionRows::of(graph),
             outputs: graph.outputs.iter().map(output).collect(),
             weights: variables.len(),
             variables,
@@ -201,11 +192,9 @@ impl Session {
             schedule: None,
             summary: None,
             iteration: 0,
-            promised: None,
             loss_scale: None,
             checkpoints: None,
-            arithmetic,
-            vectors,
+            validation: None,
         }
     }
 
@@ -232,6 +221,9 @@ impl Session {
     pub fn close(&mut self) {
         self.memory = match std::mem::replace(&mut self.memory, Memory::Gone) {
             Memory::Open { runner, .. } => {
+                if let Some(validation) = &mut self.validation {
+                    validation.stop();
+                }
                 self.loss_scale = runner.loss_scale().cloned();
                 Memory::Closed { plan: Box::new(runner.finish().0), setup: None }
             }
@@ -246,7 +238,7 @@ impl Session {
 
     /// What a row has: the model's inputs, then in training and evaluation the targets, then the weight where there are weights.
     pub fn fields(&self) -> &[Field] {
-        &self.fields
+        self.validating().map_or(&self.rows.fields, SessionValidation::fields)
     }
 
     /// Names of the values that are reported beside the loss: the losses of several outputs, and the metrics.
@@ -336,6 +328,9 @@ impl Session {
 
     /// The same for writing.
     pub fn bytes_mut(&mut self, variable: usize) -> Option<&mut [u8]> {
+        if let Some(validation) = &mut self.validation {
+            validation.weights_written();
+        }
         match self.variables[variable].holds {
             Holds::Tensor(tensor) | Holds::Count(tensor) | Holds::Sum { tensor, .. } => {
                 Some(self.runner_mut().bytes_mut(tensor))
@@ -360,16 +355,6 @@ impl Session {
     pub fn set_iteration(&mut self, iteration: u64) {
         assert!(!self.is_open(), "the count of updates is set before the first step");
         self.iteration = iteration;
-    }
-
-    /// What of its plan decides bits, as JSON: a session that goes on elsewhere is planned with it (`Caller::pinned`).
-    pub fn arithmetic(&self) -> String {
-        self.arithmetic.to_text()
-    }
-
-    /// The vector instructions of the kernels.
-    pub fn vectors(&self) -> &str {
-        &self.vectors
     }
 
     /// Writes a checkpoint with what the caller keeps beside the variables, after some steps.
@@ -417,33 +402,29 @@ impl Session {
 
     /// How many steps may be in flight when another begins.
     pub fn steps_ahead(&self) -> usize {
-        self.runner().steps_ahead()
+        self.validating().map_or_else(|| self.runner().steps_ahead(), SessionValidation::steps_ahead)
     }
 
     /// Begins a step: a device that works on its own goes on with it while the caller does something else.
     pub fn begin(&mut self, source: &mut dyn Source, step: StepOf) -> Result<(), Error> {
-        let most = match self.purpose {
-            Purpose::Training | Purpose::Evaluation => self.job.train.batch,
-            Purpose::Prediction => self.micro_batch(),
-        };
-        assert!(step.rows <= most, "a step of {} rows, planned for at most {most}", step.rows);
         let iteration = self.iteration();
-        let scheduled = || self.schedule.as_ref().map_or(0.0, |schedule| schedule.at(iteration));
-        let learning_rate = step.learning_rate.unwrap_or_else(scheduled);
-        let seed = self.job.train.seed;
-        let promised = std::mem::replace(&mut self.promised, step.next);
         let Memory::Open { runner, first_step } = &mut self.memory else {
             panic!("a session is opened before its first step");
         };
-        if promised.is_some() && promised != Some((step.start, step.rows)) {
-            runner.forget_next();
+        if let Some(validation) = self.validation.as_mut().filter(|one| one.is_running()) {
+            return validation.begin(runner, source, step);
         }
+        let most = match self.purpose {
+            Purpose::Training | Purpose::Evaluation => self.job.train.batch,
+            Purpose::Prediction => runner.plan().plan().micro_batch,
+        };
+        assert!(step.rows <= most, "a step of {} rows, planned for at most {most}", step.rows);
+        let scheduled = || self.schedule.as_ref().map_or(0.0, |schedule| schedule.at(iteration));
+        let learning_rate = step.learning_rate.unwrap_or_else(scheduled);
         let number = *first_step + runner.trace().steps + runner.steps_in_flight() as u64;
+        let seed = self.job.train.seed;
         let input = StepInput { step: number, rows: step.rows, learning_rate, seed };
-        let (start, next, observer) = (step.start, step.next, &mut Quiet);
-        let mut feeder = Feeder { source, inputs: &self.inputs, start, next, epochs: [0; 2], observer };
-        let result = runner.begin(input, &mut feeder);
-        result.map_err(|error| explain(error, &runner.plan().problem().graph, source, start, step.rows))?;
+        self.rows.begin(runner, source, step, input)?;
         self.iteration = *first_step + runner.updates();
         Ok(())
     }
@@ -453,22 +434,26 @@ impl Session {
         let Memory::Open { runner, first_step } = &mut self.memory else {
             panic!("a session is opened before its first step");
         };
-        let (inputs, observer) = (&self.inputs, &mut Quiet);
-        let ended = runner.end(&mut Feeder { source, inputs, start, next: None, epochs: [0; 2], observer });
+        if let Some(validation) = self.validation.as_mut().filter(|one| one.is_running()) {
+            return validation.end(source, start);
+        }
+        let ended = self.rows.end(runner, source, start);
         self.iteration = *first_step + runner.updates();
         Ok(ended?)
     }
 
     /// Resets the sums of loss and metrics.
     pub fn begin_epoch(&mut self) {
-        self.promised = None;
-        self.runner_mut().forget_next();
-        self.runner_mut().begin_epoch();
+        let Memory::Open { runner, .. } = &mut self.memory else {
+            panic!("a session is opened before its first epoch");
+        };
+        self.rows.forget_next(runner);
+        runner.begin_epoch();
     }
 
     /// Loss and metrics over all steps since the epoch began.
     pub fn epoch(&self) -> Means {
-        self.runner().epoch()
+        self.validating().map_or_else(|| self.runner().epoch(), SessionValidation::epoch)
     }
 
     /// The predictions of the last step, which had this many rows, by output.
@@ -493,6 +478,20 @@ impl Session {
             Memory::Closed { plan, .. } => &plan.problem().graph,
             Memory::Open { runner, .. } => &runner.plan().problem().graph,
             Memory::Gone => panic!("a session that could not be opened has no plan"),
+        }
+    }
+
+    /// The validation, while it runs.
+    fn validating(&self) -> Option<&SessionValidation> {
+        self.validation.as_ref().filter(|validation| validation.is_running())
+    }
+
+    /// The validation of a job that has one, and the training's runner.
+    pub(crate) fn validation_and_runner(&mut self) -> (&mut SessionValidation, &mut Runner) {
+        let validation = self.validation.as_mut().expect("the job asks for a validation");
+        match &mut self.memory {
+            Memory::Open { runner, .. } => (validation, runner),
+            Memory::Closed { .. } | Memory::Gone => panic!("a session validates while it is open"),
         }
     }
 

@@ -31,7 +31,7 @@ impl SessionCheckpoints {
         let folder = job.path(&section.folder);
         checkpoint::make_folder(&folder)?;
         let saving = saving.with_state(state.bytes_most() + 2 * CALLER_MOST);
-        // The arena comes and goes with the caller's validations, so no copy is kept beside it.
+        // The caller waits until it is written, so that no copy is kept beside the arena.
         let writer = CheckpointWriter::new(folder.clone(), section.keep, saving, Bytes::ZERO);
         Ok(SessionCheckpoints { folder, writer, state, from })
     }

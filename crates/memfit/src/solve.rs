@@ -24,6 +24,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) input: Bytes,
     /// What writing a file takes at the end.
     pub(crate) for_file: Bytes,
+    /// What moving variables to a caller takes, who may ask for them at any time.
+    pub(crate) for_caller: Bytes,
 }
 
 /// The answer.
@@ -57,9 +59,10 @@ pub(crate) fn solve(
 ) -> Result<Solved, Error> {
     let start = Instant::now();
     let (job, held) = (ask.job, ask.watch.held());
-    let runtime = Runtime::of(ask.setup, ask.input, ask.for_file, problem.graph.nodes.len(), ask.watch)?;
+    let nodes = problem.graph.nodes.len() + validation.as_ref().map_or(0, |of| of.graph.nodes.len());
+    let runtime = Runtime::of(ask.setup, ask.input, ask.for_file, nodes, ask.watch)?;
     let mut charge = Charge::new(runtime.clone(), &problem);
-    let mut evaluation = validation.map(|problem| Evaluation::of(problem, runtime));
+    let mut evaluation = validation.map(|problem| Evaluation::of(problem, runtime, ask.for_caller));
     charge.heap_beside = evaluation.as_ref().map_or(0, |evaluation| evaluation.lowest.heap);
     let lowest = charge.lowest(&mut problem);
     let needs_validation = evaluation
@@ -161,22 +164,23 @@ struct Evaluation {
     problem: Problem,
     charge: Charge,
     lowest: Lowest,
+    for_caller: Bytes,
 }
 
 /// The budget line of what stays of a training while it is validated.
 const BESIDE: &str = "weights and optimizer of the training";
 
 impl Evaluation {
-    fn of(mut problem: Problem, runtime: Runtime) -> Evaluation {
+    fn of(mut problem: Problem, runtime: Runtime, for_caller: Bytes) -> Evaluation {
         let charge = Charge::new(runtime, &problem);
         let lowest = charge.lowest(&mut problem);
-        Evaluation { problem, charge, lowest }
+        Evaluation { problem, charge, lowest, for_caller }
     }
 
     /// What its smallest plan is charged beside a training's plan of this heap.
     fn needs_beside(&mut self, training: &Plan, heap: u64) -> Bytes {
         self.charge.heap_beside = heap;
-        self.charge.set_file(BESIDE, bytes_beside(training));
+        self.charge.set_file(BESIDE, bytes_beside(training) + self.for_caller);
         self.charge.of(&self.problem, self.lowest.plan.bytes_peak, self.lowest.heap)
     }
 
@@ -209,8 +213,8 @@ impl Evaluation {
         self.problem.budget.runtime = self.charge.runtime(self.lowest.heap).total();
         let mut answer = Box::new(DoesNotFit::of_smallest(&self.problem, self.lowest.plan));
         answer.hints = vec![Hint::Other(format!(
-            "this is the validation, with {beside} of weights and optimizer beside it; a smaller batch takes less, and \
-             without it use `memfit evaluate` after the training"
+            "this is the validation, with {beside} of weights and optimizer beside it; a smaller batch takes less, and an \
+             evaluation after the training has nothing beside it"
         ))];
         answer
     }

@@ -1,5 +1,5 @@
 //! Validation while a job trains: planned before it starts, and run in the bytes that hold other values than
-//! weights in training.
+//! weights in training. The command runs it over files, and a session over rows of its caller's.
 //!
 //! At the end of an epoch only what stays is alive: weights, optimizer state, sums. All pages after these are
 //! given back, an arena for the evaluation takes their place, and the weights are copied over.
@@ -11,6 +11,7 @@ use memfit_grad::evaluation_graph;
 use memfit_ir::{Budget, Bytes, CheckedPlan, Plan, Problem, TensorId};
 use memfit_run::{Means, Runner};
 
+use crate::caller::ValidationRows;
 use crate::job::{DataSection, OneOrMany};
 use crate::pass::Pass;
 use crate::prepare::{problem_of, training};
@@ -93,27 +94,56 @@ impl Validation {
         self.plan.as_ref()
     }
 
+    /// Rows of a step at most.
+    pub(crate) fn rows_at_once(&self) -> usize {
+        self.job.train.batch
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.job.train.seed
+    }
+
+    /// Takes its arena, yet without weights, where a training held what no two steps share.
+    pub(crate) fn begin(&mut self, training: &mut Runner) -> Result<Runner, Error> {
+        let plan = self.plan.take().expect("a validation ends before it runs again");
+        let staying = staying(training.plan().plan());
+        assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
+        training.give_back(staying);
+        Ok(Runner::new(plan, training.backend_beside(), &self.job.caller.folder)?)
+    }
+
+    /// Copies the weights that a training has now.
+    pub(crate) fn copy_weights(&self, training: &Runner, runner: &mut Runner) {
+        for (from, to) in &self.weights {
+            runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
+        }
+    }
+
+    /// Gives its arena back, and the training its bytes.
+    pub(crate) fn end(&mut self, runner: Runner, training: &mut Runner) -> Result<(), Error> {
+        self.stop(runner);
+        Ok(training.take_again()?)
+    }
+
+    /// Gives its arena back.
+    pub(crate) fn stop(&mut self, runner: Runner) {
+        self.plan = Some(runner.finish().0);
+    }
+
     /// Loss and metrics over all rows, with the weights that a training has now; none where the observer asked to stop.
     pub(crate) fn run(
         &mut self,
         training: &mut Runner,
         observer: &mut dyn Observer,
     ) -> Result<Option<Means>, Error> {
-        let plan = self.plan.take().expect("a validation is planned before it runs");
-        let staying = staying(training.plan().plan());
-        assert!(staying <= self.bytes_beside, "{staying} stay where {} were counted", self.bytes_beside);
-        training.give_back(staying);
-        let inputs = plan.problem().graph.inputs.clone();
-        let mut runner = Runner::new(plan, training.backend_beside(), &self.job.caller.folder)?;
-        for (from, to) in &self.weights {
-            runner.bytes_mut(*to).copy_from_slice(training.bytes(*from));
-        }
-        let (rows_at_once, seed) = (self.job.train.batch, self.job.train.seed);
+        let mut runner = self.begin(training)?;
+        self.copy_weights(training, &mut runner);
+        let inputs = runner.plan().problem().graph.inputs.clone();
+        let (rows_at_once, seed) = (self.rows_at_once(), self.seed());
         let pass = Pass { source: &mut *self.source, inputs: &inputs, rows_at_once, seed };
         let ran = pass.run(&mut runner, None, observer)?;
         let means = runner.epoch();
-        self.plan = Some(runner.finish().0);
-        training.take_again()?;
+        self.end(runner, training)?;
         Ok(ran.map(|_| means))
     }
 }
@@ -125,6 +155,32 @@ fn staying(plan: &Plan) -> Bytes {
 
 /// The job that evaluates what this one trains, where it asks for that.
 fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
+    let over = match &job.caller.validation {
+        Some(rows) => Some(over_rows(job, rows)),
+        None => over_data(job)?,
+    };
+    Ok(over.map(|mut job| {
+        // Measured times would change little here, and the training's offload file has the disk.
+        job.memory.costs = Costs::Analytic;
+        job.memory.disk = None;
+        job
+    }))
+}
+
+/// The same job over rows that the caller brings.
+fn over_rows(job: &Job, rows: &ValidationRows) -> Job {
+    let mut job = job.clone();
+    job.train.batch = rows.batch;
+    job.caller.sample_weights = rows.weights_of_samples.len();
+    job.caller.weights_of_samples.clone_from(&rows.weights_of_samples);
+    if let Some(config) = &rows.config {
+        job.caller.config = Some(config.clone());
+    }
+    job
+}
+
+/// The same job over its validation data, or over the rows that it holds out.
+fn over_data(job: &Job) -> Result<Option<Job>, Error> {
     let data = &job.data;
     let mut caller = job.caller.clone();
     let is_given = !data.validation_x.paths().is_empty() || !data.validation_y.paths().is_empty();
@@ -150,11 +206,7 @@ fn validation_job(job: &Job) -> Result<Option<Job>, Error> {
             }
         }
     };
-    let mut job = Job { data: data.in_order(), caller, ..job.clone() };
-    // Measured times would change little here, and the training's offload file has the disk.
-    job.memory.costs = Costs::Analytic;
-    job.memory.disk = None;
-    Ok(Some(job))
+    Ok(Some(Job { data: data.in_order(), caller, ..job.clone() }))
 }
 
 /// The tensors of a model's weights, in Keras's order.

@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 
 use memfit::{
-    Borrowed, BorrowedArray, BorrowedOrder, Bytes, Job, Purpose, Session, StepOf, VariableKind, process,
+    Borrowed, BorrowedArray, BorrowedOrder, Bytes, Error, Job, Purpose, Session, StepOf, ValidationRows,
+    VariableKind, process,
 };
 
 const JOB: &str = r#"
@@ -112,6 +113,53 @@ fn evaluation_and_prediction_take_the_weights_of_the_training() {
     step(&mut prediction);
     assert_eq!(prediction.prediction(0, 16).len(), 16 * 4);
     assert!(prediction.prediction(0, 16).iter().any(|byte| *byte != 0));
+}
+
+fn validated(budget: Bytes) -> Result<Session, Error> {
+    let mut job = Job::parse(JOB, "".into()).unwrap();
+    job.caller.baseline = process::resident();
+    job.caller.validation = Some(ValidationRows { batch: 16, weights_of_samples: Vec::new(), config: None });
+    job.memory.budget = Some(budget.into());
+    Session::plan(&job, Purpose::Training, Some(2))
+}
+
+#[test]
+fn a_validation_takes_the_weights_of_now_and_changes_no_bit_of_the_training() {
+    let (mut plain, mut validated) = (session(Purpose::Training), validated(Bytes::mib(64)).unwrap());
+    let start = first_weights(&mut plain);
+    for one in [&mut plain, &mut validated] {
+        one.open().unwrap();
+        write(one, &start);
+    }
+    let mut evaluation = session(Purpose::Evaluation);
+    for _ in 0..3 {
+        assert_eq!(step(&mut plain), step(&mut validated));
+        evaluation.open().unwrap();
+        write(&mut evaluation, &read(&validated)[..4]);
+        let wanted = step(&mut evaluation);
+        evaluation.close();
+        validated.begin_validation().unwrap();
+        let values = read(&validated);
+        assert_eq!(step(&mut validated), wanted);
+        write(&mut validated, &start);
+        assert_ne!(step(&mut validated), wanted, "weights that are written are seen by the next step");
+        write(&mut validated, &values);
+        assert_eq!(step(&mut validated), wanted);
+        validated.end_validation().unwrap();
+    }
+    assert_eq!(read(&plain), read(&validated));
+    assert_eq!((plain.iteration(), validated.iteration()), (3, 3));
+    validated.begin_validation().unwrap();
+    validated.close();
+    validated.open().unwrap();
+    validated.begin_validation().unwrap();
+}
+
+#[test]
+fn a_budget_counts_the_validation_before_the_first_step() {
+    let refused = validated(Bytes(1)).err().expect("no plan takes one byte");
+    let Error::DoesNotFit(answer) = refused else { panic!("{refused}") };
+    assert!(validated(answer.smallest + Bytes::mib(4)).is_ok());
 }
 
 /// Trains through the front door, and returns the loss of every step.

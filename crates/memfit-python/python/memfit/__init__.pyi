@@ -107,6 +107,7 @@ def plan(
     threads: int | None = None,
     device: str | None = None,
     like: str | None = None,
+    validation_batch_size: int | None = None,
 ) -> Plan: ...
 def fit(
     model: keras.Model,

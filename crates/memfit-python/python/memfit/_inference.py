@@ -1,5 +1,7 @@
 """Loss, metrics and predictions within a budget."""
 
+import contextlib
+
 from . import _engine
 from ._agree import require_agreement
 from ._errors import Error
@@ -20,11 +22,11 @@ def evaluate(model, x=None, y=None, batch_size=None, verbose="auto", sample_weig
     options = {"budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device}
     rows = rows_of(model, x, y, sample_weight, batch_size=batch_size, steps=steps)
     callbacks = _listed(callbacks, model, rows)
-    evaluator = Evaluator(model, rows, {**options, "dims": rows.dims})
-    require_agreement(model, rows, evaluator.config)
-    callbacks.on_test_begin()
-    logs = evaluator.run(callbacks)
-    callbacks.on_test_end(logs)
+    rows.at_once = steps_at_once(model)
+    options["config"] = describe(model, rows.dims)
+    session = _engine.Session(request(model, rows.batch_size, options, sample_weights=rows.weighted), "evaluation")
+    require_agreement(model, rows, options["config"])
+    logs = evaluation(session, model, rows, callbacks, _opened(session, model))
     if verbose in ("auto", 1, 2):
         print(" - ".join(f"{name}: {value_text(value)}" for name, value in logs.items()))
     if return_dict:
@@ -81,48 +83,49 @@ def _in_keras_order(model, names):
     return [names[0], *losses, *sorted(names[first:])]
 
 
-class Evaluator:
-    """A planned evaluation, whose arena is there while it runs."""
+def evaluation(session, model, rows, callbacks, arena, watched=contextlib.nullcontext):
+    """Names and values over all rows. The session takes its steps within `arena`; callbacks run within what `watched()` gives."""
+    def call(hook, *arguments):
+        with watched():
+            getattr(callbacks, hook)(*arguments)
 
-    def __init__(self, model, rows, options, baseline=None):
-        self.rows, self.model = rows, model
-        rows.at_once = steps_at_once(model)
-        self.config = options.get("config") or describe(model, options.get("dims"))
-        options = {**options, "config": self.config}
-        text = request(model, rows.batch_size, options, sample_weights=rows.weighted, baseline=baseline)
-        self.session = _engine.Session(text, "evaluation")
-        self.handover = Handover(self.session, model)
-        self.names = ["loss", *self.session.metrics()]
-
-    def run(self, callbacks):
-        """Names and values over all rows."""
-        logs, done, at_once = {}, 0, self.rows.at_once
-        self.model.stop_evaluating = False
-        self.rows.restart()
-        self.handover.open()
-        begin = lambda number: callbacks.on_test_batch_begin(number) if number % at_once == 0 else None
-        try:
-            ahead = ahead_of(self.session, callbacks, TEST_HOOKS)
-            run = steps(self.session, self._batches(), ahead, begin)
-            for done, (loss, metrics, *_) in enumerate(run, start=1):
-                logs = logs_of(self.names, [loss, *metrics])
-                if done % at_once == 0:
-                    callbacks.on_test_batch_end(done - 1, logs)
-            if done % at_once:
-                callbacks.on_test_batch_end(done - done % at_once + at_once - 1, logs)
-        finally:
-            self.session.close()
-        if not logs:
-            raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
-        return logs
+    names, logs, done, at_once = ["loss", *session.metrics()], {}, 0, rows.at_once
+    begin = lambda number: call("on_test_batch_begin", number) if number % at_once == 0 else None
+    model.stop_evaluating = False
+    call("on_test_begin")
+    rows.restart()
+    with arena:
+        ahead = ahead_of(session, callbacks, TEST_HOOKS)
+        for done, (loss, metrics, *_) in enumerate(steps(session, _batches(model, rows), ahead, begin), start=1):
+            logs = logs_of(names, [loss, *metrics])
+            if done % at_once == 0:
+                call("on_test_batch_end", done - 1, logs)
+        if done % at_once:
+            # Keras counts whole executions.
+            call("on_test_batch_end", done - done % at_once + at_once - 1, logs)
+    if not logs:
+        raise Error("the data for the evaluation has ended; give data that can be iterated again, or steps")
+    call("on_test_end", logs)
+    return logs
 
 
-    def _batches(self):
-        """Batches up to the one after which a callback has had enough."""
-        for number, batch in enumerate(self.rows.epoch()):
-            yield batch
-            if self.model.stop_evaluating and (number + 1) % self.rows.at_once == 0:
-                return
+def _batches(model, rows):
+    """Batches up to the one after which a callback has had enough."""
+    for number, batch in enumerate(rows.epoch()):
+        yield batch
+        if model.stop_evaluating and (number + 1) % rows.at_once == 0:
+            return
+
+
+@contextlib.contextmanager
+def _opened(session, model):
+    """The arena is there within, with the model's values."""
+    handover = Handover(session, model)
+    handover.open()
+    try:
+        yield
+    finally:
+        session.close()
 
 
 def predict(model, x, batch_size=None, verbose="auto", steps=None, callbacks=None, *, budget=None, disk=None, precision=None, costs=None, threads=None, device=None):

@@ -97,7 +97,7 @@ class Device:
 
 
 def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=False, disk=None, precision=None, allow_batchnorm_split=False,
-         costs=None, threads=None, device=None, like=None):
+         costs=None, threads=None, device=None, like=None, validation_batch_size=None):
     """Plans training a compiled model without running it.
 
     `budget` is a size such as "3GiB", or bytes; what the machine allows where it is not given. `disk="/scratch:20GiB"` lets values
@@ -109,12 +109,17 @@ def plan(model, *, batch_size=32, budget=None, input_shape=None, sample_weight=F
     `input_shape` is the shape of a row, `(200,)`, where the model leaves dimensions open, as `keras.Input((None,))` does; a list or
     dict of them for several inputs.
 
+    `validation_batch_size` plans the validation between epochs too, as `fit` does where it has validation data: both fit, or neither.
+
     Raises `memfit.DoesNotFit` where nothing fits.
     """
     require_batch_size(batch_size)
     dims = _dims(model, input_shape)
     options = {"dims": dims, "budget": budget, "disk": disk, "precision": precision, "costs": costs, "threads": threads, "device": device,
                "allow_batchnorm_split": allow_batchnorm_split, "like": like}
+    if validation_batch_size is not None:
+        require_batch_size(validation_batch_size)
+        options["validation"] = {"batch": int(validation_batch_size), "weights_of_samples": [], "config": None}
     answer = _engine.plan(request(model, batch_size, options, sample_weights=[False] * bool(sample_weight)))
     return Plan(answer.table(), answer.json(), answer.html)
 

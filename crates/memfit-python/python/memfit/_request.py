@@ -43,8 +43,7 @@ def request(model, batch_size, options, *, sample_weights=(), baseline=None):
         "threads": options.get("threads"),
         "handover": bytes_on_the_way(model),
         "resume": options.get("resume"),
-        "pinned": options.get("pinned"),
-        "vectors": options.get("vectors"),
+        "validation": options.get("validation"),
         "baseline": _engine.baseline() if baseline is None else baseline,
     })
 

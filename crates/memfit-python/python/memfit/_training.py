@@ -11,7 +11,7 @@ from ._agree import require_agreement
 from ._checkpoints import Checkpoints, restore_callbacks, state_of_callbacks
 from ._errors import Error, NotFinite, OverBudget
 from ._handover import Handover, build, inner_optimizer
-from ._inference import Evaluator, logs_of, steps_at_once, value_text
+from ._inference import evaluation, logs_of, steps_at_once, value_text
 from ._plan import Plan
 from ._request import describe, request, require_model, schedule_in_python
 from ._rows import rows_of, split
@@ -102,35 +102,35 @@ class _Training:
         self.given = callbacks
         self.optimizer = inner_optimizer(model)
         rows.at_once = steps_at_once(model)
-        options = {**options, "config": describe(model, rows.dims)}
+        self.validation_rows = validation_rows
+        options = {**options, "config": describe(model, rows.dims), "validation": self._of_validation(rows)}
         _wake_backend(self.optimizer)
         self.baseline = _engine.baseline()
         require_agreement(model, rows, options["config"])
         # Where Keras's variables of the optimizer's state are needed while training runs, they are there before the plan, which
         # counts them. Else Keras builds them when the arena gives its values up.
         listed = getattr(callbacks, "callbacks", callbacks) or []
-        if not self.optimizer.built and (validation_rows is not None or needs_state(listed)):
+        if not self.optimizer.built and needs_state(listed):
             build(self.optimizer, model)
-        # Planned now, so that what does not fit is known before the first step, and again when it first runs: by then the
-        # training's own plan is there too, and counts.
-        self.evaluator, self.plan_evaluator = None, None
-        if validation_rows is not None:
-            theirs = options if validation_rows.dims == rows.dims else {**options, "config": describe(model, validation_rows.dims)}
-            theirs = dict(theirs)
-            self.plan_evaluator = lambda: Evaluator(model, validation_rows, theirs, self.baseline)
-            self.evaluator = self.plan_evaluator()
         ours = {**options, **(checkpoints.options if checkpoints else {})}
         text = request(model, rows.batch_size, ours, sample_weights=rows.weighted, baseline=self.baseline)
         self.session = _engine.Session(text, "training")
         self.kept = checkpoints.find(self.session, rows, self.seed) if checkpoints else None
-        if self.kept and self.kept["evaluator"] and validation_rows is not None:
-            theirs.update(self.kept["evaluator"])
         self.handover = Handover(self.session, model, self.optimizer)
         self.names = ["loss", *self.session.metrics()]
         kinds = [kind for _, _, kind, _ in self.session.variables()]
         self.rate_is_given, self.schedule = "learning_rate" in kinds, schedule_in_python(self.optimizer)
         self.plan = Plan(self.session.table(), self.session.json())
         self.peak = 0
+
+    def _of_validation(self, rows):
+        """What is said of the rows of a validation, which is planned with the training, before they come."""
+        of = self.validation_rows
+        if of is None:
+            return None
+        of.at_once = rows.at_once
+        config = describe(self.model, of.dims) if of.dims != rows.dims else None
+        return {"batch": of.batch_size, "weights_of_samples": list(of.weighted), "config": config}
 
     def run(self, epochs, initial_epoch, verbose):
         import keras
@@ -151,7 +151,9 @@ class _Training:
         if self.kept:
             initial_epoch = self._go_on()
         try:
-            self._open_again()
+            if not self.is_open:
+                self.handover.open()
+                self.is_open = True
             for epoch in range(initial_epoch, epochs):
                 logs = self._epoch(epoch)
                 if self.is_interrupted:
@@ -180,7 +182,6 @@ class _Training:
         with self._watched():
             self.callbacks.on_epoch_begin(epoch)
         self.progress.epoch_begin(epoch)
-        self._open_again()
         kept, self.kept = self.kept, None
         if kept is None:
             self.session.begin_epoch()
@@ -196,7 +197,7 @@ class _Training:
         limit = self.rows.limit
         if limit is not None and done < limit and not model.stop_training:
             warnings.warn(f"the data ended at step {done} of {limit}; give epochs or steps_per_epoch that it has", stacklevel=4)
-        if self.evaluator is not None and _is_due(epoch, self.validation_freq):
+        if self.validation_rows is not None and _is_due(epoch, self.validation_freq):
             found = self._validate()
             logs.update({f"val_{name}": value for name, value in found.items()})
         self.progress.epoch_end(logs)
@@ -224,8 +225,6 @@ class _Training:
 
     def _write_checkpoint(self, epoch, logs, done, is_over=False):
         """`is_over` says that the epoch is over but for its validation and callbacks."""
-        ran = self.evaluator is not None and self.plan_evaluator is None
-        evaluator = self.evaluator.session if ran else None
         plain = {name: _plain(value) for name, value in logs.items()}
         self.checkpoints.write(self.session, self._rate(), {
             "run": {"seed": self.seed, "rows": self.rows.digest()},
@@ -234,7 +233,6 @@ class _Training:
             "learning_rate": number(self.optimizer.learning_rate) if self.rate_is_given and self.schedule is None else None,
             "callbacks": state_of_callbacks(self.callbacks.callbacks),
             "stop_training": bool(self.model.stop_training),
-            "evaluator": {"pinned": evaluator.arithmetic(), "vectors": evaluator.vectors()} if evaluator else None,
         })
 
     def _after_step(self, epoch, logs, done):
@@ -300,17 +298,16 @@ class _Training:
         return self.watch.callbacks(self.is_open)
 
     def _validate(self):
-        """The training's arena is given back meanwhile: the model holds its values."""
-        callbacks = self.callbacks
-        self._close()
-        if self.plan_evaluator is not None:
-            self.evaluator = None
-            self.evaluator, self.plan_evaluator = self.plan_evaluator(), None
-        callbacks.on_test_begin()
-        found = self.evaluator.run(callbacks)
-        self._look_at_peak()
-        callbacks.on_test_end(found)
-        return found
+        """Loss and metrics over the rows of the validation, which runs in the bytes that no two steps share."""
+        return evaluation(self.session, self.model, self.validation_rows, self.callbacks, self._validating(), self._watched)
+
+    @contextlib.contextmanager
+    def _validating(self):
+        self.session.begin_validation()
+        try:
+            yield
+        finally:
+            self.session.end_validation()
 
     def _batches(self):
         """Batches of an epoch, up to the one after which a callback has had enough."""
@@ -327,14 +324,10 @@ class _Training:
 
     is_open = False
 
-    def _open_again(self):
-        """The arena was given back for a validation; what the model holds now goes on."""
+    def _end(self):
+        """Whatever ended training, the model gets what was learnt, and the arena goes."""
         if not self.is_open:
-            self.handover.open()
-            self.is_open = True
-
-    def _close(self):
-        """Gives the arena back, and the model its values."""
+            return
         self._look_at_peak()
         try:
             self.handover.finish()
@@ -345,11 +338,6 @@ class _Training:
 
     def _look_at_peak(self):
         self.peak = max(self.peak, _engine.resident_peak())
-
-    def _end(self):
-        """Whatever ended training, the model gets what was learnt."""
-        if self.is_open:
-            self._close()
 
     def _require_budget(self, history):
         """More than the budget is an error of memfit's where nothing else ran in between."""

@@ -39,7 +39,8 @@ impl Asked {
         for_file: Bytes,
     ) -> Result<Ready, Error> {
         let Asked { setup, source, problem } = self;
-        let ask = Ask { job, watch, before, setup: &*setup, input: source.bytes(), for_file };
+        let (input, for_caller) = (source.bytes(), Bytes::ZERO);
+        let ask = Ask { job, watch, before, setup: &*setup, input, for_file, for_caller };
         let solved = solve(&ask, problem, None)?;
         Ok((setup, source, solved))
     }

@@ -89,7 +89,8 @@ fn prepare_and(
     let (validation, problem_validation) = validation.map(Unplanned::split).unzip();
     let beside = validation.as_ref().map_or(Bytes::ZERO, |waiting| waiting.source.bytes());
     let for_file = for_file(job, &model, &compiled, &saving);
-    let ask = Ask { job, watch: &watch, before, setup: &*setup, input: source.bytes() + beside, for_file };
+    let (input, for_caller) = (source.bytes() + beside, handed_over(job, &model, 0));
+    let ask = Ask { job, watch: &watch, before, setup: &*setup, input, for_file, for_caller };
     let Solved { runtime, problem, outcome, charge, smallest, floor, costs, seconds_planning } =
         solve(&ask, problem, problem_validation)?;
     let outcome = outcome.map_err(|answer| {
