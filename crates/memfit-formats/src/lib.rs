@@ -40,6 +40,7 @@
 mod activation;
 mod argument;
 mod build;
+mod called;
 mod distribute;
 mod error;
 mod fed;
@@ -67,6 +68,7 @@ use memfit_ir::Graph;
 use serde_json::Value;
 
 pub use argument::{Argument, Expects};
+pub use called::{CalledLayer, Place, config_from_calls};
 pub use error::{Fault, FormatError};
 pub use hint::hint;
 pub use precision::{Precision, UnknownPrecision};

@@ -18,8 +18,11 @@ const MOST_COPIES: u64 = 100_000;
 pub(crate) struct Listed {
     pub model: Model,
     /// Keras's class of each layer and its arguments as they were given.
-    pub arguments: Vec<(&'static str, Map<String, Value>)>,
+    pub arguments: Vec<Given>,
 }
+
+/// Keras's class of a layer and the arguments that were given.
+pub(crate) type Given = (&'static str, Map<String, Value>);
 
 /// The model of a list of layers.
 pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Listed, FormatError> {
@@ -86,6 +89,22 @@ pub(crate) fn read(listed: &[Value], outputs: Option<&[String]>) -> Result<Liste
     let is_chain = written::is_chain(&layers, &inputs, last);
     let kind = if is_chain { ModelKind::Sequential } else { ModelKind::Functional };
     Ok(Listed { model: Model { layers, inputs, outputs, kind }, arguments })
+}
+
+/// The layers of a list without their connections, and Keras's class and the arguments of each; none is repeated.
+pub(crate) fn layers(listed: &[Value]) -> Result<(Vec<Layer>, Vec<Given>), FormatError> {
+    let items = listed
+        .iter()
+        .enumerate()
+        .map(|(position, value)| Item::read(value, position))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut names = Names::new(&items);
+    let mut read = |item: Item<'_>| {
+        let layer = Layer::read(names.of(&item, 0), item.class, &item.arguments, true)?;
+        let class = layer.class();
+        Ok((layer, (class, item.arguments)))
+    };
+    items.into_iter().map(&mut read).collect::<Result<Vec<_>, _>>().map(|all| all.into_iter().unzip())
 }
 
 /// The names that the copies of each item get.

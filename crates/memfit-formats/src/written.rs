@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::listed::Listed;
-use crate::model::{Body, Layer, Model, ModelKind};
+use crate::model::{Body, Endpoint, Layer, Model, ModelKind};
 use crate::spatial_table;
 use crate::stored::LayerRow;
 use crate::table::Inputs;
@@ -34,7 +34,8 @@ pub(crate) fn config(listed: &Listed, rows: &[LayerRow], order: &[usize]) -> Val
             let layers: Vec<Value> = order.iter().map(|index| connected(listed, *index, rows)).collect();
             let end = |index: usize| json!([model.layers[index].path, 0, 0]);
             let inputs: Vec<Value> = model.inputs.iter().map(|index| end(*index)).collect();
-            let outputs: Vec<Value> = model.outputs.iter().map(|endpoint| end(endpoint.layer)).collect();
+            let output = |from: &Endpoint| json!([model.layers[from.layer].path, from.call, from.output]);
+            let outputs: Vec<Value> = model.outputs.iter().map(output).collect();
             json!({
                 "module": "keras.src.models.functional",
                 "class_name": "Functional",
@@ -81,27 +82,42 @@ fn layer(listed: &Listed, index: usize) -> Value {
 fn connected(listed: &Listed, index: usize, rows: &[LayerRow]) -> Value {
     let mut entry = layer(listed, index);
     let this = &listed.model.layers[index];
-    let tensors: Vec<Value> =
-        this.calls.iter().flatten().map(|from| tensor(&listed.model, from.layer, rows)).collect();
-    let several = match &this.body {
-        Body::Single { row, .. } => matches!(row.inputs, Inputs::Two | Inputs::Several),
-        Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => false,
+    let inputs = match &this.body {
+        Body::Single { row, .. } => row.inputs,
+        Body::Operation(_) | Body::Nested(_) | Body::Distributed(_) | Body::Implied => Inputs::One,
     };
-    let args = if several { json!([tensors]) } else { json!(tensors) };
-    let nodes = if this.is_input() { json!([]) } else { json!([{"args": args, "kwargs": {}}]) };
+    // Keras gets it with the call.
+    let causal = entry["config"].as_object_mut().and_then(|config| config.remove("use_causal_mask"));
+    let node = |reads: &Vec<Endpoint>| {
+        let mut tensors: Vec<Value> = reads.iter().map(|from| tensor(&listed.model, *from, rows)).collect();
+        let mut kwargs = Map::new();
+        if let Some(causal) = &causal {
+            kwargs.insert("use_causal_mask".to_owned(), causal.clone());
+        }
+        if inputs == Inputs::States && 1 < tensors.len() {
+            kwargs.insert("initial_state".to_owned(), Value::Array(tensors.split_off(1)));
+        }
+        let args = match inputs {
+            Inputs::Two | Inputs::Several => json!([tensors]),
+            Inputs::None | Inputs::One | Inputs::Attention | Inputs::States => json!(tensors),
+        };
+        json!({"args": args, "kwargs": kwargs})
+    };
+    let nodes: Vec<Value> = if this.is_input() { Vec::new() } else { this.calls.iter().map(node).collect() };
     entry["name"] = json!(this.path);
-    entry["inbound_nodes"] = nodes;
+    entry["inbound_nodes"] = json!(nodes);
     entry
 }
 
-fn tensor(model: &Model, from: usize, rows: &[LayerRow]) -> Value {
-    let name = &model.layers[from].path;
-    let dims = rows.iter().find(|row| row.name == *name).and_then(|row| row.outputs.first());
+fn tensor(model: &Model, from: Endpoint, rows: &[LayerRow]) -> Value {
+    let name = &model.layers[from.layer].path;
+    let dims = rows.iter().find(|row| row.name == *name).and_then(|row| row.outputs.get(from.output));
     let shape: Vec<Value> = [Value::Null]
         .into_iter()
         .chain(dims.into_iter().flat_map(|shape| shape.dims.iter().map(|size| json!(size))))
         .collect();
-    json!({"class_name": "__keras_tensor__", "config": {"shape": shape, "dtype": "float32", "keras_history": [name, 0, 0]}})
+    let history = json!([name, from.call, from.output]);
+    json!({"class_name": "__keras_tensor__", "config": {"shape": shape, "dtype": "float32", "keras_history": history}})
 }
 
 /// The order in which Keras holds the layers of a functional model that are called once each: farthest from the outputs first, and
