@@ -6,20 +6,20 @@ use crate::source::{Field, Source, require_rows};
 use crate::{DataError, RowOrder};
 
 /// Neighbouring rows of a source.
-pub struct Part {
-    source: Box<dyn Source>,
+pub struct Part<'a> {
+    source: Box<dyn Source + 'a>,
     first: u64,
     rows: u64,
 }
 
-impl Part {
+impl<'a> Part<'a> {
     /// Rows `first..first + rows`.
-    pub fn new(source: Box<dyn Source>, first: u64, rows: u64) -> Part {
+    pub fn new(source: Box<dyn Source + 'a>, first: u64, rows: u64) -> Part<'a> {
         Part { source, first, rows }
     }
 }
 
-impl Source for Part {
+impl Source for Part<'_> {
     fn rows(&self) -> Option<u64> {
         Some(self.rows)
     }

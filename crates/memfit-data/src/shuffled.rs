@@ -7,14 +7,14 @@ use crate::source::{Field, Source, require_rows};
 use crate::{DataError, RowOrder};
 
 /// The rows of a source in a random order, another one in every epoch.
-pub struct Shuffled {
-    source: Box<dyn Source>,
+pub struct Shuffled<'a> {
+    source: Box<dyn Source + 'a>,
     permutation: Permutation,
 }
 
-impl Shuffled {
+impl<'a> Shuffled<'a> {
     /// The rows in the order of epoch 0; none where the source has no end.
-    pub fn new(source: Box<dyn Source>, seed: u64) -> Option<Shuffled> {
+    pub fn new(source: Box<dyn Source + 'a>, seed: u64) -> Option<Shuffled<'a>> {
         let permutation = Permutation::new(seed, source.rows()?);
         Some(Shuffled { source, permutation })
     }
@@ -25,7 +25,7 @@ impl Shuffled {
     }
 }
 
-impl Source for Shuffled {
+impl Source for Shuffled<'_> {
     fn rows(&self) -> Option<u64> {
         Some(self.permutation.rows())
     }

@@ -26,6 +26,7 @@
 mod arena;
 mod backend;
 mod device;
+mod elements;
 mod error;
 pub mod found_inf;
 pub mod heap;
@@ -38,6 +39,7 @@ pub mod workspace;
 pub use arena::Arena;
 pub use backend::{Backend, DeviceMemory};
 pub use device::{Asynchronous, Context, Device, Peak, as_floats};
+pub use elements::{Element, bytes_of};
 pub use error::DeviceError;
 pub use found_inf::Kept;
 pub use measure::{Allowance, Coverage, Line, Measured, Table};

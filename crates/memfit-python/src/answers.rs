@@ -81,7 +81,7 @@ pub fn weights(py: Python<'_>, request: &str) -> PyResult<Vec<(String, Vec<usize
     })
 }
 
-fn prepared(request: &str, costs: Option<Costs>) -> Result<Prepared, Error> {
+fn prepared(request: &str, costs: Option<Costs>) -> Result<Prepared<'static>, Error> {
     let request = Request::parse(request)?;
     let mut job = request.job()?;
     job.memory.costs = costs.unwrap_or(job.memory.costs);

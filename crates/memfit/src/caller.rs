@@ -1,9 +1,11 @@
 //! What a caller adds to a job that is not in a job file: the folder, data of the caller's, and decisions of
 //! the run that is resumed.
 
+use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use memfit_data::{Field, Source};
 use memfit_device::Allocator;
 use memfit_ir::{Bytes, Pinned};
 use serde_json::Value;
@@ -21,6 +23,15 @@ pub struct ValidationRows {
     pub config: Option<Value>,
 }
 
+/// Rows in the caller's memory, which come when the plan is made.
+pub trait CallerRows: Debug + Send + Sync {
+    /// What stands for rows of these fields while a job is planned.
+    fn planned(&self, fields: Vec<Field>) -> Box<dyn Source>;
+
+    /// Whether rows to validate on come too.
+    fn validates(&self) -> bool;
+}
+
 /// Beside a [`crate::Job`].
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
@@ -30,6 +41,8 @@ pub struct Caller {
     pub resume: Resume,
     /// A Keras configuration that the caller holds, in place of a file's.
     pub config: Option<Value>,
+    /// Rows in the caller's memory, in place of files.
+    pub rows: Option<Arc<dyn CallerRows>>,
     /// The share of the rows, the last ones, that a validation uses. It uses no others.
     pub held_out: Option<f64>,
     /// How many arrays of weights come with the caller's own rows: none, one, or one for each output.

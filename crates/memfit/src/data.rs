@@ -12,6 +12,9 @@ use crate::{Error, Job, Shuffle};
 /// Opens what the job says: its files, or synthetic rows; without those that are held out, or those alone; in the order that
 /// the job says.
 pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
+    if let Some(rows) = &job.caller.rows {
+        return Ok(rows.planned(fields(graph)));
+    }
     let source = open_in_order(job, graph)?;
     let is_files = !job.data.x.paths().is_empty() || !job.data.y.paths().is_empty();
     let seed = match job.data.shuffle {
@@ -27,34 +30,44 @@ pub fn open(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
 fn open_in_order(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
     let source = open_all(job, graph)?;
     let Some(share) = job.caller.held_out.or(job.data.validation_split) else { return Ok(source) };
-    let place = "data.validation_split";
-    if !(0.0 < share && share < 1.0) {
-        return Err(Error::job(place, format!("it is {share}; give a share between 0 and 1")));
-    }
     let Some(rows) = source.rows() else {
-        return Err(Error::job(place, "synthetic data has no end; give `rows` under [data]"));
+        return Err(Error::job(SPLIT, "synthetic data has no end; give `rows` under [data]"));
     };
-    // As Keras counts them.
-    let trained = (rows as f64 * (1.0 - share)) as u64;
-    if trained == 0 || trained == rows {
-        let problem = format!("it leaves {trained} of {rows} rows to train on; give another share");
-        return Err(Error::job(place, problem));
-    }
+    let trained = rows_trained(rows, share)?;
     Ok(Box::new(match job.caller.held_out {
         Some(_) => Part::new(source, trained, rows - trained),
         None => Part::new(source, 0, trained),
     }))
 }
 
+/// Where a share of rows to validate on is given.
+const SPLIT: &str = "data.validation_split";
+
+/// How many rows are trained on where a share of them, the last ones, is held out.
+pub(crate) fn rows_trained(rows: u64, share: f64) -> Result<u64, Error> {
+    if !(0.0 < share && share < 1.0) {
+        return Err(Error::job(SPLIT, format!("it is {share}; give a share between 0 and 1")));
+    }
+    // As Keras counts them.
+    let trained = (rows as f64 * (1.0 - share)) as u64;
+    if trained == 0 || trained == rows {
+        let problem = format!("it leaves {trained} of {rows} rows to train on; give another share");
+        return Err(Error::job(SPLIT, problem));
+    }
+    Ok(trained)
+}
+
+/// What a row of a graph's data has.
+fn fields(graph: &Graph) -> Vec<Field> {
+    let field = |id: &TensorId| {
+        let tensor = &graph.tensors[id.0];
+        Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
+    };
+    graph.inputs.iter().map(field).collect()
+}
+
 fn open_all(job: &Job, graph: &Graph) -> Result<Box<dyn Source>, Error> {
-    let fields: Vec<Field> = graph
-        .inputs
-        .iter()
-        .map(|id| {
-            let tensor = &graph.tensors[id.0];
-            Field { name: tensor.name.clone(), dims: tensor.shape.dims.clone(), dtype: tensor.dtype }
-        })
-        .collect();
+    let fields = fields(graph);
     let (x, y) = (job.data.x.paths(), job.data.y.paths());
     if x.is_empty() && y.is_empty() {
         return Ok(Box::new(synthetic_values(job, graph, fields)));

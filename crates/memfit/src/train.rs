@@ -6,6 +6,7 @@ use memfit_device::process::{self, Limits};
 use memfit_ir::{ArenaMemory, Bytes};
 use memfit_run::{Means, Runner, StepRecord};
 
+use crate::checkpoint::Checkpoint;
 use crate::lease::Lease;
 use crate::length::Length;
 use crate::log::{Done, Logged, Logs};
@@ -134,8 +135,40 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
     let _lease = Lease::take();
     let job = within_machine(job, observer);
     let (job, checkpoint) = resume::find(job, observer)?;
-    let job = &job;
-    let mut prepared = prepare(job, threads)?;
+    let prepared = prepare(&job, threads)?;
+    fit_prepared(&job, prepared, checkpoint, observer, &mut NoValues)
+}
+
+/// What a caller does with the values of a training that runs in its process.
+pub(crate) trait Ends {
+    /// Gives the first values of weights, where the caller has them.
+    fn begin(&mut self, training: &mut Training<'_>) -> Result<(), Error>;
+
+    /// Takes the last values.
+    fn end(&mut self, training: &mut Training<'_>) -> Result<(), Error>;
+}
+
+/// A training whose values come from files and go to files.
+struct NoValues;
+
+impl Ends for NoValues {
+    fn begin(&mut self, _training: &mut Training<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn end(&mut self, _training: &mut Training<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Trains what is planned; the caller holds a lease.
+pub(crate) fn fit_prepared(
+    job: &Job,
+    mut prepared: Prepared<'_>,
+    checkpoint: Option<Checkpoint>,
+    observer: &mut dyn Observer,
+    ends: &mut impl Ends,
+) -> Result<Report, Error> {
     let validation = prepared.validation.take();
     let length = Length::of(job, &prepared)?;
     let summary = Summary::new(&prepared).0;
@@ -182,6 +215,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         observer,
     };
     training.begin_from(checkpoint, &model, resumes.as_deref())?;
+    ends.begin(&mut training)?;
     training.observer.event(Event::Begun { steps: length.steps, steps_epoch: length.steps_epoch() });
     let ended = training.run()?;
     state::finish_averages(&mut training.runner, &problem.graph);
@@ -190,6 +224,7 @@ pub fn fit(job: &Job, threads: Threads, observer: &mut dyn Observer) -> Result<R
         let path = saving.write(file, &training.runner, taken, training.schedule.at(taken), None)?;
         training.observer.event(Event::Saved { path: &path });
     }
+    ends.end(&mut training)?;
     report(job, about, summary, training, ended)
 }
 
@@ -230,7 +265,8 @@ fn report(
         step: state.step,
         ..Report::new(summary, &plan, trace, held)
     };
-    if report.summary.budget < report.vm_hwm {
+    // What a program holds beside its trainings is its own.
+    if job.caller.baseline == Bytes::ZERO && report.summary.budget < report.vm_hwm {
         return Err(Error::OverBudget { used: report.vm_hwm, budget: report.summary.budget });
     }
     Ok(report)

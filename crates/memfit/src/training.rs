@@ -20,14 +20,14 @@ use crate::{EarlyStopping, Error, Event, Job, ModelFile, Observer, initialize, i
 /// A training with its memory.
 pub(crate) struct Training<'a> {
     pub(crate) runner: Runner,
-    pub(crate) source: Box<dyn Source>,
+    pub(crate) source: Box<dyn Source + 'a>,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) schedule: Schedule,
     pub(crate) seed: u64,
     pub(crate) length: Length,
     /// Names of the metrics.
     pub(crate) metrics: Vec<String>,
-    pub(crate) validation: Option<Validation>,
+    pub(crate) validation: Option<Validation<'a>>,
     pub(crate) checkpoints: Option<Checkpoints>,
     pub(crate) early_stopping: Option<EarlyStopping>,
     /// Where the run stands, as of the last step that ended with nothing in flight.

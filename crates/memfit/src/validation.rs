@@ -18,11 +18,11 @@ use crate::prepare::{problem_of, training};
 use crate::{Costs, Error, Job, ModelFile, Observer, compiled, data};
 
 /// A planned evaluation of a model in training.
-pub(crate) struct Validation {
+pub(crate) struct Validation<'a> {
     job: Job,
     /// None while it runs.
     plan: Option<CheckedPlan>,
-    source: Box<dyn Source>,
+    pub(crate) source: Box<dyn Source + 'a>,
     /// Weights in the training's graph, and in the evaluation's.
     weights: Vec<(TensorId, TensorId)>,
     /// What stays of the training meanwhile.
@@ -71,7 +71,7 @@ impl Unplanned {
 
 impl Waiting {
     /// Adds its plan next to that of a training.
-    pub(crate) fn planned(self, plan: CheckedPlan, training: &Plan) -> Validation {
+    pub(crate) fn planned(self, plan: CheckedPlan, training: &Plan) -> Validation<'static> {
         let Waiting { job, source, weights } = self;
         Validation { job, plan: Some(plan), source, weights, bytes_beside: bytes_beside(training) }
     }
@@ -82,7 +82,7 @@ pub(crate) fn bytes_beside(training: &Plan) -> Bytes {
     staying(training).align_up(HUGE_PAGE)
 }
 
-impl Validation {
+impl Validation<'_> {
     /// What a budget leaves while it runs.
     pub(crate) fn room(&self, budget: &Budget) -> Bytes {
         let peak = self.plan.as_ref().map_or(Bytes::ZERO, |plan| plan.plan().bytes_peak);
@@ -183,7 +183,9 @@ fn over_rows(job: &Job, rows: &ValidationRows) -> Job {
 fn over_data(job: &Job) -> Result<Option<Job>, Error> {
     let data = &job.data;
     let mut caller = job.caller.clone();
-    let is_given = !data.validation_x.paths().is_empty() || !data.validation_y.paths().is_empty();
+    let is_callers = caller.rows.as_ref().is_some_and(|rows| rows.validates());
+    let is_given =
+        is_callers || !data.validation_x.paths().is_empty() || !data.validation_y.paths().is_empty();
     let data = match (is_given, data.validation_split) {
         (false, None) => return Ok(None),
         (true, Some(_)) => {

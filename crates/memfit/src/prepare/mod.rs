@@ -28,11 +28,11 @@ use crate::{Compiled, Error, Job, ModelFile, log, tries};
 pub type Threads = Option<usize>;
 
 /// A job with its answer, before any memory is taken.
-pub struct Prepared {
+pub struct Prepared<'a> {
     /// The device, still able to allocate.
     pub setup: Box<dyn Backend>,
     /// The rows.
-    pub source: Box<dyn Source>,
+    pub source: Box<dyn Source + 'a>,
     /// What the process holds besides the arena.
     pub runtime: Runtime,
     /// The problem that was solved, or not.
@@ -42,7 +42,7 @@ pub struct Prepared {
     /// The smallest budget: the job is accepted there and above, and refused below.
     pub smallest: Bytes,
     /// Its validation, where it has one and fits.
-    pub(crate) validation: Option<Validation>,
+    pub(crate) validation: Option<Validation<'a>>,
     /// What is charged for other plans of the same problem, and what no plan can go below.
     pub(crate) charge: Charge,
     pub(crate) floor: Bytes,
@@ -65,12 +65,12 @@ pub struct Prepared {
 }
 
 /// Builds the problem of a job and plans it; where nothing fits, looks for what would.
-pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+pub fn prepare(job: &Job, threads: Threads) -> Result<Prepared<'static>, Error> {
     prepare_and(job, threads, tries::find_hints)
 }
 
 /// The same without looking for what would fit, which takes more plans: for answers that do not say it.
-pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared, Error> {
+pub fn prepare_without_hints(job: &Job, threads: Threads) -> Result<Prepared<'static>, Error> {
     prepare_and(job, threads, |_, _, _| {})
 }
 
@@ -79,7 +79,7 @@ fn prepare_and(
     job: &Job,
     threads: Threads,
     find_hints: impl FnOnce(&mut DoesNotFit, &tries::Base<'_>, &dyn Backend),
-) -> Result<Prepared, Error> {
+) -> Result<Prepared<'static>, Error> {
     job.check()?;
     let watch = Watch::begin(job.caller.baseline);
     let (opened, before) = heap::measured(|| Opened::of(job, threads));
@@ -141,7 +141,7 @@ fn explained(mut answer: Box<DoesNotFit>, find_hints: impl FnOnce(&mut DoesNotFi
 fn with_validation(
     outcome: Result<Chosen, Box<DoesNotFit>>,
     waiting: Option<Waiting>,
-) -> (Result<CheckedPlan, Box<DoesNotFit>>, Option<Validation>) {
+) -> (Result<CheckedPlan, Box<DoesNotFit>>, Option<Validation<'static>>) {
     match outcome {
         Ok(Chosen { plan, validation: planned }) => {
             let validation = waiting.zip(planned).map(|(waiting, of)| waiting.planned(of, plan.plan()));
@@ -167,7 +167,7 @@ pub(crate) fn handed_over(job: &Job, model: &ModelFile, back: usize) -> Bytes {
     job.caller.handover.unwrap_or(largest * 2) + Bytes(small.0 * back as u64 / 8)
 }
 
-impl Prepared {
+impl Prepared<'_> {
     /// Measures costs where that was not needed for the plan, for answers that speak of time; for a few seconds where it is not said.
     pub fn measure_costs(&mut self, seconds: Option<f64>) {
         if self.costs.costs == Costs::Analytic {
