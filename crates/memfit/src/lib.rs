@@ -1,5 +1,7 @@
 //! `fit()` that fits: training inside a byte budget, planned to the byte before the first is taken.
 //!
+//! [`prelude`] is for programs that write a model down; jobs come from files:
+//!
 //! ```no_run
 //! use memfit::{Job, Quiet, fit};
 //!
@@ -30,6 +32,10 @@
 //!   own heap beside it. In Python the heap is not counted: there it is measured, with an allowance for each
 //!   node. When planning is over, the program's pages are given back: those that training runs on come back
 //!   by themselves, and all of them stay counted.
+//! - **A program's model is what a file could say** (`model`, `trainer`): builders make the values that Keras's reader takes, from one
+//!   list that a test compares with the reader's table; a trainer is settings of a job, a plan is `prepare`, and training is the loop
+//!   of `fit`. Only rows and values are its own: arrays are borrowed, and the values of weights and state leave the arena slot by slot
+//!   when training ends. The budget counts what is added to the process, as in Python.
 //! - **`Job` is what a file says** (`job`); what a caller adds is `Caller`. Options of the shell and
 //!   arguments in Python are settings of a job's keys (`set`).
 //! - **A job that measures the process holds a lease** (`lease`), since resident memory and its peak are the
@@ -59,6 +65,15 @@
 //! - **Optimizer variables in files are named by Keras's order** (`state`). Averages of weights (`use_ema`)
 //!   become the weights when training ends.
 
+/// The code of these pages is compiled.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/rust.md")]
+    struct Rust;
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+}
+
 mod backends;
 mod budget;
 mod cache;
@@ -86,11 +101,13 @@ mod layer_table;
 mod lease;
 mod length;
 mod log;
+mod model;
 mod model_file;
 mod monitor;
 mod packing;
 mod pass;
 mod precision;
+pub mod prelude;
 mod prepare;
 mod refusal;
 mod replay;
@@ -111,13 +128,14 @@ mod summary;
 mod sweep;
 mod table;
 mod train;
+mod trainer;
 mod training;
 mod tries;
 mod validation;
 mod values;
 
 pub use budget::{Line, Runtime, default_budget};
-pub use caller::{Caller, ValidationRows};
+pub use caller::{Caller, CallerRows, ValidationRows};
 pub use checkpoint::{CheckpointSection, Every};
 pub use checkpoint_writer::Stalls;
 pub use compile::parse_loss;
@@ -155,7 +173,8 @@ pub use training::Ended;
 pub use values::{initialize, initialize_state};
 
 pub use backends::{Choice as DeviceChoice, Opening};
-pub use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, Field};
+pub use memfit_data::{Borrowed, BorrowedArray, BorrowedOrder, DataError, Field, Source};
+pub use memfit_device::Element;
 pub use memfit_device::heap;
 pub use memfit_device::process;
 pub use memfit_device::{Allocator, BUFFER_SLACK, Buffer, DeviceError, MappedPages, Memory, SharedMemory};

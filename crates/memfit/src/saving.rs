@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use memfit_files::{Array, FileKind, Layout, NewFile, WeightsFile};
 use memfit_ir::{Bytes, Graph};
 use memfit_run::Runner;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::checkpoint;
 use crate::compile_config::compile_config;
@@ -69,16 +69,28 @@ impl Saving {
         graph: &Graph,
         compiled: &Compiled,
     ) -> Result<Saving, Error> {
+        let mut variables = state::weights(opened);
+        let weights = variables.len();
+        variables.extend(state::optimizer_variables(opened, graph, &compiled.optimizer));
+        Saving::of(path, (variables, weights), &opened.model.config, compiled)
+    }
+
+    /// The same of these variables, of which the first are weights.
+    pub(crate) fn of(
+        path: &Path,
+        (mut variables, weights): (Vec<Variable>, usize),
+        config: &Value,
+        compiled: &Compiled,
+    ) -> Result<Saving, Error> {
         let kind = FileKind::of(path).ok_or_else(|| {
             let problem = format!("`{}` must end in .keras, .weights.h5 or .safetensors", path.display());
             Error::job("output", problem)
         })?;
-        let mut variables = state::weights(opened);
-        if kind != FileKind::Safetensors {
-            variables.extend(state::optimizer_variables(opened, graph, &compiled.optimizer));
+        if kind == FileKind::Safetensors {
+            variables.truncate(weights);
         }
         let arrays = variables.iter().map(|variable| variable.array(kind)).collect();
-        let texts = if kind == FileKind::Keras { texts(opened, compiled) } else { vec![] };
+        let texts = if kind == FileKind::Keras { texts(config, compiled) } else { vec![] };
         let layout = Layout::new(kind, arrays, &texts);
         Ok(Saving { layout, variables })
     }
@@ -113,6 +125,15 @@ impl Saving {
     ) -> Result<PathBuf, Error> {
         let bytes = |index: usize| self.variables[index].bytes(runner, iteration, learning_rate);
         Ok(file.write_with_state(&self.layout, &bytes, state)?)
+    }
+
+    /// Writes a file of values that stand elsewhere.
+    pub(crate) fn write_values<'a>(
+        &self,
+        file: NewFile,
+        values: &dyn Fn(usize) -> memfit_files::Bytes<'a>,
+    ) -> Result<PathBuf, Error> {
+        Ok(file.write(&self.layout, values)?)
     }
 
     /// Memory for a copy of all variables.
@@ -170,8 +191,8 @@ impl Saving {
     }
 }
 
-fn texts(opened: &ModelFile, compiled: &Compiled) -> Vec<(&'static str, Cow<'static, str>)> {
-    let mut config = opened.model.config.clone();
+fn texts(config: &Value, compiled: &Compiled) -> Vec<(&'static str, Cow<'static, str>)> {
+    let mut config = config.clone();
     if !compiled.is_the_files {
         config["compile_config"] = compile_config(compiled);
     }
