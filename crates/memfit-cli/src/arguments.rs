@@ -83,7 +83,7 @@ pub enum Command {
     Replay(ReplayArguments),
     /// Pack buffers with lifetimes into as few bytes as can be found.
     ///
-    /// Speaks minimalloc's CSV: id,lower,upper,size[,alignment][,gaps], lifetimes half-open; --output adds a column `offset`.
+    /// Speaks minimalloc's CSV: `id,lower,upper,size[,alignment][,gaps]`, lifetimes half-open; --output adds a column `offset`.
     /// Exits with 3 and a set of buffers that cannot fit when the capacity cannot be met.
     Pack(PackArguments),
     /// Loss and metrics of a trained model over all rows of some data, within the budget.

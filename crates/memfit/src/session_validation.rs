@@ -11,7 +11,7 @@ use crate::{Error, Session};
 
 /// A validation whose rows the caller brings.
 pub(crate) struct SessionValidation {
-    validation: Validation,
+    validation: Validation<'static>,
     rows: SessionRows,
     /// While it runs.
     runner: Option<Box<Runner>>,
