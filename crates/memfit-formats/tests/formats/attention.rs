@@ -180,3 +180,15 @@ fn equations_that_are_no_dense_layer_are_refused_by_name() {
         "#]],
     );
 }
+
+#[test]
+fn causal_attention_stays_causal_when_it_is_written_down() {
+    let layers = [
+        json!({"class": "Input", "name": "x", "shape": [5, 8]}),
+        json!({"class": "MultiHeadAttention", "num_heads": 2, "key_dim": 4, "inputs": ["x", "x"], "use_causal_mask": true}),
+    ];
+    let model = memfit_formats::model_from_layers(&layers, None, &TRAINING).unwrap();
+    let again = memfit_formats::model_from_keras(&model.config, &TRAINING).unwrap();
+    assert!(model.graph.to_text().contains("causal"));
+    assert_eq!(again.graph.to_text(), model.graph.to_text());
+}
