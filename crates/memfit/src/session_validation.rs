@@ -20,7 +20,7 @@ pub(crate) struct SessionValidation {
 }
 
 impl SessionValidation {
-    pub(crate) fn new(validation: Validation) -> SessionValidation {
+    pub(crate) fn new(validation: Validation<'static>) -> SessionValidation {
         let plan = validation.plan_of().expect("it does not run yet");
         let rows = SessionRows::of(&plan.problem().graph);
         SessionValidation { validation, rows, runner: None, is_stale: true }
