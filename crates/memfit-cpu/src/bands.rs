@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use memfit_ir::Operand::{Argmax, Bias, DKernel, Dx, Dy, Kernel, X, Y};
-use memfit_ir::{Bytes, Conv2D, Fused, Graph, Node, Op, Operand, Pool2D, Shape};
+use memfit_ir::{Bytes, Conv2D, Graph, Node, Op, Operand, Pool2D, Shape};
 
 use super::conv2d::{geometry, image};
 use super::convolution::{self, Convolution};
@@ -22,7 +22,7 @@ use super::half::Half;
 use super::operands::Operands;
 use super::relu::relu_in_place;
 use super::widen::AT_ONCE;
-use super::{average_pool, max_pool};
+use super::{average_pool, fused, max_pool};
 
 /// How a node goes over its images.
 pub(crate) struct Bands<'a> {
@@ -37,6 +37,7 @@ pub(crate) struct Bands<'a> {
 #[derive(Clone, Copy)]
 enum Work<'a> {
     Conv2D(&'a Conv2D),
+    Conv2DRelu(&'a Conv2D),
     Conv2DGradInput(&'a Conv2D),
     Conv2DGradKernel(&'a Conv2D),
     MaxPool2D(&'a Pool2D),
@@ -80,8 +81,10 @@ impl<'a> Bands<'a> {
     /// The bands of a node whose images are f16 or bf16 and too large to be widened whole.
     pub(crate) fn of(graph: &'a Graph, node: &'a Node) -> Option<Bands<'a>> {
         let shape = |operand: Operand| &graph.tensors[node.tensor(operand).0].shape;
-        let (work, under, over) = if let Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) = &node.op {
+        let (work, under, over) = if let Op::Conv2D(conv) = &node.op {
             (Work::Conv2D(conv), shape(X), shape(Y))
+        } else if let Some(conv) = fused::conv2d_relu(&node.op) {
+            (Work::Conv2DRelu(conv), shape(X), shape(Y))
         } else if let Op::Conv2DGradInput(conv, _) = &node.op {
             (Work::Conv2DGradInput(conv), shape(Dx), shape(Dy))
         } else if let Op::Conv2DGradKernel(conv) = &node.op {
@@ -111,6 +114,7 @@ impl<'a> Bands<'a> {
         let whole = match self.work {
             Work::AveragePool2DGrad(_) => span == stride,
             Work::Conv2D(_)
+            | Work::Conv2DRelu(_)
             | Work::Conv2DGradInput(_)
             | Work::Conv2DGradKernel(_)
             | Work::MaxPool2D(_)
@@ -136,7 +140,8 @@ impl<'a> Bands<'a> {
             own: workspace.floats(),
         };
         match self.work {
-            Work::Conv2D(conv) => self.conv2d(operands, conv, scratch),
+            Work::Conv2D(conv) => self.conv2d(operands, conv, false, scratch),
+            Work::Conv2DRelu(conv) => self.conv2d(operands, conv, true, scratch),
             Work::Conv2DGradInput(conv) => self.conv2d_grad_input(operands, conv, scratch),
             Work::Conv2DGradKernel(conv) => self.conv2d_grad_kernel(operands, conv, scratch),
             Work::MaxPool2D(pool) | Work::AveragePool2D(pool) => self.pool(operands, pool, scratch),
@@ -146,10 +151,9 @@ impl<'a> Bands<'a> {
         }
     }
 
-    fn conv2d(&self, operands: &Operands, conv: &Conv2D, scratch: Scratch) {
+    fn conv2d(&self, operands: &Operands, conv: &Conv2D, relu: bool, scratch: Scratch) {
         let (x, y) = (operands.input_floats(X), operands.output_floats(Y));
         let (kernel, bias) = (operands.input(Kernel), operands.input_if_given(Bias));
-        let relu = matches!(operands.node.op, Op::Fused(Fused::Conv2DRelu(_)));
         for Band { under, over, margin, row } in self.over_bands(operands.context.rows) {
             let part = self.part(conv, &under, &over, margin);
             let x = widen(operands, x, self.lines(self.under, row, &under), &mut *scratch.under);
@@ -319,7 +323,10 @@ struct Scratch<'a> {
 
 fn axis(work: Work, under: &Shape, over: &Shape) -> Axis {
     let (span, stride, pad) = match work {
-        Work::Conv2D(conv) | Work::Conv2DGradInput(conv) | Work::Conv2DGradKernel(conv) => {
+        Work::Conv2D(conv)
+        | Work::Conv2DRelu(conv)
+        | Work::Conv2DGradInput(conv)
+        | Work::Conv2DGradKernel(conv) => {
             ((conv.kernel[0] - 1) * conv.dilation[0] + 1, conv.strides[0], conv.pads.top)
         }
         Work::MaxPool2D(pool)

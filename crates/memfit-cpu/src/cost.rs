@@ -1,28 +1,23 @@
 //! What a node costs on this CPU: the workspace its kernel asks for, and its time, roughly.
 
 use memfit_device::workspace::line_above;
-use memfit_ir::Operand::{A, B, DScale, Dx, Dy, Filter, K, Kernel, Prediction, Q, V, Weight, X, Y};
-use memfit_ir::{
-    ALIGNMENT, AddEpilogue, Bytes, Conv3D, Cost, Fused, FusedUpdate, Graph, LOW_WORKSPACE, Node, Op, Operand,
-    Shape, Tensor,
-};
+use memfit_ir::Operand::{A, B, DScale, Dx, Dy, K, Kernel, Prediction, Q, V, Weight, X, Y};
+use memfit_ir::{ALIGNMENT, Bytes, Conv3D, Cost, Graph, LOW_WORKSPACE, Node, Op, Operand, Shape, Tensor};
 
 use super::bands::Bands;
 use super::convolution::pooled::dense::PooledDense;
-use super::convolution::{self, Convolution, pooled};
+use super::convolution::{self, Convolution};
 use super::gemm::{self, Gemm};
 use super::half::Half;
 use super::{
-    activity, affine, attention, batch_norm, conv2d, conv3d, dense, elementwise, fused_update, layer_norm,
-    loss, mask, matmul, metric, optimizer, producer, recurrent, widen,
+    activity, affine, attention, batch_norm, conv2d, conv3d, dense, elementwise, fused, layer_norm, loss,
+    mask, matmul, metric, optimizer, recurrent, widen,
 };
 
 /// Rough figures of one thread, and of the memory that all share: plans need ratios between nodes, not truth.
 const FLOPS_PER_NANO: f64 = 30.0;
 const BYTES_PER_NANO: f64 = 8.0;
 const LAUNCH_NANOS: f64 = 2000.0;
-/// Operations that recomputing an element where it is read, with its way through the cache, is worth.
-const FLOPS_MAKING: f64 = 20.0;
 
 /// A batch of ordinary size: workspace is bounded most tightly there.
 const ROWS_ORDINARY: usize = 256;
@@ -34,7 +29,7 @@ const ROWS_MOST: usize = 1 << 22;
 pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
     let operation = Operation { graph, node, threads };
     let nanos = |rows: usize| {
-        operation.demand(rows).flops / (FLOPS_PER_NANO * threads as f64)
+        operation.demand(&node.op, rows).flops / (FLOPS_PER_NANO * threads as f64)
             + operation.bytes(rows) / BYTES_PER_NANO
     };
     let (workspace_fixed, workspace_per_row) =
@@ -49,17 +44,11 @@ pub(crate) fn cost(graph: &Graph, node: &Node, threads: usize) -> Cost {
     }
 }
 
-/// Whether a gradient that a node applies has the same bits as one that is made whole.
-pub(crate) fn applies_exactly(graph: &Graph, node: &Node) -> bool {
-    let shape = |operand: Operand| &graph.tensors[node.input(operand).0].shape;
-    matches!(&node.op, Op::Fused(Fused::Applied(of)) if fused_update::is_exact(of, [shape(X), shape(Dy)]))
-}
-
 /// A node and where it runs.
-struct Operation<'a> {
+pub(crate) struct Operation<'a> {
     graph: &'a Graph,
-    node: &'a Node,
-    threads: usize,
+    pub(crate) node: &'a Node,
+    pub(crate) threads: usize,
 }
 
 impl Operation<'_> {
@@ -67,26 +56,25 @@ impl Operation<'_> {
     /// single precision.
     fn workspace(&self, rows: usize) -> Bytes {
         match widen::Widening::of(self.graph, self.node) {
-            None => self.demand(rows).workspace,
+            None => self.demand(&self.node.op, rows).workspace,
             Some(_) if let Some(bands) = Bands::of(self.graph, self.node) => {
-                self.demand(rows.min(1)).workspace.align_up(ALIGNMENT) + bands.bytes()
+                self.demand(&self.node.op, rows.min(1)).workspace.align_up(ALIGNMENT) + bands.bytes()
             }
             Some(widening) => {
                 let rows = widening.rows_at_once(rows);
-                self.demand(rows).workspace.align_up(ALIGNMENT) + widening.bytes(rows)
+                self.demand(&self.node.op, rows).workspace.align_up(ALIGNMENT) + widening.bytes(rows)
             }
         }
     }
 
-    /// The workspace that the node's kernel needs for `rows` rows, and its arithmetic where that outweighs
-    /// the bytes.
-    fn demand(&self, rows: usize) -> Demand {
+    /// The workspace that the kernel of the node's op, or of a part of it, needs for `rows` rows, and its arithmetic where that
+    /// outweighs the bytes.
+    pub(crate) fn demand(&self, op: &Op, rows: usize) -> Demand {
         let threads = self.threads;
-        match &self.node.op {
-            Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense)) => {
-                self.product(dense::forward_product(self.shape(X), self.shape(Kernel), rows))
-            }
-            Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => {
+        match op {
+            Op::Fused(of) => fused::demand(self, of, rows),
+            Op::Dense => self.product(dense::forward_product(self.shape(X), self.shape(Kernel), rows)),
+            Op::DenseGradInput => {
                 self.product(dense::grad_input_product(self.shape(Dy), self.shape(Kernel), rows))
             }
             Op::DenseGradKernel => {
@@ -97,7 +85,7 @@ impl Operation<'_> {
                     matmul::demand(*product, [self.shape(A), self.shape(B)], rows, threads);
                 Demand { flops, ..floats(workspace) }
             }
-            Op::Conv2D(conv) | Op::Fused(Fused::Conv2DRelu(conv)) => {
+            Op::Conv2D(conv) => {
                 let shape = conv2d::geometry(conv, self.shape(X), self.shape(Y), rows);
                 convolution_of(&shape, convolution::forward_workspace(&shape, threads))
             }
@@ -108,50 +96,6 @@ impl Operation<'_> {
             Op::Conv2DGradKernel(conv) => {
                 let shape = conv2d::geometry(conv, self.shape(X), self.shape(Dy), rows);
                 convolution_of(&shape, convolution::grad_kernel_workspace(&shape, threads))
-            }
-            Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
-                let shape = conv2d::geometry(conv, self.shape(X), self.shape(Dy), rows);
-                let own = producer::workspace(producer, self.shape(X));
-                let demand =
-                    convolution_of(&shape, own + convolution::grad_kernel_of_workspace(&shape, threads));
-                let times = convolution::times_made(&shape) * self.shape(X).elements(rows);
-                Demand { flops: demand.flops + FLOPS_MAKING * times as f64, ..demand }
-            }
-            Op::Fused(Fused::SignBitsOf(producer, _)) => {
-                let flops = FLOPS_MAKING * self.shape(X).elements(rows) as f64 / 4.0;
-                Demand { flops, ..floats(producer::workspace(producer, self.shape(X))) }
-            }
-            Op::Fused(Fused::Conv2DMaxPool(conv)) => {
-                let channels = self.shape(Y).last();
-                let shape = conv2d::pooled_geometry(conv, self.shape(X), channels, rows);
-                convolution_of(&shape.conv, pooled::forward_workspace(&shape, threads))
-            }
-            Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => {
-                let channels = self.shape(Dy).last();
-                let shape = conv2d::pooled_geometry(conv, self.shape(X), channels, rows);
-                let with_bias = self.node.updates.len() == 2;
-                convolution_of(&shape.conv, pooled::grad_kernel_workspace(&shape, with_bias, threads))
-            }
-            Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => {
-                let channels = self.shape(Dy).last();
-                let shape = conv2d::pooled_geometry(conv, self.shape(Dx), channels, rows);
-                convolution_of(&shape.conv, pooled::grad_input_workspace(&shape, threads))
-            }
-            Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => {
-                let shape = conv2d::pooled_dense_geometry(
-                    conv,
-                    [X, Filter, Kernel].map(|operand| self.shape(operand)),
-                    rows,
-                );
-                pooled_dense_of(&shape, 1.0, pooled::dense::forward_workspace(&shape, threads))
-            }
-            Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => {
-                let shape = conv2d::pooled_dense_geometry(
-                    conv,
-                    [X, Filter, Kernel].map(|operand| self.shape(operand)),
-                    rows,
-                );
-                pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads))
             }
             Op::Conv3D(conv) => self.volume(conv, [self.shape(X), self.shape(Y)], rows),
             Op::Conv3DGradInput(conv, _) => self.volume(conv, [self.shape(Dx), self.shape(Dy)], rows),
@@ -178,9 +122,7 @@ impl Operation<'_> {
             Op::AffineGradScale => {
                 doubles(affine::grad_scale_workspace(self.shape(DScale).elements_per_row()))
             }
-            Op::BiasGrad | Op::ArgmaxBiasGrad | Op::Fused(Fused::MaskBitsBiasGrad) => {
-                doubles(dense::bias_grad_workspace(self.shape(Dy)))
-            }
+            Op::BiasGrad | Op::ArgmaxBiasGrad => doubles(dense::bias_grad_workspace(self.shape(Dy))),
             Op::Elementwise(chain) => {
                 let halves = self.is_half(X);
                 floats(elementwise::workspace(chain, halves, threads))
@@ -193,20 +135,9 @@ impl Operation<'_> {
             Op::BatchNorm(_) | Op::BatchNormInference(_) => {
                 floats(batch_norm::forward_workspace(self.shape(X)))
             }
-            Op::Fused(Fused::BatchNormThen(_, chain)) => {
-                let halves = self.is_half(X);
-                floats(batch_norm::then_workspace(self.shape(X), chain, halves, threads))
-            }
-            Op::BatchNormGrad(_) | Op::Fused(Fused::BatchNormGradOfSum(_)) => {
-                mixed(batch_norm::grad_workspace(self.shape(Dy), false))
-            }
-            Op::Fused(Fused::BatchNormReluGrad(..)) => {
-                mixed(batch_norm::grad_workspace(self.shape(Dy), true))
-            }
+            Op::BatchNormGrad(_) => mixed(batch_norm::grad_workspace(self.shape(Dy), false)),
             Op::BatchNormInferenceGrad(_) => floats(batch_norm::inference_grad_workspace(self.shape(Dy))),
-            Op::LayerNormGrad(_, axes) | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => {
-                doubles(layer_norm::grad_workspace(self.shape(Dy), *axes))
-            }
+            Op::LayerNormGrad(_, axes) => doubles(layer_norm::grad_workspace(self.shape(Dy), *axes)),
             Op::SumSquares => doubles(optimizer::SUM_SQUARES_WORKSPACE),
             Op::CheckFinite(_) => doubles(optimizer::CHECK_FINITE_WORKSPACE),
             Op::Update(update) => {
@@ -215,16 +146,6 @@ impl Operation<'_> {
             Op::CheckUpdate(check) => {
                 let dims = &self.shape(Weight).dims;
                 doubles(optimizer::check_workspace(&check.update.rule, dims))
-            }
-            Op::Fused(Fused::Applied(FusedUpdate { gradient, .. })) => {
-                if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &**gradient {
-                    let shapes = [X, Filter, Dy].map(|operand| self.shape(operand));
-                    let shape = conv2d::pooled_dense_geometry(conv, shapes, rows);
-                    return pooled_dense_of(&shape, 2.0, pooled::dense::grad_workspace(&shape, threads));
-                }
-                let product = fused_update::product([self.shape(X), self.shape(Dy)], rows);
-                let workspace = fused_update::workspace(&product, threads);
-                Demand { workspace: floats(workspace).workspace, ..self.product(product) }
             }
             Op::Penalty(_) => doubles(optimizer::weight_rules::PENALTY_WORKSPACE),
             Op::MaxPool2D(_)
@@ -239,7 +160,6 @@ impl Operation<'_> {
             | Op::SignBits { .. }
             | Op::Mask(_)
             | Op::MaskBits
-            | Op::Fused(Fused::MaskBitsOfSum)
             | Op::Softmax
             | Op::SoftmaxGrad
             | Op::Dropout { .. }
@@ -282,7 +202,7 @@ impl Operation<'_> {
         Demand { flops: sizes.flops(), ..floats(sizes.workspace(self.threads)) }
     }
 
-    fn product(&self, product: Gemm) -> Demand {
+    pub(crate) fn product(&self, product: Gemm) -> Demand {
         let flops = 2.0 * product.m as f64 * product.n as f64 * product.k as f64;
         Demand { flops, ..floats(gemm::workspace(&product, self.threads)) }
     }
@@ -303,11 +223,11 @@ impl Operation<'_> {
                     .map_or(0.0, |widening| widening.bytes(rows).0 as f64)
     }
 
-    fn shape(&self, operand: Operand) -> &Shape {
+    pub(crate) fn shape(&self, operand: Operand) -> &Shape {
         &self.tensor(operand).shape
     }
 
-    fn is_half(&self, operand: Operand) -> bool {
+    pub(crate) fn is_half(&self, operand: Operand) -> bool {
         Half::of(self.tensor(operand).dtype).is_some()
     }
 
@@ -317,25 +237,25 @@ impl Operation<'_> {
 }
 
 /// What workspace a kernel needs, and how much it calculates.
-struct Demand {
-    workspace: Bytes,
-    flops: f64,
+pub(crate) struct Demand {
+    pub(crate) workspace: Bytes,
+    pub(crate) flops: f64,
 }
 
-fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
+pub(crate) fn convolution_of(shape: &Convolution, workspace: usize) -> Demand {
     let taps = shape.kernel[0] * shape.kernel[1] * shape.input[2] / shape.groups;
     let outputs = shape.rows * shape.output.iter().product::<usize>();
     Demand { flops: 2.0 * taps as f64 * outputs as f64, ..floats(workspace) }
 }
 
 /// A convolution, and the products of a dense layer after its pool.
-fn pooled_dense_of(shape: &PooledDense, products: f64, workspace: usize) -> Demand {
+pub(crate) fn pooled_dense_of(shape: &PooledDense, products: f64, workspace: usize) -> Demand {
     let demand = convolution_of(&shape.pooled.conv, workspace);
     let floats = shape.pooled.conv.rows * shape.pooled.output().iter().product::<usize>();
     Demand { flops: demand.flops + products * 2.0 * floats as f64 * shape.units as f64, ..demand }
 }
 
-fn floats(count: usize) -> Demand {
+pub(crate) fn floats(count: usize) -> Demand {
     mixed((0, count))
 }
 
@@ -343,6 +263,6 @@ fn doubles(count: usize) -> Demand {
     mixed((count, 0))
 }
 
-fn mixed((doubles, floats): (usize, usize)) -> Demand {
+pub(crate) fn mixed((doubles, floats): (usize, usize)) -> Demand {
     Demand { workspace: Bytes::of::<f64>(doubles) + Bytes::of::<f32>(floats), flops: 0.0 }
 }

@@ -2,8 +2,9 @@
 //! the weight.
 
 use memfit_ir::Operand::{Dy, X};
-use memfit_ir::{Fused, FusedUpdate, Op, Shape};
+use memfit_ir::{FusedUpdate, Op, Shape};
 
+use super::dense;
 use super::gemm::driver::{self, LINE, Product, Strided};
 use super::gemm::operand::{self, Matrix, MatrixRight};
 use super::gemm::{self, Gemm};
@@ -12,18 +13,10 @@ use super::operands::Operands;
 use super::optimizer::Application;
 use super::tasks::{self, Cut, Tasks};
 use super::threads::Shared;
-use super::{conv2d, dense};
 
 /// The product that makes a gradient.
 pub(crate) fn product([x, dy]: [&Shape; 2], rows: usize) -> Gemm {
     dense::grad_kernel_product(x, dy, rows)
-}
-
-/// Whether a gradient has the same bits made block by block and whole.
-pub(crate) fn is_exact(applied: &FusedUpdate, operands: [&Shape; 2]) -> bool {
-    // After a pool, the whole gradient is computed block by block as well.
-    matches!(*applied.gradient, Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_)))
-        || gemm::is_by_rows(product(operands, 1).m)
 }
 
 /// Floats of a block: few enough to stay in the second-level cache, and many enough that memory is read in long runs, first for the
@@ -65,9 +58,6 @@ fn block(product: &Gemm) -> usize {
 
 /// Makes a gradient, and changes the weight by it.
 pub(crate) fn launch(operands: &Operands, applied: &FusedUpdate) {
-    if let Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) = &*applied.gradient {
-        return conv2d::max_pool_dense_apply(operands, conv, &applied.update);
-    }
     assert_eq!(*applied.gradient, Op::DenseGradKernel, "other gradients are not made block by block");
     let shape = product([operands.shape(X), operands.shape(Dy)], operands.context.rows);
     let workers = driver::aligned(operands.workspace().floats());

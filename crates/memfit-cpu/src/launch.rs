@@ -1,20 +1,19 @@
 //! Which kernel runs an op.
 
-use memfit_ir::Operand::{Dx, Dy, Dz, Mean, MovingMean, MovingVariance, Variance};
-use memfit_ir::{AddEpilogue, Fused, Op};
+use memfit_ir::Op;
+use memfit_ir::Operand::{Dy, Mean, MovingMean, MovingVariance, Variance};
 
 use super::operands::Operands;
-use super::relu::relu_in_place;
 use super::{
-    activity, add_epilogue, affine, attention, augment, average_pool, batch_norm, bits, broadcast, cast,
-    conv2d, conv3d, dense, dropout, elementwise, embedding, fused_update, global_pool, layer_norm, loss,
-    mask, matmul, max_pool, metric, noise, optimizer, rearrange, recurrent, resize, softmax, spatial,
-    transpose, upsample,
+    activity, affine, attention, augment, average_pool, batch_norm, bits, broadcast, cast, conv2d, conv3d,
+    dense, dropout, elementwise, embedding, fused, global_pool, layer_norm, loss, mask, matmul, max_pool,
+    metric, noise, optimizer, rearrange, recurrent, resize, softmax, spatial, transpose, upsample,
 };
 
 /// Runs the node of the operands.
 pub(crate) fn launch(operands: &Operands) {
     match &operands.node.op {
+        Op::Fused(of) => fused::launch(operands, of),
         Op::Dense => {
             dense::forward(operands);
         }
@@ -23,30 +22,11 @@ pub(crate) fn launch(operands: &Operands) {
         }
         Op::DenseGradKernel => dense::grad_kernel(operands),
         Op::BiasGrad => dense::sum_for_bias(operands, operands.input(Dy)),
-        Op::Fused(Fused::Plus(summand)) => {
-            let written = match summand {
-                AddEpilogue::Dense => dense::forward(operands),
-                AddEpilogue::DenseGradInput => dense::grad_input(operands),
-                AddEpilogue::LayerNormGrad(norm, axes) => layer_norm::grad(operands, norm, *axes),
-            };
-            add_epilogue::add(operands, written);
-        }
         Op::Conv2D(conv) => {
             conv2d::forward(operands, conv);
         }
-        Op::Fused(Fused::Conv2DRelu(conv)) => {
-            relu_in_place(operands.threads, conv2d::forward(operands, conv))
-        }
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(operands, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(operands, conv),
-        Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
-            conv2d::grad_kernel_of(operands, producer, conv)
-        }
-        Op::Fused(Fused::Conv2DMaxPool(conv)) => conv2d::max_pool(operands, conv),
-        Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => conv2d::max_pool_grad_kernel(operands, conv),
-        Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => conv2d::max_pool_grad_input(operands, conv),
-        Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => conv2d::max_pool_dense(operands, conv),
-        Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => conv2d::max_pool_dense_grad(operands, conv),
         Op::Conv3D(conv) => conv3d::forward(operands, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(operands, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(operands, conv),
@@ -65,12 +45,9 @@ pub(crate) fn launch(operands: &Operands) {
         Op::GlobalMaxPool2DGrad(_) => global_pool::max_grad(operands),
         Op::Elementwise(chain) => elementwise::launch(operands, chain),
         Op::SignBits { below } => bits::sign_bits(operands, *below),
-        Op::Fused(Fused::SignBitsOf(producer, below)) => bits::sign_bits_of(operands, producer, *below),
         Op::MaskBits => {
             bits::mask_bits(operands);
         }
-        Op::Fused(Fused::MaskBitsBiasGrad) => dense::sum_masked_for_bias(operands, bits::mask_bits(operands)),
-        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(operands, operands.output_floats(Dx)),
         Op::Softmax => softmax::forward(operands),
         Op::SoftmaxGrad => softmax::grad(operands),
         Op::Loss(loss) => loss::launch(operands, loss),
@@ -83,14 +60,7 @@ pub(crate) fn launch(operands: &Operands) {
         Op::BatchNormStatistics => batch_norm::statistics(operands),
         Op::BatchNorm(norm) => batch_norm::forward(operands, norm, [Mean, Variance]),
         Op::BatchNormInference(norm) => batch_norm::forward(operands, norm, [MovingMean, MovingVariance]),
-        Op::Fused(Fused::BatchNormThen(norm, chain)) => batch_norm::forward_then(operands, norm, chain),
         Op::BatchNormGrad(norm) => batch_norm::grad(operands, norm),
-        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => batch_norm::relu_grad(operands, norm, *below),
-        Op::Fused(Fused::BatchNormGradOfSum(norm)) => {
-            let sum = operands.output_floats(Dz);
-            bits::mask_sum_into(operands, sum);
-            batch_norm::grad_of_sum(operands, norm, sum);
-        }
         Op::BatchNormMoving { momentum } => batch_norm::moving(operands, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(operands, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(operands, norm, *axes),
@@ -131,7 +101,6 @@ pub(crate) fn launch(operands: &Operands) {
         Op::KeepAccumulated => optimizer::keep_accumulated(operands),
         Op::Update(update) => optimizer::update(operands, update),
         Op::CheckUpdate(check) => optimizer::check_update(operands, check),
-        Op::Fused(Fused::Applied(applied)) => fused_update::launch(operands, applied),
         Op::Penalty(regularizer) => optimizer::weight_rules::penalty(operands, regularizer),
         Op::Constrain(constraint) => optimizer::weight_rules::constrain(operands, constraint),
     }

@@ -94,6 +94,7 @@ mod dropout;
 mod elementwise;
 mod embedding;
 mod floats;
+mod fused;
 mod fused_update;
 mod gemm;
 mod global_pool;

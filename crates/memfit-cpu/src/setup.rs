@@ -12,10 +12,10 @@ use memfit_ir::{
 };
 
 use super::convolution::WINOGRAD;
-use super::cost;
 use super::device::CpuDevice;
 use super::lanes::Level;
 use super::threads::Threads;
+use super::{cost, fused};
 
 /// The CPU, which can still allocate.
 pub(crate) struct Cpu {
@@ -101,7 +101,7 @@ impl Backend for Cpu {
         let readers = readers.into_iter().map(|id| (Rewritten::Reader(id), cost(id)));
         let updates = UpdateFusion::all(graph)
             .into_iter()
-            .filter(|fusion| cost::applies_exactly(graph, &fusion.node))
+            .filter(|fusion| fused::applies_exactly(graph, &fusion.node))
             .map(|fusion| {
                 (Rewritten::Update(fusion.gradient), cost::cost(graph, &fusion.node, self.threads()))
             });

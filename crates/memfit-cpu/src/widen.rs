@@ -3,13 +3,13 @@
 //!
 //! How many rows go at once depends on shapes alone, so that results do not depend on the budget.
 
-use memfit_ir::{ALIGNMENT, AddEpilogue, Bytes, DType, Fused, Graph, Node, Op, Shape, Slot, Tensor};
+use memfit_ir::{ALIGNMENT, Bytes, DType, Graph, Node, Op, Shape, Slot, Tensor};
 
 use super::bands::Bands;
 use super::half::Half;
-use super::launch;
 use super::operands::Operands;
 use super::threads::Threads;
+use super::{fused, launch};
 use memfit_device::Arena;
 use memfit_device::Context;
 
@@ -25,13 +25,14 @@ const TASK: usize = 1 << 14;
 
 /// Whether the kernel of an op reads and writes f16 and bf16 itself, block by block or by copying bytes.
 fn has_half_types(op: &Op) -> bool {
+    if let Op::Fused(of) = op {
+        return fused::has_half_types(of);
+    }
     matches!(
         op,
         Op::Elementwise(_)
             | Op::SignBits { .. }
             | Op::MaskBits
-            | Op::Fused(Fused::MaskBitsBiasGrad)
-            | Op::Fused(Fused::MaskBitsOfSum)
             | Op::Dropout { .. }
             | Op::Noise(_)
             | Op::Affine { .. }
@@ -39,10 +40,7 @@ fn has_half_types(op: &Op) -> bool {
             | Op::Transpose(_)
             | Op::BatchNormStatistics
             | Op::BatchNorm(_)
-            | Op::Fused(Fused::BatchNormThen(..))
             | Op::BatchNormGrad(_)
-            | Op::Fused(Fused::BatchNormReluGrad(..))
-            | Op::Fused(Fused::BatchNormGradOfSum(_))
             | Op::BatchNormInference(_)
             | Op::BatchNormInferenceGrad(_)
             | Op::Pad2D(_)
@@ -55,20 +53,6 @@ fn has_half_types(op: &Op) -> bool {
             | Op::TakeRows
             | Op::PutRows
             | Op::Zero
-    )
-}
-
-/// Whether the first output may stand where the first input stands, of the ops whose kernels have no half
-/// types: as [`Op::in_place`] says, which returns a list and so must not be called in a launch.
-fn writes_over_its_input(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Softmax
-            | Op::SoftmaxGrad
-            | Op::Loss(_)
-            | Op::LayerNorm(..)
-            | Op::LayerNormGrad(..)
-            | Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(..)))
     )
 }
 
@@ -164,7 +148,7 @@ impl<'a> Widening<'a> {
     /// The input in whose place an output is written: the first, for the first.
     fn shared_input(&self, index: usize) -> Option<usize> {
         let shares = index == self.node.inputs.len()
-            && writes_over_its_input(&self.node.op)
+            && self.node.in_place().any(|pair| pair == (0, 0))
             && self.half_of(0).is_some()
             && self.tensor(0).shape == self.tensor(index).shape;
         shares.then_some(0)
@@ -235,30 +219,5 @@ impl Convert<'_> {
         self.threads.for_each_chunk(to, TASK, |chunk, to| {
             half.narrow(&from[chunk * TASK..][..to.len()], to);
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use memfit_ir::{Loss, LossKind, Norm};
-
-    use super::*;
-
-    #[test]
-    fn what_is_written_over_its_input_may_be() {
-        let norm = Norm { epsilon: 1e-3, scale: true, center: true };
-        let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
-        for op in [
-            Op::Softmax,
-            Op::SoftmaxGrad,
-            Op::Loss(loss),
-            Op::LayerNorm(norm.clone(), 1),
-            Op::LayerNormGrad(norm, 1),
-        ] {
-            let signature = op.operands();
-            let first = (signature.outputs.places()[0].0, signature.inputs.places()[0].0);
-            let may = signature.in_place().any(|pair| pair == first);
-            assert!(writes_over_its_input(&op) && may, "{}", op.name());
-        }
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! Two kinds of convolutions are joined: those of few channels, whose output is many times larger than their
 //! input, and those that the device computes by Winograd and takes a pool inside, where a tile is a window of the pool. In all others the
-//! products cost more than the bytes.
+//! products cost more than the bytes. The gradients of both are here too.
 
-use memfit_ir::Operand::{Argmax, Kernel, X, Y};
+use memfit_ir::Operand::{Argmax, Bias, Filter, FilterBias, Kernel, X, Y};
 use memfit_ir::{
-    Chain, Conv2D, DType, Fused, Graph, Kind, Op, PooledConv2D, Shape, TensorId, Unary, Winograd,
+    Chain, Conv2D, DType, Fused, Graph, Kind, Node, Op, PooledConv2D, Shape, TensorId, Unary, Winograd,
 };
 
-use crate::rules::needs;
+use crate::GradError;
+use crate::rules::{Backward, needs};
 
 /// With this many channels or more, there is more to compute than to move.
 const CHANNELS: usize = 16;
@@ -149,6 +150,91 @@ fn pays(graph: &Graph, node: usize, conv: &Conv2D) -> bool {
         && conv.strides == [1, 1]
         && channels < CHANNELS
         && conv.kernel[0] * conv.kernel[1] * channels <= PRODUCTS
+}
+
+impl Backward {
+    /// The gradient of a convolution with its pool, and a dense layer after them where it is fused too. No other fused op stands in a
+    /// forward graph.
+    pub(crate) fn pooled(&mut self, fused: &Fused, node: &Node, dy: TensorId) -> Result<(), GradError> {
+        if let Fused::Conv2DMaxPool(pooled) = fused {
+            self.pooled_conv(pooled, node, dy);
+            Ok(())
+        } else if let Fused::Conv2DMaxPoolDense(pooled) = fused
+            && !self.needs[node.input(X).0]
+        {
+            self.pooled_dense(pooled, node, dy);
+            Ok(())
+        } else {
+            Err(self.no_rule(node))
+        }
+    }
+
+    /// With Winograd, or without a gradient of the input, the gradient of the image between convolution and
+    /// pool is never needed.
+    fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
+        let (x, argmax, layer) = (node.input(X), node.output(Argmax), node.layer);
+        let (kernel, bias) = (node.input(Kernel), node.input_if_given(Bias));
+        let image = self.image_size(x);
+        let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
+        let size = [image[0], image[1], channels];
+        if self.winograd.is_some_and(|winograd| winograd.takes_pooled(pooled, size, filters)) {
+            self.weight(
+                Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
+                &[x, dy, argmax],
+                kernel,
+                layer,
+            );
+            if let Some(bias) = bias {
+                let (op, summed) = if pooled.relu {
+                    (Op::ArgmaxBiasGrad, vec![dy, argmax])
+                } else {
+                    (Op::BiasGrad, vec![dy])
+                };
+                self.weight(op, &summed, bias, layer);
+            }
+            if self.needs[x.0] {
+                let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), image));
+                let dx = self.flow(op, &[dy, argmax, kernel], layer);
+                self.add(x, dx);
+            }
+            return;
+        }
+        if self.needs[x.0] {
+            let op = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(image));
+            let between = self.flow(op, &[dy, argmax], layer);
+            let conv = &pooled.conv;
+            self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, between);
+            let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, kernel], layer);
+            return self.add(x, dx);
+        }
+        let weights = || [kernel].into_iter().chain(bias);
+        if weights().any(|weight| self.needs[weight.0]) {
+            let updates: Vec<TensorId> = weights().map(|weight| self.weight_gradient(weight)).collect();
+            let op = Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone()));
+            self.graph
+                .push_updating(op, &[x, dy, argmax], &updates, Kind::Flow, layer)
+                .expect("operands come from a forward node that passed the shape rules");
+        }
+    }
+
+    /// One node for the gradients of the dense layer's kernel and of the filter and bias before it: the
+    /// pool's output is recomputed, and its gradient is never stored.
+    fn pooled_dense(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
+        let [x, filter, filter_bias, kernel] =
+            [X, Filter, FilterBias, Kernel].map(|operand| node.input(operand));
+        let updates = [kernel, filter, filter_bias].map(|weight| self.weight_gradient(weight));
+        let reads = [x, filter, filter_bias, kernel, node.output(Argmax), dy];
+        self.graph
+            .push_updating(
+                Op::Fused(Fused::Conv2DMaxPoolDenseGrad(pooled.clone())),
+                &reads,
+                &updates,
+                Kind::Flow,
+                node.layer,
+            )
+            .expect("operands come from a forward node that passed the shape rules");
+        self.weight(Op::BiasGrad, &[dy], node.input(Bias), node.layer);
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! is computed again where there is no room for it.
 
 use memfit_ir::Operand::{Bias, Kernel};
-use memfit_ir::{AddEpilogue, DType, Fused, Graph, Kind, Node, Op, Operand, Phase, TensorId};
+use memfit_ir::{DType, Graph, Kind, Node, Op, Operand, Phase, TensorId};
 
 /// Lets products with f16 or bf16 operands read weights that a node before them rounds. Those of a layer are
 /// rounded one after the other, so that a device can take them in one launch.
@@ -63,9 +63,11 @@ pub fn round_weights(graph: &mut Graph) {
 
 /// What of a product's operands are weights.
 fn weights_of(op: &Op) -> &'static [Operand] {
-    if matches!(op, Op::Dense | Op::Fused(Fused::Plus(AddEpilogue::Dense))) {
+    let term = if let Op::Fused(fused) = op { fused.term() } else { None };
+    let op = term.as_ref().unwrap_or(op);
+    if *op == Op::Dense {
         &[Kernel, Bias]
-    } else if matches!(op, Op::DenseGradInput | Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput))) {
+    } else if *op == Op::DenseGradInput {
         &[Kernel]
     } else {
         &[]

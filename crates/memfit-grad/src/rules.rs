@@ -1,12 +1,12 @@
 //! The gradient of every op: one table, [`Backward::rule`].
 
 use memfit_ir::Operand::{
-    A, Argmax, B, Beta, Bias, Filter, FilterBias, Gamma, K, Kernel, KeyMask, LogSumExp, Mask, Mean,
-    MovingVariance, Offset, Q, QueryMask, Rstd, Scale, Table, V, Variance, X, Y,
+    A, Argmax, B, Beta, Bias, Gamma, K, Kernel, KeyMask, LogSumExp, Mask, Mean, MovingVariance, Offset, Q,
+    QueryMask, Rstd, Scale, Table, V, Variance, X, Y,
 };
 use memfit_ir::{
-    Binary, Chain, DType, Fused, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Op,
-    PooledConv2D, Shape, TensorId, Winograd,
+    Binary, Chain, DType, Graph, Kind, LayerId, MatMul, Node, NodeId, Noise, NoiseKind, Op, Shape, TensorId,
+    Winograd,
 };
 
 use crate::GradError;
@@ -14,11 +14,11 @@ use crate::chain::{InputGradient, Operand, gradient};
 
 /// The walk from the losses back to the weights.
 pub struct Backward {
-    graph: Graph,
+    pub(crate) graph: Graph,
     /// The convolutions that the device computes by Winograd with a pool inside.
-    winograd: Option<Winograd>,
+    pub(crate) winograd: Option<Winograd>,
     /// Whether each tensor depends on a weight or on a wanted tensor.
-    needs: Vec<bool>,
+    pub(crate) needs: Vec<bool>,
     /// The gradient of each tensor, as far as it is known.
     gradients: Vec<Option<TensorId>>,
     /// Weights with the sum their gradients are added to, in the order of their first contribution.
@@ -101,15 +101,8 @@ impl Backward {
                 self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, dy);
                 Some((Op::Conv2DGradInput(conv.clone(), image), vec![dy, node.input(Kernel)]))
             }
-            Op::Fused(Fused::Conv2DMaxPool(pooled)) => {
-                self.pooled_conv(pooled, node, dy);
-                None
-            }
-            Op::Fused(Fused::Conv2DMaxPoolDense(pooled)) => {
-                if self.needs[x.0] {
-                    return Err(self.no_rule(node));
-                }
-                self.pooled_dense(pooled, node, dy);
+            Op::Fused(fused) => {
+                self.pooled(fused, node, dy)?;
                 None
             }
             Op::Conv3D(conv) => {
@@ -228,7 +221,6 @@ impl Backward {
             }
             Op::DenseGradKernel
             | Op::BiasGrad
-            | Op::Fused(_)
             | Op::ArgmaxBiasGrad
             | Op::Conv2DGradKernel(_)
             | Op::Conv3DGradKernel(_)
@@ -278,83 +270,16 @@ impl Backward {
         Ok(())
     }
 
-    fn no_rule(&self, node: &Node) -> GradError {
+    pub(crate) fn no_rule(&self, node: &Node) -> GradError {
         GradError::NoRule { layer: self.graph.layers[node.layer.0].clone(), op: node.op.name() }
     }
 
     /// The kernel's gradient comes before the input's: what it reads (the kept input) is then free when `dx` is written.
-    fn kernel_and_bias(&mut self, op: Op, node: &Node, dy: TensorId) {
+    pub(crate) fn kernel_and_bias(&mut self, op: Op, node: &Node, dy: TensorId) {
         self.weight(op, &[node.input(X), dy], node.input(Kernel), node.layer);
         if let Some(bias) = node.input_if_given(Bias) {
             self.weight(Op::BiasGrad, &[dy], bias, node.layer);
         }
-    }
-
-    /// With Winograd, or without a gradient of the input, the gradient of the image between convolution and
-    /// pool is never needed.
-    fn pooled_conv(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
-        let (x, argmax, layer) = (node.input(X), node.output(Argmax), node.layer);
-        let (kernel, bias) = (node.input(Kernel), node.input_if_given(Bias));
-        let image = self.image_size(x);
-        let [channels, filters] = [x, dy].map(|id| self.graph.tensors[id.0].shape.last());
-        let size = [image[0], image[1], channels];
-        if self.winograd.is_some_and(|winograd| winograd.takes_pooled(pooled, size, filters)) {
-            self.weight(
-                Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
-                &[x, dy, argmax],
-                kernel,
-                layer,
-            );
-            if let Some(bias) = bias {
-                let (op, summed) = if pooled.relu {
-                    (Op::ArgmaxBiasGrad, vec![dy, argmax])
-                } else {
-                    (Op::BiasGrad, vec![dy])
-                };
-                self.weight(op, &summed, bias, layer);
-            }
-            if self.needs[x.0] {
-                let op = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), image));
-                let dx = self.flow(op, &[dy, argmax, kernel], layer);
-                self.add(x, dx);
-            }
-            return;
-        }
-        if self.needs[x.0] {
-            let op = Op::MaxPool2DGrad(PooledConv2D::POOL, pooled.between(image));
-            let between = self.flow(op, &[dy, argmax], layer);
-            let conv = &pooled.conv;
-            self.kernel_and_bias(Op::Conv2DGradKernel(conv.clone()), node, between);
-            let dx = self.flow(Op::Conv2DGradInput(conv.clone(), image), &[between, kernel], layer);
-            return self.add(x, dx);
-        }
-        let weights = || [kernel].into_iter().chain(bias);
-        if weights().any(|weight| self.needs[weight.0]) {
-            let updates: Vec<TensorId> = weights().map(|weight| self.weight_gradient(weight)).collect();
-            let op = Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone()));
-            self.graph
-                .push_updating(op, &[x, dy, argmax], &updates, Kind::Flow, layer)
-                .expect("operands come from a forward node that passed the shape rules");
-        }
-    }
-
-    /// One node for the gradients of the dense layer's kernel and of the filter and bias before it: the
-    /// pool's output is recomputed, and its gradient is never stored.
-    fn pooled_dense(&mut self, pooled: &PooledConv2D, node: &Node, dy: TensorId) {
-        let [x, filter, filter_bias, kernel] =
-            [X, Filter, FilterBias, Kernel].map(|operand| node.input(operand));
-        let updates = [kernel, filter, filter_bias].map(|weight| self.weight_gradient(weight));
-        let reads = [x, filter, filter_bias, kernel, node.output(Argmax), dy];
-        self.graph
-            .push_updating(
-                Op::Fused(Fused::Conv2DMaxPoolDenseGrad(pooled.clone())),
-                &reads,
-                &updates,
-                Kind::Flow,
-                node.layer,
-            )
-            .expect("operands come from a forward node that passed the shape rules");
-        self.weight(Op::BiasGrad, &[dy], node.input(Bias), node.layer);
     }
 
     /// The gradient through noise: the same draws again, or none where they only add.
@@ -448,7 +373,7 @@ impl Backward {
     }
 
     /// Adds a node that writes the gradient of an activation.
-    fn flow(&mut self, op: Op, reads: &[TensorId], layer: LayerId) -> TensorId {
+    pub(crate) fn flow(&mut self, op: Op, reads: &[TensorId], layer: LayerId) -> TensorId {
         self.flows(op, reads, layer)[0]
     }
 
@@ -463,7 +388,7 @@ impl Backward {
     }
 
     /// Adds a node that adds to the gradient of a weight.
-    fn weight(&mut self, op: Op, reads: &[TensorId], weight: TensorId, layer: LayerId) {
+    pub(crate) fn weight(&mut self, op: Op, reads: &[TensorId], weight: TensorId, layer: LayerId) {
         if !self.needs[weight.0] {
             return;
         }
@@ -474,7 +399,7 @@ impl Backward {
     }
 
     /// The sum a weight's gradient is added to. One that is not trainable gets a sum that no update reads.
-    fn weight_gradient(&mut self, weight: TensorId) -> TensorId {
+    pub(crate) fn weight_gradient(&mut self, weight: TensorId) -> TensorId {
         if let Some(known) = self.gradients[weight.0] {
             return known;
         }
@@ -500,7 +425,7 @@ impl Backward {
         self.graph.tensors[tensor.0].shape.dims.clone()
     }
 
-    fn image_size(&self, tensor: TensorId) -> [usize; 2] {
+    pub(crate) fn image_size(&self, tensor: TensorId) -> [usize; 2] {
         let Shape { dims, .. } = &self.graph.tensors[tensor.0].shape;
         match dims[..] {
             [height, width, _] => [height, width],

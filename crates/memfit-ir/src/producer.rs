@@ -21,7 +21,8 @@ impl Producer {
         };
         if let Op::BatchNorm(norm) = op {
             Some(Producer { norm: Some(norm.clone()), function: None })
-        } else if let Op::Fused(Fused::BatchNormThen(norm, chain)) = op {
+        } else if let Op::Fused(fused) = op {
+            let (norm, chain) = fused.as_norm_then()?;
             Some(Producer { norm: Some(norm.clone()), function: Some(single(chain)?) })
         } else if let Op::Elementwise(chain) = op {
             Some(Producer { norm: None, function: Some(single(chain)?) })
@@ -34,7 +35,7 @@ impl Producer {
     pub fn op(&self) -> Option<Op> {
         let chain = self.function.map(Chain::unary);
         match (self.norm.clone(), chain) {
-            (Some(norm), Some(chain)) => Some(Op::Fused(Fused::BatchNormThen(norm, chain))),
+            (Some(norm), Some(chain)) => Some(Op::Fused(Fused::norm_then(norm, chain))),
             (Some(norm), None) => Some(Op::BatchNorm(norm)),
             (None, Some(chain)) => Some(Op::Elementwise(chain)),
             (None, None) => None,

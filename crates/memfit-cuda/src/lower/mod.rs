@@ -17,6 +17,7 @@ mod elementwise;
 mod embedding;
 mod few_channels;
 mod few_tensor_cores;
+mod fused;
 mod fused_update;
 pub(crate) mod joined;
 mod layer_norm;
@@ -42,8 +43,8 @@ mod weight_rules;
 mod whole_update;
 
 use batch_norm::GradientSource;
-use memfit_ir::Operand::{Dx, Mean, MovingMean, MovingVariance, Variance};
-use memfit_ir::{AddEpilogue, Fused, Op};
+use memfit_ir::Op;
+use memfit_ir::Operand::{Mean, MovingMean, MovingVariance, Variance};
 
 use super::call::Call;
 use super::work::Lowered;
@@ -51,25 +52,14 @@ use super::work::Lowered;
 /// What runs for a node.
 pub(crate) fn lower(call: &Call<'_>) -> Lowered {
     match &call.node.op {
+        Op::Fused(of) => fused::lower(call, of),
         Op::Dense => dense::dense(call),
         Op::DenseGradInput => dense::dense_grad_input(call),
-        Op::Fused(Fused::Plus(AddEpilogue::Dense)) => dense::dense_plus(call),
-        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)) => dense::dense_grad_input_plus(call),
-        Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(_, axes))) => layer_norm::grad(call, *axes, true),
         Op::DenseGradKernel => dense::dense_grad_kernel(call),
         Op::MatMul(matmul) => matmul::matmul(call, *matmul),
         Op::Conv2D(conv) => conv2d::forward(call, conv, false),
-        Op::Fused(Fused::Conv2DRelu(conv)) => conv2d::forward(call, conv, true),
         Op::Conv2DGradInput(conv, _) => conv2d::grad_input(call, conv),
         Op::Conv2DGradKernel(conv) => conv2d::grad_kernel(call, conv),
-        Op::Fused(Fused::Conv2DGradKernelOf(producer, conv)) => {
-            producer::recomputed(call, producer, Op::Conv2DGradKernel(conv.clone()))
-        }
-        Op::Fused(Fused::Conv2DMaxPool(conv)) => pooled::forward(call, conv),
-        Op::Fused(Fused::Conv2DMaxPoolGradKernel(conv)) => pooled::grad_kernel(call, conv),
-        Op::Fused(Fused::Conv2DMaxPoolGradInput(conv, _)) => pooled::grad_input(call, conv),
-        Op::Fused(Fused::Conv2DMaxPoolDense(conv)) => pooled_dense::forward(call, conv),
-        Op::Fused(Fused::Conv2DMaxPoolDenseGrad(conv)) => pooled_dense::grad(call, conv),
         Op::Conv3D(conv) => conv3d::forward(call, conv),
         Op::Conv3DGradInput(conv, _) => conv3d::grad_input(call, conv),
         Op::Conv3DGradKernel(conv) => conv3d::grad_kernel(call, conv),
@@ -82,7 +72,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::Cast(_) => moves::cast(call),
         Op::BiasGrad => columns::bias_grad(call),
         Op::ArgmaxBiasGrad => columns::argmax_bias_grad(call),
-        Op::Fused(Fused::MaskBitsBiasGrad) => columns::mask_bits_bias_grad(call),
         Op::SumSquares | Op::CheckFinite(_) => sums::of_gradient(call),
         Op::MaxPool2D(pool) => max_pool::max_pool(call, pool, false),
         Op::MaxPool2DRelu(pool) => max_pool::max_pool(call, pool, true),
@@ -90,11 +79,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::GlobalAveragePool2D => max_pool::global_average(call),
         Op::GlobalAveragePool2DGrad(_) => max_pool::global_average_grad(call),
         Op::SignBits { below } => bits::sign_bits(call, *below),
-        Op::Fused(Fused::SignBitsOf(producer, below)) => {
-            producer::recomputed(call, producer, Op::SignBits { below: *below })
-        }
         Op::MaskBits => bits::mask_bits(call),
-        Op::Fused(Fused::MaskBitsOfSum) => bits::mask_sum_into(call, call.output(Dx)),
         Op::Softmax => softmax::softmax(call),
         Op::SoftmaxGrad => softmax::softmax_grad(call),
         Op::Loss(loss) => loss::loss(call, loss),
@@ -104,14 +89,7 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::BatchNormStatistics => batch_norm::statistics(call),
         Op::BatchNorm(norm) => batch_norm::forward(call, norm, [Mean, Variance], None),
         Op::BatchNormInference(norm) => batch_norm::forward(call, norm, [MovingMean, MovingVariance], None),
-        Op::Fused(Fused::BatchNormThen(norm, chain)) => {
-            batch_norm::forward(call, norm, [Mean, Variance], Some(chain))
-        }
         Op::BatchNormGrad(norm) => batch_norm::grad(call, norm, GradientSource::Plain),
-        Op::Fused(Fused::BatchNormReluGrad(norm, below)) => {
-            batch_norm::grad(call, norm, GradientSource::ThroughRelu(*below))
-        }
-        Op::Fused(Fused::BatchNormGradOfSum(norm)) => batch_norm::grad(call, norm, GradientSource::MaskedSum),
         Op::BatchNormMoving { momentum } => batch_norm::moving(call, *momentum),
         Op::BatchNormInferenceGrad(norm) => batch_norm::inference_grad(call, norm),
         Op::LayerNorm(norm, axes) => layer_norm::forward(call, norm, *axes),
@@ -139,7 +117,6 @@ pub(crate) fn lower(call: &Call<'_>) -> Lowered {
         Op::KeepAccumulated => update::keep_accumulated(call),
         Op::Update(update) => update::update(call, update),
         Op::CheckUpdate(check) => check_update::check_update(call, check),
-        Op::Fused(Fused::Applied(applied)) => fused_update::applied(call, applied),
         Op::Penalty(regularizer) => weight_rules::penalty(call, regularizer),
         Op::ActivityPenalty(regularizer) => weight_rules::activity_penalty(call, regularizer),
         Op::Constrain(constraint) => weight_rules::constrain(call, constraint),

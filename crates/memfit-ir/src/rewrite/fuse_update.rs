@@ -202,5 +202,5 @@ fn find(graph: &Graph, users: &[Vec<usize>], gradient: TensorId) -> Option<Updat
 
 /// Whether a gradient op can compute the first of its sums block by block.
 fn makes_blocks(node: &Node) -> bool {
-    matches!(node.op, Op::DenseGradKernel | Op::Fused(Fused::Conv2DMaxPoolDenseGrad(_)))
+    if let Op::Fused(fused) = &node.op { fused.makes_blocks() } else { node.op == Op::DenseGradKernel }
 }

@@ -9,7 +9,9 @@ mod table;
 
 use std::ops::RangeInclusive;
 
+pub(crate) use fused::{applied, plus};
 pub use operand::{Named, Operand};
+pub(crate) use ops::{EACH, op};
 
 use crate::{Node, Op, TensorId};
 

@@ -6,7 +6,7 @@ use super::{Axes, CostClass, Facts, OperandList, Presence, Signature};
 use crate::{Norm, Op, Update};
 
 /// Every index of every axis alone.
-pub(super) const EACH: Axes =
+pub(crate) const EACH: Axes =
     Axes { batch: Some(Independent), inner: Independent, last: [Independent; 4], mixed: None };
 /// Every index alone, of values without a batch.
 const EACH_OF_WEIGHT: Axes = Axes { batch: None, ..EACH };
@@ -253,7 +253,7 @@ impl Op {
 
 /// An op without operands that moves bytes.
 #[inline(always)]
-pub(super) const fn op(name: &'static str, axes: Axes) -> Signature {
+pub(crate) const fn op(name: &'static str, axes: Axes) -> Signature {
     let facts = Facts {
         axes,
         cost_class: CostClass::Bytes,
@@ -287,7 +287,7 @@ fn of_update(update: &Update) -> Axes {
 
 impl Signature {
     #[inline(always)]
-    pub(super) fn reads(mut self, operands: &[Operand]) -> Signature {
+    pub(crate) fn reads(mut self, operands: &[Operand]) -> Signature {
         self.inputs.always(operands);
         self
     }
@@ -299,13 +299,13 @@ impl Signature {
     }
 
     #[inline(always)]
-    pub(super) fn may_read(mut self, operand: Operand) -> Signature {
+    pub(crate) fn may_read(mut self, operand: Operand) -> Signature {
         self.inputs.push(operand, Presence::Optional);
         self
     }
 
     #[inline(always)]
-    pub(super) fn reads_each(mut self, operand: Operand, times: usize) -> Signature {
+    pub(crate) fn reads_each(mut self, operand: Operand, times: usize) -> Signature {
         self.inputs.push(operand, Presence::Repeated);
         self.inputs.times = Some(u32::try_from(times).unwrap_or(u32::MAX));
         self
@@ -324,7 +324,7 @@ impl Signature {
     }
 
     #[inline(always)]
-    pub(super) fn writes(mut self, operands: &[Operand]) -> Signature {
+    pub(crate) fn writes(mut self, operands: &[Operand]) -> Signature {
         self.outputs.always(operands);
         self
     }
@@ -336,7 +336,7 @@ impl Signature {
     }
 
     #[inline(always)]
-    pub(super) fn changes(mut self, operands: &[Operand]) -> Signature {
+    pub(crate) fn changes(mut self, operands: &[Operand]) -> Signature {
         self.updates.always(operands);
         self
     }
@@ -348,32 +348,32 @@ impl Signature {
     }
 
     #[inline(always)]
-    pub(super) fn may_change(mut self, operand: Operand) -> Signature {
+    pub(crate) fn may_change(mut self, operand: Operand) -> Signature {
         self.updates.push(operand, Presence::Optional);
         self
     }
 
     /// Pairs (output, input) that may stand at the same bytes.
     #[inline(always)]
-    pub(super) fn shares(mut self, pairs: &[(Operand, Operand)]) -> Signature {
+    pub(crate) fn shares(mut self, pairs: &[(Operand, Operand)]) -> Signature {
         self.in_place.iter_mut().zip(pairs).for_each(|(place, pair)| *place = Some(*pair));
         self
     }
 
     /// What a normalisation reads of its own.
     #[inline(always)]
-    pub(super) fn weights(self, norm: &Norm) -> Signature {
+    pub(crate) fn weights(self, norm: &Norm) -> Signature {
         self.gamma(norm).reads_if(norm.center, Beta)
     }
 
     #[inline(always)]
-    pub(super) fn gamma(self, norm: &Norm) -> Signature {
+    pub(crate) fn gamma(self, norm: &Norm) -> Signature {
         self.reads_if(norm.scale, Gamma)
     }
 
     /// The gradients of the weights of a normalisation.
     #[inline(always)]
-    pub(super) fn gradients(self, norm: &Norm) -> Signature {
+    pub(crate) fn gradients(self, norm: &Norm) -> Signature {
         self.changes_if(norm.scale, DGamma).changes_if(norm.center, DBeta)
     }
 
@@ -429,7 +429,7 @@ impl Signature {
 
     /// The rule of its gradient is in `memfit-grad`.
     #[inline(always)]
-    pub(super) fn has_rule(mut self) -> Signature {
+    pub(crate) fn has_rule(mut self) -> Signature {
         self.facts.is_differentiable = true;
         self
     }

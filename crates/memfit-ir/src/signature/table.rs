@@ -8,7 +8,8 @@ use crate::*;
 impl Signature {
     /// The signatures of all ops, each as one with all that its fields can ask for.
     pub fn all() -> Vec<Signature> {
-        examples().iter().map(Op::signature).collect()
+        let fused = Fused::examples().into_iter().map(Op::Fused);
+        examples().into_iter().chain(fused).map(|op| op.signature()).collect()
     }
 }
 
@@ -108,16 +109,13 @@ impl super::Facts {
     }
 }
 
-/// One op of each kind.
+/// One op of each kind, without those that are fused.
 fn examples() -> Vec<Op> {
     let conv = Conv2D { kernel: [3; 2], strides: [1; 2], dilation: [1; 2], groups: 1, pads: Pads::default() };
     let conv3d = Conv3D { kernel: [3; 3], strides: [1; 3], dilation: [1; 3], groups: 1, pads: [[0; 2]; 3] };
     let pool = || Pool2D { window: [2; 2], strides: [2; 2], pads: Pads::default() };
-    let pooled = PooledConv2D { conv: conv.clone(), relu: true };
     let norm = || Norm { epsilon: 1e-3, scale: true, center: true };
     let nearest = Interpolation::Nearest;
-    let add = Chain::binary(Binary::Add);
-    let producer = || Producer { norm: Some(norm()), function: Some(Unary::Relu) };
     let penalty = Regularizer::default();
     let change = Change::Flip { horizontal: true, vertical: false };
     let dropout = Some(AttentionDropout { rate: 0.5, seed: 0 });
@@ -139,8 +137,6 @@ fn examples() -> Vec<Op> {
     let loss = Loss { kind: LossKind::MeanSquaredError, weight: 1.0 };
     let metric = Metric::Mean(RowValue::Accuracy);
     let noise = Noise { kind: NoiseKind::Add { stddev: 1.0 }, seed: 0, dims: vec![] };
-    let applied = Update { clip: Clip::None, guarded: false, ..update.clone() };
-    let applied = FusedUpdate { gradient: Box::new(Op::DenseGradKernel), weight_at: None, update: applied };
     let product = MatMul { transpose_a: false, transpose_b: false };
     let affine = |scale, center| Op::Affine { scale, center };
     vec![
@@ -150,7 +146,7 @@ fn examples() -> Vec<Op> {
         Op::BiasGrad,
         Op::Conv2D(conv.clone()),
         Op::Conv2DGradInput(conv.clone(), [1; 2]),
-        Op::Conv2DGradKernel(conv.clone()),
+        Op::Conv2DGradKernel(conv),
         Op::Conv3D(conv3d.clone()),
         Op::Conv3DGradInput(conv3d.clone(), [1; 3]),
         Op::Conv3DGradKernel(conv3d),
@@ -164,7 +160,7 @@ fn examples() -> Vec<Op> {
         Op::GlobalAveragePool2DGrad([1; 2]),
         Op::GlobalMaxPool2D,
         Op::GlobalMaxPool2DGrad([1; 2]),
-        Op::Elementwise(add.clone()),
+        Op::Elementwise(Chain::binary(Binary::Add)),
         Op::SignBits { below: f32::INFINITY },
         Op::MaskBits,
         Op::Softmax,
@@ -223,22 +219,5 @@ fn examples() -> Vec<Op> {
         Op::CheckUpdate(CheckUpdate { number: 1, update }),
         Op::Penalty(penalty),
         Op::Constrain(Constraint::NonNeg),
-        Op::Fused(Fused::Plus(AddEpilogue::Dense)),
-        Op::Fused(Fused::Plus(AddEpilogue::DenseGradInput)),
-        Op::Fused(Fused::Plus(AddEpilogue::LayerNormGrad(norm(), 1))),
-        Op::Fused(Fused::Conv2DRelu(conv.clone())),
-        Op::Fused(Fused::Conv2DGradKernelOf(producer(), conv)),
-        Op::Fused(Fused::Conv2DMaxPool(pooled.clone())),
-        Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
-        Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled.clone(), [1; 2])),
-        Op::Fused(Fused::Conv2DMaxPoolDense(pooled.clone())),
-        Op::Fused(Fused::Conv2DMaxPoolDenseGrad(pooled)),
-        Op::Fused(Fused::SignBitsOf(producer(), f32::INFINITY)),
-        Op::Fused(Fused::MaskBitsBiasGrad),
-        Op::Fused(Fused::MaskBitsOfSum),
-        Op::Fused(Fused::BatchNormThen(norm(), add)),
-        Op::Fused(Fused::BatchNormReluGrad(norm(), f32::INFINITY)),
-        Op::Fused(Fused::BatchNormGradOfSum(norm())),
-        Op::Fused(Fused::Applied(applied)),
     ]
 }

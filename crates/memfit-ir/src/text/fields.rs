@@ -4,7 +4,7 @@ use super::{Parser, Printer, Text};
 use crate::{
     Accumulate, AddEpilogue, AtRate, Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes,
     Cell, Chain, Change, CheckUpdate, ClassAverage, ClassOf, Clip, Constraint, Conv2D, Conv3D, Cost, Counts,
-    Curve, DType, Distance, FBeta, Fill, Fused, FusedUpdate, Gate, Initializer, Interpolation, Iou, Kind,
+    Curve, DType, Distance, FBeta, Fill, FusedUpdate, Gate, Initializer, Interpolation, Iou, Kind,
     LOW_WORKSPACE, Link, Loss, LossKind, LowWorkspace, Mask, MatMul, Metric, Nanos, Node, Noise, NoiseKind,
     Norm, Op, Orthogonal, Pads, Phase, Pinned, Place, Pool2D, PooledConv2D, Producer, Rate, Recurrent,
     Reduction, Region, Regularizer, Rewrite, Rewritten, RowValue, Sampling, Slice, Step, Summation, Tensor,
@@ -35,8 +35,8 @@ macro_rules! structs {
 /// `Variant`, `Variant(value …)` or `Variant{field=value …}`.
 macro_rules! enums {
     ($($name:ident { $($variant:ident $(($($value:ident),*))? $({$($field:ident),*})?),* $(,)? })*) => {$(
-        impl Text for $name {
-            fn print(&self, printer: &mut Printer) {
+        impl $crate::text::Text for $name {
+            fn print(&self, printer: &mut $crate::text::Printer) {
                 match self {
                     $($name::$variant $(($($value),*))? $({$($field),*})? => {
                         printer.write(stringify!($variant));
@@ -54,12 +54,12 @@ macro_rules! enums {
                 }
             }
 
-            fn parse(parser: &mut Parser<'_>) -> Result<$name, String> {
+            fn parse(parser: &mut $crate::text::Parser<'_>) -> Result<$name, String> {
                 match parser.word()? {
                     $(stringify!($variant) => {
                         $(
                             parser.symbol('(')?;
-                            $(let $value = Text::parse(parser)?;)*
+                            $(let $value = $crate::text::Text::parse(parser)?;)*
                             parser.symbol(')')?;
                         )?
                         $(
@@ -75,6 +75,7 @@ macro_rules! enums {
         }
     )*};
 }
+pub(crate) use enums;
 
 structs! {
     Tensor { name, shape, dtype, kind, layer, slice or None }
@@ -219,23 +220,6 @@ enums! {
         CheckUpdate(check),
         Penalty(regularizer),
         Constrain(constraint),
-    }
-    Fused {
-        Plus(summand),
-        Conv2DRelu(conv),
-        Conv2DGradKernelOf(maker, conv),
-        Conv2DMaxPool(conv),
-        Conv2DMaxPoolGradKernel(conv),
-        Conv2DMaxPoolGradInput(conv, image),
-        Conv2DMaxPoolDense(conv),
-        Conv2DMaxPoolDenseGrad(conv),
-        SignBitsOf(maker, below),
-        MaskBitsBiasGrad,
-        MaskBitsOfSum,
-        BatchNormThen(norm, chain),
-        BatchNormReluGrad(norm, below),
-        BatchNormGradOfSum(norm),
-        Applied(applied),
     }
     Interpolation { Nearest, Bilinear }
     Link { Unary(function, value), Binary(function, left, right) }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{CheckedPlan, Fused, Graph, Node, Op, Phase, Place, Plan, Slot, Step, TensorId};
+use crate::{CheckedPlan, Graph, Node, Op, Phase, Place, Plan, Slot, Step, TensorId};
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -63,7 +63,9 @@ fn detail(op: &Op) -> String {
     if let Op::Elementwise(chain) = op {
         return format!("elementwise {chain} ");
     }
-    if let Op::Fused(Fused::BatchNormThen(norm, chain)) = op {
+    if let Op::Fused(fused) = op
+        && let Some((norm, chain)) = fused.as_norm_then()
+    {
         return format!("{} {norm:?} {chain} ", op.name());
     }
     let text = format!("{op:?}");

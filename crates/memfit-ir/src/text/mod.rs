@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The first line has the format's version, the last says that nothing is missing. Floats are printed by their shortest digits that
-//! parse back to the same bits. A type's text form follows from one list of its fields (`fields.rs`), which does not compile while a
-//! field or a variant is missing.
+//! parse back to the same bits. A type's text form follows from one list of its fields (`fields.rs`, for fused ops
+//! `../fused/mod.rs`), which does not compile while a field or a variant is missing.
 
 mod documents;
 mod fields;
@@ -22,15 +22,16 @@ mod printer;
 mod sound;
 mod values;
 
+pub(crate) use fields::enums;
 pub use page::TextError;
-use parser::Parser;
-use printer::Printer;
+pub(crate) use parser::Parser;
+pub(crate) use printer::Printer;
 
 /// A commit that changes the text raises this and migrates all files.
 const VERSION: u32 = 3;
 
 /// A value within a line.
-trait Text: Sized {
+pub(crate) trait Text: Sized {
     /// How many times it is optional.
     const OPTIONAL: usize = 0;
     /// Writes it.

@@ -6,7 +6,7 @@ use super::Text;
 const DEPTH: usize = 8;
 
 /// What is left of a line.
-pub(super) struct Parser<'a> {
+pub(crate) struct Parser<'a> {
     rest: &'a str,
     depth: usize,
 }
@@ -18,7 +18,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Letters and digits up to a space or a symbol.
-    pub(super) fn word(&mut self) -> Result<&'a str, String> {
+    pub(crate) fn word(&mut self) -> Result<&'a str, String> {
         self.skip_spaces();
         let end = self.rest.find(is_symbol).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -30,7 +30,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A symbol that must be next.
-    pub(super) fn symbol(&mut self, symbol: char) -> Result<(), String> {
+    pub(crate) fn symbol(&mut self, symbol: char) -> Result<(), String> {
         match self.has_symbol(symbol) {
             true => Ok(()),
             false => Err(format!("expected `{symbol}`, found `{}`", self.shown())),
@@ -62,7 +62,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A field with its name, which may be left out where it has a default.
-    pub(super) fn field<T: Text>(&mut self, name: &str, default: Option<T>) -> Result<T, String> {
+    pub(crate) fn field<T: Text>(&mut self, name: &str, default: Option<T>) -> Result<T, String> {
         self.skip_spaces();
         let value = self.rest.strip_prefix(name).and_then(|rest| rest.strip_prefix('='));
         match (value, default) {

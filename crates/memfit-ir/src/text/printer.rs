@@ -4,24 +4,24 @@ use super::Text;
 
 /// Text that grows.
 #[derive(Default)]
-pub(super) struct Printer {
+pub(crate) struct Printer {
     text: String,
 }
 
 impl Printer {
     /// A symbol or a word that follows without a space.
-    pub(super) fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
     /// A value, after a space where one stands before it.
-    pub(super) fn value(&mut self, value: &impl Text) {
+    pub(crate) fn value(&mut self, value: &impl Text) {
         self.gap();
         value.print(self);
     }
 
     /// A field with its name; nothing where it has its default.
-    pub(super) fn field<T: Text + PartialEq>(&mut self, name: &str, value: &T, default: Option<&T>) {
+    pub(crate) fn field<T: Text + PartialEq>(&mut self, name: &str, value: &T, default: Option<&T>) {
         if default != Some(value) {
             self.gap();
             self.text.push_str(name);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::TextError;
-use crate::{Budget, Bytes, Cost, Fused, Graph, Kind, Op, Phase, Problem, TensorId};
+use crate::{Budget, Bytes, Cost, Graph, Kind, Op, Phase, Problem, TensorId};
 
 /// Where a number of bytes, or a sum of all of them, ends.
 const BYTES_END: u128 = 1 << 60;
@@ -31,9 +31,7 @@ pub(super) fn check_graph(graph: &Graph, tensors: usize, nodes: usize) -> Result
         if let Some(id) = node.inputs.iter().chain(&node.updates).find(is_early) {
             return Err(error(nodes + index, &format!("tensor {} is read before it is written", id.0)));
         }
-        if let Op::Elementwise(chain) | Op::Fused(Fused::BatchNormThen(_, chain)) = &node.op
-            && !(1..=node.inputs.len()).contains(&chain.inputs)
-        {
+        if node.op.chain().is_some_and(|chain| !(1..=node.inputs.len()).contains(&chain.inputs)) {
             return Err(error(nodes + index, "a chain that reads more than its node"));
         }
         for id in &node.outputs {

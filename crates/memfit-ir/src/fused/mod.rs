@@ -5,15 +5,21 @@
 //! ```
 //!
 //! [`Fused::decompose`] is the meaning. The shape rule, whether rows meet, the f64 reference and a device without the kernel all follow
-//! from the parts, so that a new fused op is its parts, its kernels, and a row in the op table.
+//! from the parts. All else that this crate knows of one fused op is in this file: its operands, its text, and what others ask of it.
 
-use crate::Operand::{
-    Argmax, Beta, Bias, Bits, DBias, DFilter, DFilterBias, DKernel, Dy, Filter, FilterBias, Gamma, Kernel,
-    Mean, Other, Variance, X,
-};
+mod parts;
+
+use parts::{Assembly, Given, all_inputs, all_updates};
+pub use parts::{Part, Parts, Value};
+
+use Value::Update;
+
+use crate::Operand::*;
+use crate::signature::{EACH, applied, op, plus};
+use crate::text::enums;
 use crate::{
-    AddEpilogue, Binary, Chain, Conv2D, Facts, FusedUpdate, Graph, Kind, Named, Node, Norm, Op, Operand,
-    PooledConv2D, Producer, ShapeError, Signature, Tensor, TensorId, Type, Unary, infer,
+    AddEpilogue, Average, Binary, Chain, Conv2D, FusedUpdate, Norm, Op, Pads, PooledConv2D, Producer,
+    ShapeError, Signature, Tensor, Unary, UpdateRule,
 };
 
 /// A small graph of ops with a kernel of its own.
@@ -54,127 +60,85 @@ pub enum Fused {
     Applied(FusedUpdate),
 }
 
-/// The small graph that a fused op means.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parts {
-    /// Ops in an order that is valid to run.
-    pub nodes: Vec<Part>,
-    /// What the fused op writes.
-    pub outputs: Vec<Value>,
-}
-
-/// One op of the small graph.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Part {
-    /// What it computes. Of a fused update, the gradient may be a fused op itself.
-    pub op: Op,
-    /// What it reads.
-    pub inputs: Vec<Value>,
-    /// What it changes in place.
-    pub updates: Vec<Value>,
-}
-
-/// A value of the small graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// What the fused op reads at this place.
-    Input(usize),
-    /// What the fused op changes at this place.
-    Update(usize),
-    /// What a part writes: the part and the place among its outputs.
-    Output(usize, usize),
-}
-
-use Value::{Input, Output, Update};
-
-/// What a fused op has as operands, as far as its parts depend on it.
-struct Given<'a> {
-    names: Signature,
-    inputs: usize,
-    updates: usize,
-    /// The dimensions of the input at a place.
-    dims: &'a dyn Fn(usize) -> &'a [usize],
-}
-
-impl<'a> Given<'a> {
-    fn input(&self, operand: impl Into<Named>) -> Value {
-        Input(self.place(operand))
-    }
-
-    fn input_if_given(&self, operand: Operand) -> Option<Value> {
-        self.names.inputs.place(operand, self.inputs).map(Input)
-    }
-
-    /// Those of these names that are there.
-    fn inputs<const N: usize>(&self, operands: [Operand; N]) -> impl Iterator<Item = Value> {
-        operands.into_iter().filter_map(|operand| self.input_if_given(operand))
-    }
-
-    fn dims(&self, operand: Operand) -> &'a [usize] {
-        (self.dims)(self.place(operand))
-    }
-
-    fn place(&self, operand: impl Into<Named>) -> usize {
-        self.names.inputs.place(operand, self.inputs).expect("operands were counted")
-    }
-
-    /// What is changed need not be there where types alone are asked for.
-    fn update(&self, operand: Operand) -> Value {
-        let place = self.names.updates.find(operand, self.updates);
-        Update(place.expect("the op changes what it says").0)
+enums! {
+    Fused {
+        Plus(of),
+        Conv2DRelu(conv),
+        Conv2DGradKernelOf(producer, conv),
+        Conv2DMaxPool(conv),
+        Conv2DMaxPoolGradKernel(conv),
+        Conv2DMaxPoolGradInput(conv, image),
+        Conv2DMaxPoolDense(conv),
+        Conv2DMaxPoolDenseGrad(conv),
+        SignBitsOf(producer, below),
+        MaskBitsBiasGrad,
+        MaskBitsOfSum,
+        BatchNormThen(norm, chain),
+        BatchNormReluGrad(norm, below),
+        BatchNormGradOfSum(norm),
+        Applied(applied),
     }
 }
-
-/// What takes the parts of a fused op, one after the other.
-trait Assembly {
-    /// Adds a part that changes tensors in place, and gives its first output.
-    fn push_updating(
-        &mut self,
-        op: Op,
-        inputs: impl IntoIterator<Item = Value>,
-        updates: impl IntoIterator<Item = Value>,
-    ) -> Value;
-
-    /// Adds a part and gives its first output.
-    fn push(&mut self, op: Op, inputs: impl IntoIterator<Item = Value>) -> Value {
-        self.push_updating(op, inputs, [])
-    }
-
-    /// Says what the fused op writes.
-    fn write(&mut self, outputs: &[Value]);
-}
-
-/// As many tensors as are changed at the most, where types alone are asked for.
-const UPDATES: usize = 2;
 
 impl Fused {
-    /// The fused op's name in texts.
-    pub fn name(&self) -> &'static str {
-        self.operands().name
+    /// The names of its operands, and what its kernel may write where it reads.
+    pub(crate) fn operands(&self) -> Signature {
+        let name = |name: &'static str| op(name, EACH);
+        match self {
+            Fused::Plus(AddEpilogue::Dense) => plus("dense_plus", &Op::Dense),
+            Fused::Plus(AddEpilogue::DenseGradInput) => plus("dense_grad_input_plus", &Op::DenseGradInput),
+            Fused::Plus(of @ AddEpilogue::LayerNormGrad(..)) => plus("layer_norm_grad_plus", &of.op()),
+            Fused::Conv2DRelu(_) => name("conv2d_relu").reads(&[X, Kernel]).may_read(Bias).writes(&[Y]),
+            Fused::Conv2DGradKernelOf(producer, _) => {
+                name("conv2d_grad_kernel_of").produced(producer).reads(&[Dy]).changes(&[DKernel])
+            }
+            Fused::Conv2DMaxPool(_) => {
+                let reads = name("conv2d_max_pool").reads(&[X, Kernel]).may_read(Bias);
+                reads.writes(&[Y, Argmax]).has_rule()
+            }
+            Fused::Conv2DMaxPoolGradKernel(_) => {
+                let reads = name("conv2d_max_pool_grad_kernel").reads(&[X, Dy, Argmax]);
+                reads.changes(&[DKernel]).may_change(DBias)
+            }
+            Fused::Conv2DMaxPoolGradInput(..) => {
+                name("conv2d_max_pool_grad_input").reads(&[Dy, Argmax, Kernel]).writes(&[Dx])
+            }
+            Fused::Conv2DMaxPoolDense(_) => {
+                let reads = name("conv2d_max_pool_dense").reads(&[X, Filter, FilterBias, Kernel, Bias]);
+                reads.writes(&[Y, Argmax]).has_rule()
+            }
+            Fused::Conv2DMaxPoolDenseGrad(_) => {
+                let reads = name("conv2d_max_pool_dense_grad").reads(&[X, Filter, FilterBias, Kernel]);
+                reads.reads(&[Argmax, Dy]).changes(&[DKernel, DFilter, DFilterBias])
+            }
+            Fused::SignBitsOf(producer, _) => name("sign_bits_of").produced(producer).writes(&[Bits]),
+            Fused::MaskBitsBiasGrad => {
+                let writes = name("mask_bits_bias_grad").reads(&[Dy, Bits]).writes(&[Dx]);
+                writes.changes(&[DBias]).shares(&[(Dx, Dy)])
+            }
+            Fused::MaskBitsOfSum => {
+                let reads = name("mask_bits_of_sum").reads_each(Dy, 2).reads(&[Bits]);
+                reads.writes(&[Dx]).shares(&[(Dx, Dy)])
+            }
+            Fused::BatchNormThen(norm, chain) => {
+                let reads = name("batch_norm_then").reads(&[X]).weights(norm).reads(&[Mean, Variance]);
+                let reads = reads.reads_each(Other, chain.inputs.saturating_sub(1));
+                reads.writes(&[Y]).shares(&[(Y, X), (Y, Other)])
+            }
+            Fused::BatchNormReluGrad(norm, _) => {
+                let reads = name("batch_norm_relu_grad").reads(&[Dy, X, Mean, Variance]).weights(norm);
+                reads.writes(&[Dx]).gradients(norm).shares(&[(Dx, Dy), (Dx, X)])
+            }
+            Fused::BatchNormGradOfSum(norm) => {
+                let reads = name("batch_norm_grad_of_sum").reads_each(Dy, 2);
+                let reads = reads.reads(&[Bits, X, Mean, Variance]).gamma(norm);
+                reads.writes(&[Dx, Dz]).gradients(norm).shares(&[(Dx, X), (Dz, Dy)])
+            }
+            Fused::Applied(of) => applied(of),
+        }
     }
 
-    /// The small graph that it means, for operands of these types. `updates` are how many tensors it changes.
-    ///
-    /// Whether the operands suit it is asked by [`Fused::infer`].
-    pub fn decompose(&self, inputs: &[&Tensor], updates: usize) -> Result<Parts, ShapeError> {
-        let mut parts = Parts::default();
-        let dims = |index: usize| &inputs[index].shape.dims[..];
-        let given = Given { names: self.operands(), inputs: inputs.len(), updates, dims: &dims };
-        self.assemble(&mut parts, &given)?;
-        Ok(parts)
-    }
-
-    /// What each of its parts does, whatever its operands.
-    pub(crate) fn part_facts(&self) -> Option<Facts> {
-        let mut facts = None;
-        let names = self.operands();
-        let inputs = *names.inputs.counts().start();
-        // Sizes decide parameters of parts, and no fact.
-        let given = Given { names, inputs, updates: UPDATES, dims: &|_| &[1, 1, 1] };
-        self.assemble(&mut facts, &given).ok()?;
-        facts
-    }
-
+    /// Adds its parts one after the other, and says which of their outputs it writes.
     fn assemble(&self, parts: &mut impl Assembly, given: &Given<'_>) -> Result<(), ShapeError> {
         let Given { inputs, updates, .. } = *given;
         match self {
@@ -278,31 +242,6 @@ impl Fused {
         Ok(())
     }
 
-    /// The types of its outputs: those that its parts write.
-    pub fn infer(&self, inputs: &[&Tensor]) -> Result<Vec<Type>, ShapeError> {
-        self.require_suitable(inputs)?;
-        let parts = self.decompose(inputs, UPDATES)?;
-        let mut made: Vec<Vec<Tensor>> = Vec::new();
-        for part in &parts.nodes {
-            let read: Option<Vec<&Tensor>> =
-                part.inputs.iter().map(|value| value.tensor(inputs, &made)).collect();
-            let Some(read) = read else {
-                // What is read from a gradient that exists in blocks has no type of its own.
-                made.push(Vec::new());
-                continue;
-            };
-            let types = infer(&part.op, &read).map_err(|error| ShapeError { op: self.name(), ..error })?;
-            let like = inputs[0];
-            let tensor = |of: Type| Tensor { shape: of.shape, dtype: of.dtype, slice: None, ..like.clone() };
-            made.push(types.into_iter().map(tensor).collect());
-        }
-        let written = parts.outputs.iter().map(|value| {
-            let tensor = value.tensor(inputs, &made).expect("an output is written by a part");
-            Type { shape: tensor.shape.clone(), dtype: tensor.dtype }
-        });
-        Ok(written.collect())
-    }
-
     /// The op that recomputes a value.
     fn produced(&self, producer: &Producer) -> Result<Op, ShapeError> {
         producer.op().ok_or_else(|| self.error("a producer that makes something", "none"))
@@ -378,121 +317,72 @@ impl Fused {
         }
     }
 
-    fn error(&self, expected: &str, got: impl std::fmt::Display) -> ShapeError {
-        ShapeError { op: self.name(), expected: expected.to_owned(), got: got.to_string() }
+    /// A normalisation by the batch's statistics, and a chain after it.
+    pub(crate) fn norm_then(norm: Norm, chain: Chain) -> Fused {
+        Fused::BatchNormThen(norm, chain)
+    }
+
+    /// The normalisation and the chain after it, where it is these two.
+    pub(crate) fn as_norm_then(&self) -> Option<(&Norm, &Chain)> {
+        if let Fused::BatchNormThen(norm, chain) = self { Some((norm, chain)) } else { None }
+    }
+
+    /// The op to whose result it adds another value, where it is such a sum.
+    pub fn term(&self) -> Option<Op> {
+        if let Fused::Plus(of) = self { Some(of.op()) } else { None }
+    }
+
+    /// Whether its kernel can compute the first of its sums block by block.
+    pub(crate) fn makes_blocks(&self) -> bool {
+        matches!(self, Fused::Conv2DMaxPoolDenseGrad(_))
+    }
+
+    /// One of each kind, for the table of all ops.
+    pub(crate) fn examples() -> Vec<Fused> {
+        let conv =
+            || Conv2D { kernel: [3; 2], strides: [1; 2], dilation: [1; 2], groups: 1, pads: Pads::default() };
+        let pooled = || PooledConv2D { conv: conv(), relu: true };
+        let norm = || Norm { epsilon: 1e-3, scale: true, center: true };
+        let producer = || Producer { norm: Some(norm()), function: Some(Unary::Relu) };
+        let update = crate::Update {
+            average: Some(Average { momentum: 0.99, overwrite_every: None }),
+            ..crate::Update::new(UpdateRule::Sgd { momentum: 0.9, nesterov: false })
+        };
+        vec![
+            Fused::Plus(AddEpilogue::Dense),
+            Fused::Plus(AddEpilogue::DenseGradInput),
+            Fused::Plus(AddEpilogue::LayerNormGrad(norm(), 1)),
+            Fused::Conv2DRelu(conv()),
+            Fused::Conv2DGradKernelOf(producer(), conv()),
+            Fused::Conv2DMaxPool(pooled()),
+            Fused::Conv2DMaxPoolGradKernel(pooled()),
+            Fused::Conv2DMaxPoolGradInput(pooled(), [1; 2]),
+            Fused::Conv2DMaxPoolDense(pooled()),
+            Fused::Conv2DMaxPoolDenseGrad(pooled()),
+            Fused::SignBitsOf(producer(), f32::INFINITY),
+            Fused::MaskBitsBiasGrad,
+            Fused::MaskBitsOfSum,
+            Fused::BatchNormThen(norm(), Chain::binary(Binary::Add)),
+            Fused::BatchNormReluGrad(norm(), f32::INFINITY),
+            Fused::BatchNormGradOfSum(norm()),
+            Fused::Applied(FusedUpdate { gradient: Box::new(Op::DenseGradKernel), weight_at: None, update }),
+        ]
     }
 }
 
-impl Parts {
-    /// The parts of a node as a graph of their own. Its first tensors are the node's inputs, outputs and updates, in this order; what is
-    /// between the parts follows.
-    pub fn graph(&self, graph: &Graph, node: &Node) -> Result<Graph, ShapeError> {
-        let operands = || [&node.inputs, &node.outputs, &node.updates].into_iter().flatten();
-        let tensors = operands().map(|id| graph.tensors[id.0].clone()).collect();
-        let mut small = Graph { tensors, layers: graph.layers.clone(), ..Graph::default() };
-        let (inputs, outputs) = (node.inputs.len(), node.outputs.len());
-        let mut made: Vec<Vec<TensorId>> = Vec::new();
-        for (index, part) in self.nodes.iter().enumerate() {
-            let place = |value: &Value| match value {
-                Input(place) => TensorId(*place),
-                Update(place) => TensorId(inputs + outputs + place),
-                Output(part, place) => made[*part][*place],
-            };
-            let (read, changed): (Vec<TensorId>, Vec<TensorId>) =
-                (part.inputs.iter().map(place).collect(), part.updates.iter().map(place).collect());
-            let types = if part.op == Op::Zero {
-                vec![self.opened(index, node, graph)]
-            } else {
-                infer(&part.op, &read.iter().map(|id| &small.tensors[id.0]).collect::<Vec<_>>())?
-            };
-            let mut written = Vec::new();
-            for (place, of) in types.into_iter().enumerate() {
-                let known = self.outputs.iter().position(|value| *value == Output(index, place));
-                written.push(match known {
-                    Some(output) => TensorId(inputs + output),
-                    None => {
-                        let name = format!("{}:{place}", part.op.name());
-                        small.tensor(name, of.shape, of.dtype, Kind::Activation, node.layer)
-                    }
-                });
-            }
-            let (op, layer, phase) = (part.op.clone(), node.layer, node.phase);
-            small.nodes.push(Node {
-                op,
-                inputs: read,
-                outputs: written.clone(),
-                updates: changed,
-                layer,
-                phase,
-            });
-            made.push(written);
-        }
-        Ok(small)
-    }
-
-    /// The type of a sum that begins at zero: that of the weight which an update by it changes.
-    fn opened(&self, zero: usize, node: &Node, graph: &Graph) -> Type {
-        let reads = |part: &&Part| part.inputs == [Output(zero, 0)];
-        let weight = self.nodes.iter().find(reads).and_then(|part| part.updates.first());
-        let Some(Update(place)) = weight else { panic!("what is opened is read by an update") };
-        let weight = &graph.tensors[node.updates[*place].0];
-        Type { shape: weight.shape.clone(), dtype: weight.dtype }
-    }
-}
-
-impl Assembly for Parts {
-    fn push_updating(
-        &mut self,
-        op: Op,
-        inputs: impl IntoIterator<Item = Value>,
-        updates: impl IntoIterator<Item = Value>,
-    ) -> Value {
-        let (inputs, updates) = (inputs.into_iter().collect(), updates.into_iter().collect());
-        self.nodes.push(Part { op, inputs, updates });
-        Output(self.nodes.len() - 1, 0)
-    }
-
-    fn write(&mut self, outputs: &[Value]) {
-        self.outputs = outputs.to_vec();
-    }
-}
-
-/// The facts of all parts as those of one op.
-impl Assembly for Option<Facts> {
-    fn push_updating(
-        &mut self,
-        op: Op,
-        _: impl IntoIterator<Item = Value>,
-        _: impl IntoIterator<Item = Value>,
-    ) -> Value {
-        let next = op.signature().facts;
-        *self = Some(self.map_or(next, |facts| facts.then(next)));
-        Output(0, 0)
-    }
-
-    fn write(&mut self, _: &[Value]) {}
-}
-
-impl Value {
-    /// The next output of the same part.
-    fn next(self) -> Value {
-        match self {
-            Output(part, place) => Output(part, place + 1),
-            Input(_) | Update(_) => self,
-        }
-    }
-
-    /// The tensor of a value that is read or computed.
-    fn tensor<'a>(&self, inputs: &[&'a Tensor], made: &'a [Vec<Tensor>]) -> Option<&'a Tensor> {
-        match self {
-            Input(place) => inputs.get(*place).copied(),
-            Output(part, place) => made.get(*part)?.get(*place),
-            Update(_) => None,
+impl Op {
+    /// The chain of functions that it computes, or that it ends with.
+    pub(crate) fn chain(&self) -> Option<&Chain> {
+        if let Op::Elementwise(chain) = self {
+            Some(chain)
+        } else if let Op::Fused(fused) = self {
+            fused.as_norm_then().map(|(_, chain)| chain)
+        } else {
+            None
         }
     }
 }
 
-/// What a normalisation by the batch's statistics reads.
 fn relu() -> Op {
     Op::Elementwise(Chain::unary(Unary::Relu))
 }
@@ -502,18 +392,10 @@ fn pool(pooled: &PooledConv2D) -> Op {
     if pooled.relu { Op::MaxPool2DRelu(PooledConv2D::POOL) } else { Op::MaxPool2D(PooledConv2D::POOL) }
 }
 
-fn all_inputs(count: usize) -> impl Iterator<Item = Value> {
-    (0..count).map(Input)
-}
-
-fn all_updates(count: usize) -> impl Iterator<Item = Value> {
-    (0..count).map(Update)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Pads, Shape};
+    use crate::{DType, Graph, Kind, Shape};
 
     /// Whether the gradient of an image of this size is taken from `dy` and argmax of these sizes, through filters of this many channels.
     fn is_taken(size: [usize; 2], dy: [usize; 2], argmax: [usize; 2], channels: usize) -> bool {
