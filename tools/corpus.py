@@ -7,7 +7,7 @@ Keras writes the models (ten of keras.applications at small images, and recurren
 removed again; a test that is ignored otherwise turns them and the examples into problems, and plans each at four budgets. Needed where
 a layer, a gradient or a cost has changed what problems there are, or an entry is added (crates/memfit-testkit/src/corpus.rs).
 
-A change of the text's format alone is migrated instead, as in `--migrate '^memfit problem 1$' 'memfit problem 2' 'op=Plus' 'op=Add'`: the
+A change of the text's format alone is migrated instead, as in `--migrate '^memfit problem 1$' 'memfit problem 2' 'op=Sum' 'op=Add'`: the
 corpus test then runs, and the digests in plans.tsv must not change.
 """
 

@@ -25,7 +25,7 @@ mod norm_cases;
 pub mod op_cases;
 mod operation_cases;
 pub mod oracle;
-mod pooled_cases;
+pub mod pooled_cases;
 pub mod random_graphs;
 pub mod random_training;
 mod rectified_cases;

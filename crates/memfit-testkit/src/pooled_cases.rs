@@ -1,9 +1,11 @@
-//! Rows of the op table, and slow values, for convolutions with a max pool after them, which run as one
-//! kernel.
+//! Rows of the op table, and graphs, for convolutions with a max pool after them, which run as one kernel.
 
-use memfit_ir::{Chain, Conv2D, Fused, Op, Pads, PooledConv2D, Unary};
+use memfit_ir::{
+    Chain, Conv2D, DType, Fused, Graph, Kind, LossKind, Node, Op, Pads, Phase, PooledConv2D, Shape, TensorId,
+    Unary,
+};
 
-use crate::op_cases::{Add, Builder};
+use crate::op_cases::{Add, Builder, OpCase, case};
 
 /// Filter, padding, height, width and channels of the image, and filters.
 type Sizes = ([usize; 2], Pads, [usize; 3], usize);
@@ -117,4 +119,66 @@ pub(crate) fn add_dense(add: Add<'_>) {
             });
         }
     }
+}
+
+/// A dense layer that fuses with the pool before it, of which an update can be fused with the gradient.
+pub(crate) fn dense_after_a_pool() -> OpCase {
+    case("", LossKind::MeanSquaredError, &|b| {
+        let ids = b.ids([8, 9], 50);
+        let colours = b.fixed("colours", &[50, 3]);
+        let x = b.op(Op::Embedding, &[ids, colours]);
+        let filter = b.weight("filter", &[3, 3, 3, 5]);
+        let bias = b.weight("bias", &[5]);
+        let kernel = b.weight("kernel", &[3 * 3 * 5, 4]);
+        let kernel_bias = b.weight("kernel_bias", &[4]);
+        let pads = Pads::default();
+        let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
+        let op = Op::Fused(Fused::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true }));
+        b.op(op, &[x, filter, bias, kernel, kernel_bias])
+    })
+}
+
+/// The gradient of the input of a convolution with a max pool inside that no device computes by Winograd.
+pub(crate) fn through_a_pool() -> Graph {
+    let mut graph = Graph::default();
+    let layer = graph.layer("layer");
+    let x = graph.tensor("x", Shape::rows([7, 6, 3]), DType::F32, Kind::Input, layer);
+    let dy = graph.tensor("dy", Shape::rows([2, 2, 5]), DType::F32, Kind::Input, layer);
+    let kernel = Kind::Weight { trainable: false };
+    let kernel = graph.tensor("kernel", Shape::fixed([3, 3, 3, 5]), DType::F32, kernel, layer);
+    let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
+    let pooled = PooledConv2D { conv, relu: true };
+    let forward = Op::Fused(Fused::Conv2DMaxPool(pooled.clone()));
+    let argmax = graph.push(forward, &[x, kernel], layer).expect("shapes fit")[1];
+    let backward = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled, [7, 6]));
+    graph.push(backward, &[dy, argmax, kernel], layer).expect("shapes fit");
+    graph
+}
+
+/// A convolution with its pool and the gradient of its weights: tensors in the order x, filter, bias, y,
+/// argmax, dy and both sums.
+pub fn pooled_graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [TensorId; 8]) {
+    let mut graph = Graph::default();
+    let layer = graph.layer("layer");
+    let shape = Shape::fixed([pooled.conv.kernel[0], pooled.conv.kernel[1], image[2], filters]);
+    let x = graph.tensor("x", Shape::rows(image), DType::F32, Kind::Input, layer);
+    let weight = Kind::Weight { trainable: true };
+    let filter = graph.tensor("filter", shape.clone(), DType::F32, weight, layer);
+    let bias = graph.tensor("bias", Shape::fixed([filters]), DType::F32, weight, layer);
+    let made = graph
+        .push(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, filter, bias], layer)
+        .expect("shapes fit");
+    let pooled_shape = graph.tensors[made[0].0].shape.clone();
+    let dy = graph.tensor("dy", pooled_shape, DType::F32, Kind::Input, layer);
+    let dfilter = graph.tensor("dfilter", shape, DType::F32, Kind::Gradient, layer);
+    let dbias = graph.tensor("dbias", Shape::fixed([filters]), DType::F32, Kind::Gradient, layer);
+    graph.nodes.push(Node {
+        op: Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
+        inputs: vec![x, dy, made[1]],
+        outputs: vec![],
+        updates: vec![dfilter, dbias],
+        layer,
+        phase: Phase::Piece,
+    });
+    (graph, [x, filter, bias, made[0], made[1], dy, dfilter, dbias])
 }

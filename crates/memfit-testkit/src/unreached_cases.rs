@@ -4,12 +4,13 @@
 use memfit_grad::{Optimizer, Training, training_graph};
 use memfit_ir::{
     Attention, AttentionDropout, Augment, Average, Binary, Budget, Bytes, Chain, Change, Conv2D, Cost, DType,
-    Fill, Fused, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads, PooledConv2D, Problem,
-    ProducerFusions, Region, Rewrite, Rewritten, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
+    Fill, Fused, Graph, Interpolation, Kind, Link, Loss, LossKind, Norm, Op, Pads, Problem, ProducerFusions,
+    Region, Rewrite, Rewritten, Sampling, Shape, TensorId, Transfers, Unary, UpdateFusion,
 };
 
 use crate::harness::training;
-use crate::op_cases::{ROWS, case};
+use crate::op_cases::{OpCase, ROWS, case};
+use crate::pooled_cases;
 
 /// All graphs, with their names.
 pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
@@ -24,13 +25,13 @@ pub(crate) fn unreached_cases() -> Vec<(String, Graph)> {
         }
     }
     graphs.push(("an embedding whose squares are summed as TensorFlow does".to_owned(), like_tensorflow()));
-    graphs.push(("a gradient through a pool and few channels".to_owned(), through_a_pool()));
+    graphs.push(("a gradient through a pool and few channels".to_owned(), pooled_cases::through_a_pool()));
     graphs.push(("a region in slices".to_owned(), in_slices()));
     graphs.push(("producers fused into their readers".to_owned(), producers_fused()));
     graphs.push(("updates fused into the ops of their gradients".to_owned(), updates_fused()));
     graphs.push((
         "an update fused into the gradient of a dense layer after a pool".to_owned(),
-        updates_fused_after_a_pool(),
+        with_updates_fused(&pooled_cases::dense_after_a_pool(), Optimizer::adam(), 1),
     ));
     graphs
 }
@@ -47,23 +48,6 @@ fn like_tensorflow() -> Graph {
     let losses = vec![Loss { kind: LossKind::MeanSquaredError, weight: 1.0 }];
     let training = Training { losses, like_tensorflow: true, ..training(Optimizer::adam()) };
     training_graph(&forward, &training).expect("Adam can do as TensorFlow does")
-}
-
-/// The gradient of the input of a convolution with a max pool inside that no device computes by Winograd.
-fn through_a_pool() -> Graph {
-    let mut graph = Graph::default();
-    let layer = graph.layer("layer");
-    let x = graph.tensor("x", Shape::rows([7, 6, 3]), DType::F32, Kind::Input, layer);
-    let dy = graph.tensor("dy", Shape::rows([2, 2, 5]), DType::F32, Kind::Input, layer);
-    let kernel = Kind::Weight { trainable: false };
-    let kernel = graph.tensor("kernel", Shape::fixed([3, 3, 3, 5]), DType::F32, kernel, layer);
-    let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads: Pads::default() };
-    let pooled = PooledConv2D { conv, relu: true };
-    let forward = Op::Fused(Fused::Conv2DMaxPool(pooled.clone()));
-    let argmax = graph.push(forward, &[x, kernel], layer).expect("shapes fit")[1];
-    let backward = Op::Fused(Fused::Conv2DMaxPoolGradInput(pooled, [7, 6]));
-    graph.push(backward, &[dy, argmax, kernel], layer).expect("shapes fit");
-    graph
 }
 
 /// A normalisation with a chain after it, and its moving statistics.
@@ -200,38 +184,15 @@ fn updates_fused() -> Graph {
     });
     let average = Some(Average { momentum: 0.9, overwrite_every: None });
     let optimizer = Optimizer { average, ..Optimizer::adam() };
-    let training = Training { losses: vec![case.loss], ..training(optimizer) };
-    let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
-    let graph = with_updates_fused(&mut problem);
-    assert_eq!(graph.rewrites.len(), 2);
-    graph
+    with_updates_fused(&case, optimizer, 2)
 }
 
-/// The same for a dense layer whose gradient is fused with that of the pool before it.
-fn updates_fused_after_a_pool() -> Graph {
-    let case = case("", LossKind::MeanSquaredError, &|b| {
-        let ids = b.ids([8, 9], 50);
-        let colours = b.fixed("colours", &[50, 3]);
-        let x = b.op(Op::Embedding, &[ids, colours]);
-        let filter = b.weight("filter", &[3, 3, 3, 5]);
-        let bias = b.weight("bias", &[5]);
-        let kernel = b.weight("kernel", &[3 * 3 * 5, 4]);
-        let kernel_bias = b.weight("kernel_bias", &[4]);
-        let pads = Pads::default();
-        let conv = Conv2D { kernel: [3, 3], strides: [1, 1], dilation: [1, 1], groups: 1, pads };
-        let op = Op::Fused(Fused::Conv2DMaxPoolDense(PooledConv2D { conv, relu: true }));
-        b.op(op, &[x, filter, bias, kernel, kernel_bias])
-    });
-    let training = Training { losses: vec![case.loss], ..training(Optimizer::adam()) };
+/// The training graph of a case with every update fused that can be; `count` is how many.
+fn with_updates_fused(case: &OpCase, optimizer: Optimizer, count: usize) -> Graph {
+    let training = Training { losses: vec![case.loss.clone()], ..training(optimizer) };
     let mut problem = problem_of(training_graph(&case.forward, &training).expect("the case trains"));
-    let graph = with_updates_fused(&mut problem);
-    assert_eq!(graph.rewrites.len(), 1);
-    graph
-}
-
-/// The graph with every update fused that can be.
-fn with_updates_fused(problem: &mut Problem) -> Graph {
     let gradients: Vec<TensorId> = UpdateFusion::all(&problem.graph).iter().map(|of| of.gradient).collect();
+    assert_eq!(gradients.len(), count);
     problem.costs_rewritten = gradients.iter().map(|id| (Rewritten::Update(*id), Cost::default())).collect();
     let rewrites: Vec<Rewrite> = gradients.into_iter().map(Rewrite::FuseUpdate).collect();
     problem.rewritten(&rewrites).expect("all can be fused").into_owned().graph

@@ -96,6 +96,41 @@ fn every_op_runs_in_some_graph_of_the_device_tests() {
     assert!(missing.is_empty(), "no graph runs {missing:?}");
 }
 
+/// A fused op is named where it is defined, where a fusion or a move makes it, and in one file of tests, beside its kernels.
+const FILES_OF_FUSED_OP: usize = 3;
+
+/// `cargo test -p memfit-testkit --test tidy fused -- --nocapture` prints the files of each.
+#[test]
+fn a_fused_op_is_named_in_its_kernels_and_three_other_files() {
+    let text = fs::read_to_string(root().join("crates/memfit-ir/src/fused/mod.rs")).unwrap();
+    let variants = text.split("pub enum Fused {").nth(1).unwrap().split("\n}").next().unwrap();
+    let names = variants.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let is_variant = line.starts_with(|first: char| first.is_ascii_uppercase());
+        is_variant.then(|| line.split(['(', ',']).next().unwrap())
+    });
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 10, "the names of the fused ops are found");
+    let root = root().canonicalize().unwrap();
+    let files: Vec<(String, BTreeSet<String>)> = sources()
+        .into_iter()
+        .map(|path| {
+            let text = fs::read_to_string(&path).unwrap();
+            let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let path = path.canonicalize().unwrap().strip_prefix(&root).unwrap().display().to_string();
+            (path, words.map(str::to_owned).collect())
+        })
+        .collect();
+    for name in names {
+        let named = files.iter().filter(|(_, words)| words.contains(name)).map(|(path, _)| path);
+        let is_kernel =
+            |path: &&String| ["memfit-cpu/src", "memfit-cuda/src"].iter().any(|of| path.contains(of));
+        let (kernels, others): (Vec<&String>, Vec<&String>) = named.partition(is_kernel);
+        println!("{name}\n  kernels {kernels:?}\n  others  {others:?}");
+        assert!(others.len() <= FILES_OF_FUSED_OP, "{name} is named in {others:?}");
+    }
+}
+
 #[test]
 fn dependencies_go_down() {
     // A crate may use the crates listed after its name, and no others of this workspace.

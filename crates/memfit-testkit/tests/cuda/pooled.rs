@@ -1,11 +1,9 @@
 //! Convolutions with a max pool after them, on images large enough for many tiles, with TF32 and without.
 
 use memfit_device::Context;
-use memfit_ir::{
-    Bytes, Conv2D, DType, Fused, Graph, Kind, Node, NodeId, Op, Pads, Phase, Pool2D, PooledConv2D, Shape,
-    Slot, TensorId, random,
-};
+use memfit_ir::{Bytes, Conv2D, DType, NodeId, Pads, Pool2D, PooledConv2D, Slot, TensorId, random};
 use memfit_testkit::node_runs::CONTEXT;
+use memfit_testkit::pooled_cases::pooled_graph;
 
 use super::has_gpu;
 
@@ -43,7 +41,7 @@ fn check(case: Case, tf32: bool) {
     let pads = Pads { top: pad, bottom: pad, left: pad, right: pad };
     let conv = Conv2D { kernel, strides: [1, 1], dilation: [1, 1], groups: 1, pads };
     let pooled = PooledConv2D { conv, relu };
-    let (graph, ids) = graph(&pooled, image, filters);
+    let (graph, ids) = pooled_graph(&pooled, image, filters);
     let setup = memfit_cuda::open(0, ROWS, tf32).unwrap();
     let costs = setup.costs(&graph);
     let mut end = Bytes::ZERO;
@@ -88,33 +86,6 @@ fn check(case: Case, tf32: bool) {
     assert!(floats(y) == expected.y, "{name}: other values");
     assert!(floats(dfilter) == expected.dfilter, "{name}: another gradient of the filter");
     assert!(floats(dbias) == expected.dbias, "{name}: another gradient of the bias");
-}
-
-/// A convolution with its pool and the gradient of its weights: tensors in the order x, filter, bias, y,
-/// argmax, dy and both sums.
-fn graph(pooled: &PooledConv2D, image: [usize; 3], filters: usize) -> (Graph, [TensorId; 8]) {
-    let mut graph = Graph::default();
-    let layer = graph.layer("layer");
-    let shape = Shape::fixed([pooled.conv.kernel[0], pooled.conv.kernel[1], image[2], filters]);
-    let x = graph.tensor("x", Shape::rows(image), DType::F32, Kind::Input, layer);
-    let weight = Kind::Weight { trainable: true };
-    let filter = graph.tensor("filter", shape.clone(), DType::F32, weight, layer);
-    let bias = graph.tensor("bias", Shape::fixed([filters]), DType::F32, weight, layer);
-    let made =
-        graph.push(Op::Fused(Fused::Conv2DMaxPool(pooled.clone())), &[x, filter, bias], layer).unwrap();
-    let pooled_shape = graph.tensors[made[0].0].shape.clone();
-    let dy = graph.tensor("dy", pooled_shape, DType::F32, Kind::Input, layer);
-    let dfilter = graph.tensor("dfilter", shape, DType::F32, Kind::Gradient, layer);
-    let dbias = graph.tensor("dbias", Shape::fixed([filters]), DType::F32, Kind::Gradient, layer);
-    graph.nodes.push(Node {
-        op: Op::Fused(Fused::Conv2DMaxPoolGradKernel(pooled.clone())),
-        inputs: vec![x, dy, made[1]],
-        outputs: vec![],
-        updates: vec![dfilter, dbias],
-        layer,
-        phase: Phase::Piece,
-    });
-    (graph, [x, filter, bias, made[0], made[1], dy, dfilter, dbias])
 }
 
 /// What exact sums give.
