@@ -8,7 +8,7 @@ use crate::DeviceError;
 use crate::found_inf::FoundInf;
 use crate::memory::{Allocator, HUGE_PAGE, MappedPages, Memory, Pages, page};
 
-/// One range of memory, whoever provides it. It never grows, and is freed when dropped.
+/// One range of memory of some provider. It never grows, and is freed when dropped.
 pub struct Arena {
     memory: Box<dyn Memory>,
     /// First usable byte.

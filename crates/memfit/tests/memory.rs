@@ -1,4 +1,4 @@
-//! Whoever provides the arena's bytes, a job trains to the same bits; one that gives too little is an answer before training. A program
+//! With every provider of the bytes of an arena, a job trains to the same bits; one that gives too little is an answer before training. A program
 //! of its own, since jobs measure their process.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where it stopped")]
 

@@ -71,7 +71,7 @@ impl SharedPages {
 }
 
 // SAFETY: the range is mapped, readable and writable until `drop`, zeros at first, and begins at a page. This process holds it alone;
-// that others write there would break what the caller was told when asking for shared memory.
+// that others write there would break what the caller was promised when asking for shared memory.
 unsafe impl Memory for SharedPages {
     fn start(&self) -> NonNull<u8> {
         self.start
