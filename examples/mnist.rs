@@ -1,6 +1,6 @@
 //! A network on images of digits, from the first line to the saved file: planned, trained, saved, opened again and evaluated.
 //!
-//! The digits are made up: each class is a bar in a place of its own, with noise around it. With MNIST's own arrays, the rest of the
+//! The digits are synthetic: each class is a bar in a place of its own, with noise around it. With MNIST's own arrays, the rest of the
 //! program is the same.
 //!
 //! Run it with `cargo run --release -p memfit --example mnist`.
